@@ -1,0 +1,56 @@
+# The examples and the test program, and how ctest learns of them.
+
+# TSan of gcc 12 and clang 14 cannot place its shadow when the kernel moves
+# mappings by more than 28 bits: the program then runs without moving them.
+set(VOW_LAUNCHER)
+if(VOW_SANITIZE STREQUAL "tsan" AND EXISTS /proc/sys/vm/mmap_rnd_bits)
+  file(READ /proc/sys/vm/mmap_rnd_bits bits)
+  if(bits GREATER 28)
+    set(VOW_LAUNCHER setarch -R)
+  endif()
+endif()
+
+# Every examples/NN_name.c is a program and a test. They are a user's code: the
+# public header, the shared library, nothing else.
+function(vow_add_examples)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
+  add_custom_target(examples)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM name)
+    add_executable(example-${name} ${source})
+    set_target_properties(example-${name} PROPERTIES
+      OUTPUT_NAME ${name}
+      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+    target_link_libraries(example-${name} PRIVATE vow::vow vow_warnings)
+    add_dependencies(examples example-${name})
+    add_test(NAME example.${name}
+      COMMAND ${VOW_LAUNCHER} $<TARGET_FILE:example-${name}>)
+    set_tests_properties(example.${name} PROPERTIES TIMEOUT 300)
+  endforeach()
+endfunction()
+
+# One program, vow-tests, with the harness in tests/lib. It links the static
+# library, and so reaches the hidden symbols too. ctest asks it for the names of
+# its tests when it starts: nobody keeps a list.
+function(vow_add_tests)
+  file(GLOB sources CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/tests/lib/*.c
+    ${PROJECT_SOURCE_DIR}/tests/unit/*_test.c)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(vow-tests ${sources})
+  target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE)
+  target_include_directories(vow-tests PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib)
+  target_link_libraries(vow-tests PRIVATE
+    vow_static vow_warnings PkgConfig::LIBUV Threads::Threads)
+
+  set(VOW_TESTS_FILE $<TARGET_FILE:vow-tests>)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/ListTests.cmake.in
+    ${PROJECT_BINARY_DIR}/vow-tests.cmake.in @ONLY)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/vow-tests.cmake
+    INPUT ${PROJECT_BINARY_DIR}/vow-tests.cmake.in)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY
+    TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/vow-tests.cmake)
+endfunction()
