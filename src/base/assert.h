@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* assert.h - checks for our own bugs; they stay on in release builds.
+ *
+ * One fact per assert. What the world can do (no memory, a closed pipe) and
+ * what a caller can do wrong is an error, never an assert. VOW__DEBUG_ASSERT is
+ * for checks too dear for a release, such as the calling thread. */
+#ifndef VOW_BASE_ASSERT_H
+#define VOW_BASE_ASSERT_H
+
+#define VOW__LIKELY(x) __builtin_expect(!!(x), 1)
+#define VOW__UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* A trap needs no output and leaves the core at the right frame. */
+#define VOW__ASSERT(fact)                                                      \
+    do {                                                                       \
+        if (VOW__UNLIKELY(!(fact)))                                            \
+            __builtin_trap();                                                  \
+    } while (0)
+
+#ifdef NDEBUG
+#define VOW__DEBUG_ASSERT(fact) ((void)0)
+#else
+#define VOW__DEBUG_ASSERT(fact) VOW__ASSERT(fact)
+#endif
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* clock.h - where time comes from: the system, or a test that moves it. */
+#ifndef VOW_BASE_CLOCK_H
+#define VOW_BASE_CLOCK_H
+
+#include "vow/common.h"
+
+struct vow__clock {
+    bool is_virtual;
+    uint64_t virtual_ns; /* since the loop was made */
+};
+
+enum { VOW__NS_PER_MS = 1000000 };
+
+uint64_t vow__clock_now_ns(const struct vow__clock *c);
+
+/* now + ms without overflow; the end of time means never. */
+uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms);
+
+/* Seed of a loop's random numbers. */
+uint64_t vow__clock_entropy(void);
+
+#endif
