@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* retry.c - do it again when it failed, by promise insertion.
+ *
+ * WHY   "Actual code should not blindly retry": tries, backoff, jitter, a
+ *       deadline and a shared budget are what keeps a retry from being a storm.
+ * HOW   Each round is a chain of two steps: start the attempt, and catch its
+ *       failure. The catch answers with the future of the next round, which is
+ *       inserted in its place; so progress, canceling and bounded memory come
+ *       from the chain itself, and there is no state machine here.
+ * THREADS  loop thread only.
+ */
+#include "vow/retry.h"
+#include "base/alloc.h"
+#include "vow/combine.h"
+
+enum { NS_PER_MS = 1000000, PERCENT = 100 };
+
+struct vow_retry_budget {
+    struct vow_alloc alloc;
+    uint32_t refs;
+    uint32_t percent; /* earned by a first attempt */
+    uint64_t saved;   /* in hundredths of a retry */
+    uint64_t most;
+};
+
+struct retry {
+    vow_loop *loop;
+    const char *site;
+    vow_start_fn start;
+    void *arg;
+    vow_retry_opts opts;
+    struct vow_alloc alloc;
+    uint32_t refs;    /* one per step that waits */
+    uint32_t attempt; /* the last one started */
+    uint64_t due_ns;  /* UINT64_MAX: no deadline */
+    vow_error *last;  /* failure of the attempt before, counted */
+};
+
+static vow_future *next_round(struct retry *r, vow_future *after);
+static vow_next start_attempt(vow_value v, void *user);
+static vow_next after_failure(vow_error *e, void *user);
+static bool worth_it(struct retry *r, vow_error *e);
+static uint64_t backoff_ms(struct retry *r, vow_error *e);
+static bool past(const struct retry *r, uint64_t ms);
+static void retry_unref(void *user);
+static bool budget_spend(vow_retry_budget *b);
+
+vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
+                         void *arg, const vow_retry_opts *opts)
+{
+    vow_retry_opts o = {.size = sizeof(o)};
+    if (opts != NULL)
+        o = *opts;
+    if (o.tries == 0)
+        o.tries = 3;
+    if (o.backoff_ms[0] == 0)
+        o.backoff_ms[0] = 100;
+    if (o.backoff_ms[1] == 0)
+        o.backoff_ms[1] = o.backoff_ms[0] > 10000 ? o.backoff_ms[0] : 10000;
+    if (start == NULL || o.size != sizeof(o) ||
+        o.backoff_ms[1] < o.backoff_ms[0])
+        return vow_rejected_at(
+            site, loop,
+            vow_error_new(loop, VOW_EINVAL,
+                          "a retry needs a start function and a largest wait "
+                          "that is not below the first"));
+    struct retry *r = vow__mem_new(vow_loop_alloc(loop), sizeof(*r));
+    if (r == NULL)
+        return vow_rejected_at(site, loop,
+                               vow_error_new(loop, VOW_ENOMEM, NULL));
+    *r = (struct retry){.loop = loop, .site = site, .start = start, .arg = arg};
+    r->opts = o;
+    r->alloc = *vow_loop_alloc(loop);
+    r->refs = 1;
+    r->due_ns = UINT64_MAX;
+    if (o.deadline_ms > 0 &&
+        o.deadline_ms < (UINT64_MAX - vow_loop_now_ns(loop)) / NS_PER_MS)
+        r->due_ns = vow_loop_now_ns(loop) + o.deadline_ms * NS_PER_MS;
+    if (o.budget != NULL) {
+        uint64_t saved = o.budget->saved + o.budget->percent;
+        o.budget->saved = saved < o.budget->most ? saved : o.budget->most;
+        (void)vow_retry_budget_ref(o.budget);
+    }
+    VOW_AUTO(vow_future) now = vow_resolved_at(site, loop, vow_nothing());
+    vow_future *result = next_round(r, now);
+    retry_unref(r);
+    return result;
+}
+
+/* Start an attempt after that future, and catch its failure. */
+static vow_future *next_round(struct retry *r, vow_future *after)
+{
+    const vow_step round[] = {
+        {.ok = start_attempt, .user = r, .drop = retry_unref},
+        {.fail = after_failure, .user = r, .drop = retry_unref},
+    };
+    r->refs += 2;
+    return vow_chain_at(r->site, after, round, 2);
+}
+
+static vow_next start_attempt(vow_value v, void *user)
+{
+    struct retry *r = user;
+    (void)v;
+    if (past(r, 0))
+        return vow_fail_code(VOW_ETIMEDOUT, NULL);
+    vow_future *attempt = r->start(r->loop, ++r->attempt, r->arg);
+    if (attempt == NULL)
+        return vow_fail_code(VOW_EINVAL, "the start function returned NULL");
+    if (r->due_ns == UINT64_MAX)
+        return vow_follow(attempt);
+    uint64_t left = r->due_ns - vow_loop_now_ns(r->loop);
+    uint64_t ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
+    vow_future *bounded = vow_timeout_at(r->site, attempt, ms);
+    if (vow_state_of(bounded) == VOW_REJECTED) { /* it was not started */
+        (void)vow_error_of(attempt);
+        (void)vow_cancel(attempt, NULL);
+    }
+    vow_future_unref(attempt);
+    return vow_follow(bounded);
+}
+
+static vow_next after_failure(vow_error *e, void *user)
+{
+    struct retry *r = user;
+    if (past(r, 0) && vow_error_code(e) == VOW_ETIMEDOUT && r->last != NULL)
+        return vow_fail(vow_error_new_at(
+            r->site, r->loop, VOW_ETIMEDOUT, r->last,
+            "no success within %llu ms and %u attempts",
+            (unsigned long long)r->opts.deadline_ms, r->attempt));
+    if (!worth_it(r, e))
+        return vow_pass();
+    uint64_t ms = backoff_ms(r, e);
+    if (past(r, ms) ||
+        (r->opts.budget != NULL && !budget_spend(r->opts.budget)))
+        return vow_pass();
+    vow_error_unref(r->last);
+    r->last = vow_error_ref(e);
+    VOW_AUTO(vow_future) wait = vow_delay_at(r->site, r->loop, ms);
+    return vow_follow(next_round(r, wait));
+}
+
+static bool worth_it(struct retry *r, vow_error *e)
+{
+    if (r->attempt >= r->opts.tries)
+        return false;
+    if (r->opts.retry_if != NULL)
+        return r->opts.retry_if(e, r->opts.retry_if_user);
+    return vow_error_code(e) != VOW_ECANCELED;
+}
+
+/* Full jitter, and never earlier than the server asked for. */
+static uint64_t backoff_ms(struct retry *r, vow_error *e)
+{
+    uint64_t cap = r->opts.backoff_ms[0];
+    for (uint32_t k = 1; k < r->attempt && cap < r->opts.backoff_ms[1]; k++)
+        cap = cap > UINT64_MAX / 2 ? UINT64_MAX : 2 * cap;
+    if (cap > r->opts.backoff_ms[1])
+        cap = r->opts.backoff_ms[1];
+    uint64_t any = vow_loop_random(r->loop);
+    uint64_t ms = cap == UINT64_MAX ? any : any % (cap + 1);
+    uint64_t asked = vow_error_retry_after_ms(e);
+    return ms < asked ? asked : ms;
+}
+
+/* Would it be too late so many milliseconds from now? */
+static bool past(const struct retry *r, uint64_t ms)
+{
+    uint64_t now = vow_loop_now_ns(r->loop);
+    if (r->due_ns == UINT64_MAX)
+        return false;
+    return now >= r->due_ns ||
+           ms >= (r->due_ns - now + NS_PER_MS - 1) / NS_PER_MS;
+}
+
+static void retry_unref(void *user)
+{
+    struct retry *r = user;
+    if (--r->refs > 0)
+        return;
+    vow_error_unref(r->last);
+    vow_retry_budget_unref(r->opts.budget);
+    struct vow_alloc alloc = r->alloc;
+    vow__mem_free(&alloc, r, sizeof(*r));
+}
+
+/* ---- the budget ---------------------------------------------------------- */
+
+int vow_retry_budget_new(vow_loop *loop, uint32_t percent, uint32_t reserve,
+                         vow_retry_budget **ret_budget)
+{
+    vow_retry_budget *b = vow__mem_new(vow_loop_alloc(loop), sizeof(*b));
+    if (b == NULL)
+        return VOW_ENOMEM;
+    uint64_t most = (uint64_t)reserve * PERCENT;
+    *b = (vow_retry_budget){.alloc = *vow_loop_alloc(loop),
+                            .refs = 1,
+                            .percent = percent,
+                            .saved = most,
+                            .most = most};
+    *ret_budget = b;
+    return 0;
+}
+
+vow_retry_budget *vow_retry_budget_ref(vow_retry_budget *b)
+{
+    if (b != NULL)
+        b->refs++;
+    return b;
+}
+
+vow_retry_budget *vow_retry_budget_unref(vow_retry_budget *b)
+{
+    if (b != NULL && --b->refs == 0) {
+        struct vow_alloc alloc = b->alloc;
+        vow__mem_free(&alloc, b, sizeof(*b));
+    }
+    return NULL;
+}
+
+static bool budget_spend(vow_retry_budget *b)
+{
+    if (b->saved < PERCENT)
+        return false;
+    b->saved -= PERCENT;
+    return true;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* cancel.c - nobody needs it any more.
+ *
+ * WHY   Cancel gives everything back: the place in a queue, the timer, the job.
+ *       And it never hides why: the first cause stays behind VOW_ECANCELED.
+ * HOW   A link leaves its source and is rejected. If the source is then held by
+ *       nobody but the machinery that will settle it, it is canceled in turn,
+ *       and so on up the chain, in a loop. A promise with a hook is asked:
+ *       hooks of core run at once, those of users from the queue. A hook of
+ *       core that lets go of further promises queues their hooks, so that the
+ *       depth of nesting costs no stack.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why);
+static void ask(vow_loop *loop, vow_future *f, vow_error *why);
+
+bool vow_cancel(vow_future *f, vow_error *why)
+{
+    vow_loop *loop = vow__loop_of(f);
+    vow__assert_thread(loop);
+    if (!vow__pending(f))
+        return false;
+    vow_error *e = vow__cancel_error(loop, f->site, why);
+    vow__ref(f);
+    vow_future *source = cancel_one(loop, f, e);
+    if (source != NULL)
+        vow__let_go(loop, source, e);
+    vow_error_unref(e);
+    vow__unref(f);
+    return true;
+}
+
+vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why)
+{
+    if (vow_error_code(why) == VOW_ECANCELED)
+        return vow_error_ref(why); /* is one already, with its cause */
+    return vow__error(loop, site, VOW_ECANCELED, why, NULL);
+}
+
+void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why)
+{
+    while (source != NULL) {
+        vow_future *next = NULL;
+        if (vow__pending(source) && vow__readers(source) == 1)
+            next = cancel_one(loop, source, why);
+        vow__unref(source);
+        source = next;
+    }
+}
+
+/* Cancel one pending future; returns what it waited for, to be let go. */
+static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
+{
+    struct vow__node *n = &f->node;
+    if (n->kind == VOW__PROMISE) {
+        if (f->u.call.u.ok != NULL)
+            ask(loop, f, why);
+        else
+            vow__reject(loop, f, vow_error_ref(why));
+        return NULL;
+    }
+    if (n->source == NULL) { /* its handler runs: L2 of link.c */
+        vow__reject(loop, f, vow_error_ref(why));
+        return NULL;
+    }
+    vow_future *source = vow__unwait(loop, n);
+    if (n->kind == VOW__LISTEN)
+        vow__listener_free(loop, f);
+    vow__reject(loop, f, vow_error_ref(why));
+    vow__user_drop(f);
+    vow__unref(f); /* the list's */
+    return source;
+}
+
+static void ask(vow_loop *loop, vow_future *f, vow_error *why)
+{
+    if (f->node.inner_hook && !loop->canceling) {
+        loop->canceling = true;
+        f->u.call.u.inner(f, why);
+        loop->canceling = false;
+        return;
+    }
+    if (!f->node.canceled || f->node.inner_hook) /* a user is asked once */
+        vow__hook_queue(loop, f, why);
+    f->node.canceled = 1;
+}
+
+void vow__hook_queue(vow_loop *loop, vow_future *f, vow_error *why)
+{
+    if (f->node.queued)
+        return;
+    f->node.queued = 1;
+    f->u.call.v.why = vow_error_ref(why);
+    vow__ref(f);
+    vow__enqueue(loop, &f->node.link);
+}
+
+void vow__hook_run(vow_loop *loop, vow_future *f)
+{
+    vow_error *why = f->u.call.v.why;
+    VOW__ASSERT(f->node.queued);
+    f->node.queued = 0;
+    f->u.call.v.why = NULL;
+    if (f->node.inner_hook) {
+        loop->canceling = true;
+        f->u.call.u.inner(f, why);
+        loop->canceling = false;
+    } else {
+        f->u.call.u.hook(why, f->user);
+    }
+    vow_error_unref(why);
+    vow__unref(f);
+}
+
+void vow__hook_forget(vow_loop *loop, vow_future *f)
+{
+    vow__list_remove(&loop->ready, &f->node.link);
+    f->node.queued = 0;
+    vow_error_unref(f->u.call.v.why);
+    f->u.call.v.why = NULL;
+    VOW__ASSERT(f->node.refs > 1);
+    f->node.refs--;
+}
+
+void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
+{
+    vow_future *f = vow__future_of(d);
+    if (!vow_deferred_pending(d))
+        return;
+    if (fn == NULL && f->node.queued)
+        vow__hook_forget(vow__loop_of(f), f);
+    f->u.call.u.hook = fn;
+    f->user = user;
+}
+
+uint32_t vow__readers(const vow_future *f)
+{
+    uint32_t ends = f->node.ends > 0;
+    uint32_t waits = f->node.source != NULL;
+    return f->node.refs - ends - waits - f->node.queued;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* census.c - what is alive, where it was made, and what nobody handled.
+ *
+ * WHY   "Which promise did we forget?" is the question at three in the morning.
+ * HOW   All futures are in the loop's pool, and the pool can be walked: nothing
+ *       is paid until somebody asks. Sites are compared by their text, because
+ *       two compilation units may hold the same literal twice.
+ * LIMITS  the census is O(live × log sites) and needs memory for the sites.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tally {
+    vow_census *lines; /* sorted by site */
+    size_t n;
+    size_t room;
+    const struct vow_alloc *alloc;
+};
+
+static vow_future *next_live(const vow_loop *loop, struct vow__pool_cursor *at);
+static int tally_add(struct tally *t, const vow_future *f);
+static int tally_grow(struct tally *t);
+static int by_count(const void *a, const void *b);
+
+int vow__promises_open(vow_loop *loop, bool pooled)
+{
+    vow__pool_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
+                   pooled);
+    vow_future *f = vow__future_new(loop, NULL, VOW__PROMISE, 1, false);
+    if (f == NULL)
+        return VOW_ENOMEM;
+    f->node.handled = 1;
+    f->node.state = VOW_REJECTED;
+    f->u.value.as.ptr = vow__error_static(VOW_ENOMEM);
+    f->u.value.tag = VOW_NOTHING;
+    loop->no_memory = f;
+    return 0;
+}
+
+/* Frees nothing while it walks: rejecting moves waiters to the queue, and hooks
+ * of core are queued to do the rest. */
+bool vow__promises_reject_all(vow_loop *loop)
+{
+    struct vow__pool_cursor at = {0};
+    vow_future *f;
+    vow_error *e = NULL;
+    while ((f = next_live(loop, &at)) != NULL) {
+        if (!vow__pending(f) || f->node.kind != VOW__PROMISE)
+            continue;
+        if (e == NULL)
+            e = vow__error(loop, NULL, VOW_ECLOSED, NULL, NULL);
+        if (f->node.inner_hook)
+            vow__hook_queue(loop, f, e);
+        else
+            vow__reject(loop, f, vow_error_ref(e));
+    }
+    bool some = e != NULL;
+    vow_error_unref(e);
+    return some;
+}
+
+void vow__promises_tell_unhandled(vow_loop *loop)
+{
+    struct vow__pool_cursor at = {0};
+    vow_future *f;
+    while ((f = next_live(loop, &at)) != NULL) {
+        if (f->node.state == VOW_REJECTED && !f->node.handled) {
+            f->node.handled = 1;
+            vow__loop_tell_unhandled(loop, f);
+        }
+    }
+}
+
+void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
+{
+    vow_error *e = vow__error_in(f);
+    int code = vow_error_code(e);
+    if (code == VOW_ECANCELED || code == VOW_ECLOSED || !vow__error_tell(e))
+        return;
+    loop->unhandled++;
+    if (loop->on_unhandled != NULL)
+        loop->on_unhandled(e, f->site, loop->on_unhandled_user);
+}
+
+void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
+{
+    struct vow__pool_cursor at = {0};
+    size_t live = 0;
+    size_t pending = 0;
+    const vow_future *f;
+    while ((f = next_live(loop, &at)) != NULL) {
+        live++;
+        pending += vow__pending(f);
+    }
+    *ret_stats = (vow_loop_stats){
+        .futures = live,
+        .pending = pending,
+        .fibers = vow__fibers_count(loop),
+        .stacks = vow__fibers_stacks(loop),
+        .guards_missing = vow__fibers_guards_missing(loop),
+        .timers = loop->timers_strong,
+        .scopes = loop->scopes,
+        .jobs = vow__work_count(loop),
+        .late_settles = loop->late_settles,
+        .unhandled = loop->unhandled,
+        .handlers_run = loop->handlers_run,
+        .pool_bytes = loop->futures.slabs * vow__pool_slab_size(&loop->futures),
+    };
+}
+
+int vow_loop_census(vow_loop *loop, vow_census_fn fn, void *user)
+{
+    struct tally t = {.alloc = &loop->alloc};
+    struct vow__pool_cursor at = {0};
+    const vow_future *f;
+    int rc = 0;
+    while (rc == 0 && (f = next_live(loop, &at)) != NULL)
+        rc = tally_add(&t, f);
+    if (rc == 0 && t.n > 0)
+        qsort(t.lines, t.n, sizeof(*t.lines), by_count);
+    for (size_t i = 0; rc == 0 && i < t.n; i++)
+        fn(&t.lines[i], user);
+    vow__mem_free(&loop->alloc, t.lines, t.room * sizeof(*t.lines));
+    return rc;
+}
+
+/* Every live future but the loop's own. */
+static vow_future *next_live(const vow_loop *loop, struct vow__pool_cursor *at)
+{
+    vow_future *f;
+    do
+        f = vow__pool_next(&loop->futures, at);
+    while (f != NULL && (f->node.kind == VOW__FREE || f == loop->no_memory));
+    return f;
+}
+
+static int tally_add(struct tally *t, const vow_future *f)
+{
+    const char *site = f->site == NULL ? "" : f->site;
+    size_t low = 0;
+    size_t high = t->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (strcmp(t->lines[middle].site, site) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == t->n || strcmp(t->lines[low].site, site) != 0) {
+        if (t->n == t->room && tally_grow(t) < 0)
+            return VOW_ENOMEM;
+        memmove(&t->lines[low + 1], &t->lines[low],
+                (t->n - low) * sizeof(*t->lines));
+        t->lines[low] = (vow_census){.site = site};
+        t->n++;
+    }
+    if (vow__pending(f))
+        t->lines[low].pending++;
+    else
+        t->lines[low].settled++;
+    return 0;
+}
+
+static int tally_grow(struct tally *t)
+{
+    size_t room = t->room == 0 ? 16 : 2 * t->room;
+    vow_census *lines = vow__mem_new(t->alloc, room * sizeof(*lines));
+    if (lines == NULL)
+        return VOW_ENOMEM;
+    if (t->n > 0)
+        memcpy(lines, t->lines, t->n * sizeof(*lines));
+    vow__mem_free(t->alloc, t->lines, t->room * sizeof(*lines));
+    t->lines = lines;
+    t->room = room;
+    return 0;
+}
+
+static int by_count(const void *a, const void *b)
+{
+    const vow_census *x = a;
+    const vow_census *y = b;
+    size_t nx = x->pending + x->settled;
+    size_t ny = y->pending + y->settled;
+    if (nx != ny)
+        return nx < ny ? 1 : -1;
+    return strcmp(x->site, y->site);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* combine.c - all, all_settled, any, race.
+ *
+ * WHY   One future from many, without a callback to count them.
+ * HOW   A group is one block: a head and one leg per input. Each leg watches
+ *       its input. When the outcome is known, the legs still waiting leave
+ *       their inputs, so that a race against something long-lived leaves
+ *       nothing behind. The result list of all and all_settled is the group
+ *       itself, which keeps its inputs: no values are copied.
+ * INVARIANTS
+ *   G1  a leg holds a reference to its input from beginning to end
+ *   G2  `out` is NULL once the outcome is settled and the group let go of it
+ * LIMITS  two allocations for any number of inputs; settling O(1) per input,
+ *       plus O(n) once.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+enum mode { ALL, ALL_SETTLED, ANY, RACE };
+
+struct leg {
+    struct vow__watch watch;
+    struct group *group;
+    bool done; /* its input is settled and was counted */
+};
+
+struct group {
+    vow_loop *loop;
+    vow_future *out; /* the result, its end is ours */
+    enum mode mode;
+    size_t n;
+    size_t left;       /* inputs not yet settled */
+    vow_error *errors; /* ANY: gathers them, owned */
+    struct leg legs[];
+};
+
+static vow_future *combine(const char *site, vow_loop *loop,
+                           vow_future *const *futures, size_t n,
+                           enum mode mode);
+static struct group *group_new(const char *site, vow_loop *loop, size_t n,
+                               enum mode mode);
+static void group_free(struct group *g);
+static void leg_run(struct vow__watch *w);
+static void conclude(struct group *g);
+static void let_legs_go(struct group *g, vow_error *why);
+static void on_cancel(vow_future *out, vow_error *why);
+static size_t group_size(size_t n);
+
+vow_future *vow_all_at(const char *site, vow_loop *loop,
+                       vow_future *const *futures, size_t n)
+{
+    return combine(site, loop, futures, n, ALL);
+}
+
+vow_future *vow_all_settled_at(const char *site, vow_loop *loop,
+                               vow_future *const *futures, size_t n)
+{
+    return combine(site, loop, futures, n, ALL_SETTLED);
+}
+
+vow_future *vow_any_at(const char *site, vow_loop *loop,
+                       vow_future *const *futures, size_t n)
+{
+    return combine(site, loop, futures, n, ANY);
+}
+
+vow_future *vow_race_at(const char *site, vow_loop *loop,
+                        vow_future *const *futures, size_t n)
+{
+    if (n == 0) { /* nothing will settle it but the loop's end */
+        vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 1, false);
+        return f != NULL ? f : vow__no_memory(loop);
+    }
+    return combine(site, loop, futures, n, RACE);
+}
+
+size_t vow_list_size(vow_value list)
+{
+    return list.tag == VOW_LIST ? ((struct group *)list.as.ptr)->n : 0;
+}
+
+vow_future *vow_list_at(vow_value list, size_t index)
+{
+    if (index >= vow_list_size(list))
+        return NULL;
+    return ((struct group *)list.as.ptr)->legs[index].watch.node.source;
+}
+
+vow_value vow_list_get(vow_value list, size_t index)
+{
+    vow_future *f = vow_list_at(list, index);
+    return f == NULL ? vow_nothing() : vow_get(f);
+}
+
+void vow__list_drop(void *group)
+{
+    group_free(group);
+}
+
+static vow_future *combine(const char *site, vow_loop *loop,
+                           vow_future *const *futures, size_t n, enum mode mode)
+{
+    for (size_t i = 0; i < n; i++)
+        if (futures == NULL || futures[i] == NULL ||
+            vow__loop_of(futures[i]) != loop)
+            return vow__refuse(loop, site, VOW_EINVAL,
+                               "an input is NULL or of another loop");
+    struct group *g = group_new(site, loop, n, mode);
+    if (g == NULL)
+        return vow__no_memory(loop);
+    vow_future *out = g->out;
+    for (size_t i = 0; i < n; i++)
+        vow__wait(loop, &g->legs[i].watch.node, futures[i]);
+    if (n == 0)
+        conclude(g);
+    return out;
+}
+
+static struct group *group_new(const char *site, vow_loop *loop, size_t n,
+                               enum mode mode)
+{
+    if (n > (SIZE_MAX - sizeof(struct group)) / sizeof(struct leg))
+        return NULL;
+    struct group *g = vow__mem_zero(&loop->alloc, group_size(n));
+    if (g == NULL)
+        return NULL;
+    g->loop = loop;
+    g->mode = mode;
+    g->n = n;
+    g->left = n;
+    if (mode == ANY) {
+        g->errors = vow__error_make_list(&loop->alloc, site, VOW_EALLFAILED, n);
+        if (g->errors == NULL)
+            goto fail;
+    }
+    g->out = vow__promise_new(loop, site, on_cancel, g);
+    if (g->out == NULL)
+        goto fail;
+    for (size_t i = 0; i < n; i++) {
+        g->legs[i].watch.node.kind = VOW__WATCH;
+        g->legs[i].watch.run = leg_run;
+        g->legs[i].group = g;
+    }
+    return g;
+
+fail:
+    vow_error_unref(g->errors);
+    vow__mem_free(&loop->alloc, g, group_size(n));
+    return NULL;
+}
+
+static void leg_run(struct vow__watch *w)
+{
+    struct leg *leg = VOW__OUTER(w, struct leg, watch);
+    struct group *g = leg->group;
+    vow_future *input = w->node.source;
+    bool failed = input->node.state == VOW_REJECTED;
+    leg->done = true;
+    g->left--;
+    if (g->mode == RACE || (g->mode == ALL && failed) ||
+        (g->mode == ANY && !failed)) {
+        vow__adopt(g->loop, g->out, input);
+        let_legs_go(g, NULL);
+        group_free(g);
+        return;
+    }
+    if (g->mode == ANY) {
+        if (vow_error_cause(g->errors) == NULL)
+            vow__error_set_cause(g->errors, vow__error_in(input));
+        vow__error_set_at(g->errors, (size_t)(leg - g->legs),
+                          vow__error_in(input));
+    }
+    if (g->left == 0)
+        conclude(g);
+    else if (g->out->node.listened)
+        vow__notify(g->loop, g->out, vow_int((int64_t)(g->n - g->left)));
+}
+
+/* All inputs are settled and none decided it. */
+static void conclude(struct group *g)
+{
+    vow_future *out = g->out;
+    if (g->mode == ANY) {
+        vow_error *errors = g->errors;
+        g->errors = NULL;
+        vow__reject(g->loop, out, errors);
+        group_free(g);
+        return;
+    }
+    vow_value list;
+    list.as.ptr = g;
+    list.tag = VOW_LIST;
+    g->out = NULL; /* keeps G2 */
+    vow__fulfil(g->loop, out, list);
+    vow_deferred_unref(vow__end_of(out));
+}
+
+/* Those still waiting leave; with `why`, inputs nobody else holds are
+ * canceled. */
+static void let_legs_go(struct group *g, vow_error *why)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        struct leg *leg = &g->legs[i];
+        if (leg->done)
+            continue;
+        leg->done = true;
+        vow_future *input = vow__unwait(g->loop, &leg->watch.node);
+        if (why != NULL)
+            vow__let_go(g->loop, input, why);
+        else
+            vow__unref(input);
+    }
+}
+
+static void on_cancel(vow_future *out, vow_error *why)
+{
+    struct group *g = out->user;
+    vow__reject(g->loop, out, vow_error_ref(why));
+    let_legs_go(g, why);
+    group_free(g);
+}
+
+static void group_free(struct group *g)
+{
+    for (size_t i = 0; i < g->n; i++)
+        if (g->legs[i].watch.node.source != NULL)
+            vow__unref(g->legs[i].watch.node.source);
+    if (g->out != NULL)
+        vow_deferred_unref(vow__end_of(g->out));
+    vow_error_unref(g->errors);
+    vow__mem_free(&g->loop->alloc, g, group_size(g->n));
+}
+
+static size_t group_size(size_t n)
+{
+    return sizeof(struct group) + n * sizeof(struct leg);
+}

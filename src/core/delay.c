@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* delay.c - futures of time: delay and timeout.
+ *
+ * HOW   A delay is a timer with the end of a promise. A timeout is a watch on
+ *       its source and a timer; whichever comes first settles the result and
+ *       ends the other. Both give their timer back when they are canceled.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+struct delay {
+    struct vow__timer timer;
+    vow_future *out; /* its end is ours */
+};
+
+struct timeout {
+    struct vow__watch watch;
+    struct vow__timer timer;
+    vow_loop *loop;
+    uint64_t ms; /* for the message */
+};
+
+static void delay_fire(vow_loop *loop, struct vow__timer *t);
+static void delay_cancel(vow_future *out, vow_error *why);
+static void delay_free(vow_loop *loop, struct delay *d);
+static void timeout_run(struct vow__watch *w);
+static void timeout_fire(vow_loop *loop, struct vow__timer *timer);
+static void timeout_cancel(vow_future *out, vow_error *why);
+static void timeout_free(struct timeout *t);
+
+vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
+{
+    if (loop->closing)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    struct delay *d = vow__mem_zero(&loop->alloc, sizeof(*d));
+    if (d == NULL)
+        return vow__no_memory(loop);
+    d->out = vow__promise_new(loop, site, delay_cancel, d);
+    if (d->out == NULL) {
+        vow__mem_free(&loop->alloc, d, sizeof(*d));
+        return vow__no_memory(loop);
+    }
+    d->timer.fire = delay_fire;
+    vow__timer_start(loop, &d->timer, vow__clock_due_ns(&loop->clock, ms));
+    return d->out;
+}
+
+vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (loop->closing)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    struct timeout *t = vow__mem_zero(&loop->alloc, sizeof(*t));
+    if (t == NULL)
+        return vow__no_memory(loop);
+    vow_future *out = vow__promise_new(loop, site, timeout_cancel, &t->watch);
+    if (out == NULL) {
+        vow__mem_free(&loop->alloc, t, sizeof(*t));
+        return vow__no_memory(loop);
+    }
+    out->node.relayed = 1;
+    t->loop = loop;
+    t->ms = ms;
+    t->watch.node.kind = VOW__WATCH;
+    t->watch.run = timeout_run;
+    t->watch.out = out;
+    t->timer.fire = timeout_fire;
+    vow__timer_start(loop, &t->timer, vow__clock_due_ns(&loop->clock, ms));
+    vow__wait(loop, &t->watch.node, f);
+    return out;
+}
+
+static void delay_fire(vow_loop *loop, struct vow__timer *t)
+{
+    struct delay *d = VOW__OUTER(t, struct delay, timer);
+    vow__fulfil(loop, d->out, vow_nothing());
+    delay_free(loop, d);
+}
+
+static void delay_cancel(vow_future *out, vow_error *why)
+{
+    struct delay *d = out->user;
+    vow_loop *loop = vow__loop_of(out);
+    vow__reject(loop, out, vow_error_ref(why));
+    delay_free(loop, d);
+}
+
+static void delay_free(vow_loop *loop, struct delay *d)
+{
+    vow_future *out = d->out;
+    vow__timer_stop(loop, &d->timer);
+    vow__mem_free(&loop->alloc, d, sizeof(*d));
+    vow_deferred_unref(vow__end_of(out));
+}
+
+static void timeout_run(struct vow__watch *w)
+{
+    struct timeout *t = VOW__OUTER(w, struct timeout, watch);
+    vow_future *source = w->node.source;
+    vow__adopt(t->loop, w->out, source);
+    timeout_free(t);
+    vow__unref(source);
+}
+
+static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
+{
+    struct timeout *t = VOW__OUTER(timer, struct timeout, timer);
+    vow_future *out = t->watch.out;
+    vow_future *source = vow__unwait(loop, &t->watch.node);
+    vow_error *e =
+        vow_error_new_at(out->site, loop, VOW_ETIMEDOUT, NULL,
+                         "no result within %llu ms", (unsigned long long)t->ms);
+    vow_error *why = vow__cancel_error(loop, out->site, e);
+    vow__reject(loop, out, e);
+    timeout_free(t);
+    vow__let_go(loop, source, why);
+    vow_error_unref(why);
+}
+
+static void timeout_cancel(vow_future *out, vow_error *why)
+{
+    struct timeout *t = VOW__OUTER(out->user, struct timeout, watch);
+    vow_loop *loop = t->loop;
+    vow_future *source = vow__unwait(loop, &t->watch.node);
+    vow__reject(loop, out, vow_error_ref(why));
+    timeout_free(t);
+    vow__let_go(loop, source, why);
+}
+
+static void timeout_free(struct timeout *t)
+{
+    vow_loop *loop = t->loop;
+    vow_future *out = t->watch.out;
+    vow__timer_stop(loop, &t->timer);
+    vow__mem_free(&loop->alloc, t, sizeof(*t));
+    vow_deferred_unref(vow__end_of(out));
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/* fiber.c - functions with a stack of their own that await futures.
+ *
+ * WHY   A sequence of asynchronous steps reads best as a sequence of lines.
+ * HOW   The control block lies at the top of the fiber's own stack: a fiber is
+ *       one stack and one promise. Waiting puts its watch behind a future and
+ *       switches to the loop's stack; the ready queue comes back to it as it
+ *       comes to every handler. Fibers are only ever run by that queue, so they
+ *       never nest and the loop's stack is one deep.
+ * INVARIANTS
+ *   F1  loop->current is the fiber that runs, NULL on the loop's own stack
+ *   F2  WAITING: the watch is behind its source; SLEEPING: the timer is armed;
+ *       READY: the watch is in the ready queue with no source
+ *   F3  each cancel is seen by exactly one await: the pending one, else the
+ *   next
+ * THREADS  loop thread only.
+ */
+#include "vow/fiber.h"
+#include "base/sm.h"
+#include "core/promise_internal.h"
+#include "core/stack_internal.h"
+#include "core/switch.h"
+
+enum { READY, RUNNING, WAITING, SLEEPING, DONE };
+static const uint8_t moves[] = {
+    [READY] = VOW__TO(RUNNING),
+    [RUNNING] =
+        VOW__TO(READY) | VOW__TO(WAITING) | VOW__TO(SLEEPING) | VOW__TO(DONE),
+    [WAITING] = VOW__TO(READY) | VOW__TO(RUNNING),
+    [SLEEPING] = VOW__TO(READY),
+    [DONE] = 0,
+};
+
+enum { STACK_BYTES = 128 * 1024, BLOCK_ALIGN = 64 };
+
+struct vow__fiber {
+    struct vow__watch watch;
+    struct vow__context context;
+    struct vow__timer timer; /* of vow_sleep() */
+    vow_loop *loop;
+    vow_fiber_fn fn;
+    void *arg;
+    vow_future *out; /* its end is ours */
+    struct vow__stack *stack;
+    vow_link in_loop;
+    vow_error *why;   /* of the first cancel, counted */
+    uint32_t cancels; /* not yet seen by an await */
+    int wake_code;    /* what the pending wait returns */
+    uint8_t state;
+};
+
+struct vow__fibers {
+    struct vow__context main; /* the loop's own stack, while a fiber runs */
+    struct vow__stacks stacks;
+    vow_link *live;
+    size_t count;
+};
+
+static int fibers_open(vow_loop *loop);
+static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
+                                    int class_index);
+static void fiber_free(struct vow__fiber *b);
+static void body(void *arg);
+static void resume(struct vow__watch *w);
+static int suspend(struct vow__fiber *b, uint8_t state);
+static void wake(struct vow__fiber *b, int code);
+static void wake_by_timer(vow_loop *loop, struct vow__timer *t);
+static void on_cancel(vow_future *out, vow_error *why);
+static struct vow__fiber *running(vow_loop *loop, int *ret_code);
+static int outcome_code(vow_future *f);
+
+/* ---- starting ------------------------------------------------------------ */
+
+vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
+                         void *arg, const vow_async_opts *opts)
+{
+    size_t size = STACK_BYTES;
+    if (opts != NULL && opts->stack_size > 0)
+        size = opts->stack_size;
+    int class_index = vow__stack_class(size);
+    if (fn == NULL || class_index < 0 ||
+        (opts != NULL && opts->size != sizeof(*opts)))
+        return vow__refuse(loop, site, VOW_EINVAL,
+                           "no function, a stack above 1 GiB, or options of "
+                           "another version");
+    if (loop->closing)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    struct vow__fiber *b = fiber_new(loop, site, class_index);
+    if (b == NULL)
+        return vow__no_memory(loop);
+    b->fn = fn;
+    b->arg = arg;
+    vow__enqueue(loop, &b->watch.node.link);
+    return b->out;
+}
+
+static int fibers_open(vow_loop *loop)
+{
+    if (loop->fibers != NULL)
+        return 0;
+    struct vow__fibers *fs = vow__mem_zero(&loop->alloc, sizeof(*fs));
+    if (fs == NULL)
+        return VOW_ENOMEM;
+    vow__context_here(&fs->main);
+    vow__stacks_init(&fs->stacks, &loop->alloc, loop->fiber_guards, false);
+    loop->fibers = fs;
+    return 0;
+}
+
+static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
+                                    int class_index)
+{
+    if (fibers_open(loop) < 0)
+        return NULL;
+    struct vow__fibers *fs = loop->fibers;
+    struct vow__stack *stack = vow__stack_take(&fs->stacks, class_index);
+    if (stack == NULL)
+        return NULL;
+    size_t size = vow__stack_size(stack) - sizeof(struct vow__fiber);
+    size -= size % BLOCK_ALIGN;
+    struct vow__fiber *b = (struct vow__fiber *)(void *)(stack->low + size);
+    vow_future *out = vow__promise_new(loop, site, on_cancel, b);
+    if (out == NULL) {
+        vow__stack_give(&fs->stacks, stack);
+        return NULL;
+    }
+    *b = (struct vow__fiber){.loop = loop, .out = out, .stack = stack};
+    b->watch.node.kind = VOW__WATCH;
+    b->watch.run = resume;
+    b->timer.fire = wake_by_timer;
+    b->state = READY;
+    vow__context_make(&b->context, stack->low, size, body, b);
+    vow__list_push(&fs->live, &b->in_loop);
+    fs->count++;
+    return b;
+}
+
+static void fiber_free(struct vow__fiber *b)
+{
+    vow_loop *loop = b->loop;
+    struct vow__fibers *fs = loop->fibers;
+    struct vow__stack *stack = b->stack;
+    vow__list_remove(&fs->live, &b->in_loop);
+    fs->count--;
+    vow_error_unref(b->why);
+    vow__context_end(&b->context);
+    vow__stack_give(&fs->stacks, stack); /* and with it the block itself */
+    vow__loop_idle_memory(loop);
+}
+
+/* The first frame of a fiber's stack. */
+static void body(void *arg)
+{
+    struct vow__fiber *b = arg;
+    vow_loop *loop = b->loop;
+    vow_next next = b->fn(b->arg);
+    vow_future *out = b->out;
+    if (vow__pending(out)) {
+        vow__settle_next(loop, out, next, NULL);
+    } else {
+        loop->late_settles++;
+        vow__next_drop(next);
+    }
+    vow_deferred_unref(vow__end_of(out));
+    vow__sm_move(&b->state, DONE, moves);
+    vow__switch_last(&b->context, &loop->fibers->main);
+}
+
+/* ---- switching ----------------------------------------------------------- */
+
+static void resume(struct vow__watch *w)
+{
+    struct vow__fiber *b = VOW__OUTER(w, struct vow__fiber, watch);
+    vow_loop *loop = b->loop;
+    vow__stack_guard(&loop->fibers->stacks, b->stack);
+    vow__sm_move(&b->state, RUNNING, moves);
+    loop->current = b;
+    vow__switch(&loop->fibers->main, &b->context);
+    loop->current = NULL; /* keeps F1 */
+    if (b->state == DONE)
+        fiber_free(b);
+}
+
+static int suspend(struct vow__fiber *b, uint8_t state)
+{
+    b->wake_code = 0;
+    vow__sm_move(&b->state, state, moves);
+    vow__switch(&b->context, &b->loop->fibers->main);
+    return b->wake_code;
+}
+
+static void wake(struct vow__fiber *b, int code)
+{
+    b->wake_code = code;
+    vow__sm_move(&b->state, READY, moves);
+    vow__enqueue(b->loop, &b->watch.node.link);
+}
+
+static void wake_by_timer(vow_loop *loop, struct vow__timer *t)
+{
+    (void)loop;
+    wake(VOW__OUTER(t, struct vow__fiber, timer), 0);
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+int vow_await(vow_future *f)
+{
+    vow_loop *loop = vow__loop_of(f);
+    int rc;
+    struct vow__fiber *b = running(loop, &rc);
+    if (b == NULL || rc < 0)
+        return rc;
+    if (!vow__pending(f))
+        return outcome_code(f);
+    if (f == b->out)
+        return VOW_ECYCLE;
+    vow__wait(loop, &b->watch.node, f);
+    rc = suspend(b, WAITING);
+    if (rc < 0)
+        return rc; /* canceled: the watch has left the future */
+    b->watch.node.source = NULL;
+    rc = outcome_code(f);
+    vow__unref(f);
+    return rc;
+}
+
+int vow_await_drop(vow_future *f)
+{
+    int rc = vow_await(f);
+    vow__unref(f);
+    return rc;
+}
+
+int vow_sleep(vow_loop *loop, uint64_t ms)
+{
+    int rc;
+    struct vow__fiber *b = running(loop, &rc);
+    if (b == NULL || rc < 0)
+        return rc;
+    if (loop->closing)
+        return VOW_ECLOSED;
+    vow__timer_start(loop, &b->timer, vow__clock_due_ns(&loop->clock, ms));
+    return suspend(b, SLEEPING);
+}
+
+int vow_yield(vow_loop *loop)
+{
+    int rc;
+    struct vow__fiber *b = running(loop, &rc);
+    if (b == NULL || rc < 0)
+        return rc;
+    vow__enqueue(loop, &b->watch.node.link);
+    rc = suspend(b, READY);
+    return rc < 0 || !loop->closing ? rc : VOW_ECLOSED;
+}
+
+bool vow_in_fiber(const vow_loop *loop)
+{
+    return loop->current != NULL;
+}
+
+bool vow_fiber_canceled(const vow_loop *loop)
+{
+    return vow_fiber_why(loop) != NULL;
+}
+
+vow_error *vow_fiber_why(const vow_loop *loop)
+{
+    return loop->current == NULL ? NULL : loop->current->why;
+}
+
+/* The fiber that calls, and what it must be told before it may wait. */
+static struct vow__fiber *running(vow_loop *loop, int *ret_code)
+{
+    struct vow__fiber *b = loop->current;
+    vow__assert_thread(loop);
+    *ret_code = b == NULL ? VOW_ENOFIBER : 0;
+    if (b != NULL && b->cancels > 0) {
+        b->cancels--; /* keeps F3 */
+        *ret_code = VOW_ECANCELED;
+    }
+    return b;
+}
+
+static int outcome_code(vow_future *f)
+{
+    return vow_error_code(vow_error_of(f));
+}
+
+/* ---- canceling and closing ----------------------------------------------- */
+
+static void on_cancel(vow_future *out, vow_error *why)
+{
+    struct vow__fiber *b = out->user;
+    vow_loop *loop = b->loop;
+    int code = vow_error_code(why);
+    if (b->why == NULL)
+        b->why = vow_error_ref(why);
+    if (b->state == WAITING) {
+        vow__unref(vow__unwait(loop, &b->watch.node));
+        wake(b, code);
+    } else if (b->state == SLEEPING) {
+        vow__timer_stop(loop, &b->timer);
+        wake(b, code);
+    } else {
+        b->cancels++; /* keeps F3 */
+    }
+}
+
+/* Those that did not end while the loop closed: their stacks go, with whatever
+ * their functions held. */
+void vow__fibers_abandon(vow_loop *loop)
+{
+    while (loop->fibers != NULL && loop->fibers->live != NULL) {
+        struct vow__fiber *b =
+            VOW__OUTER(loop->fibers->live, struct vow__fiber, in_loop);
+        vow_future *out = b->out;
+        if (b->state == WAITING)
+            vow__unref(vow__unwait(loop, &b->watch.node));
+        else if (b->state == SLEEPING)
+            vow__timer_stop(loop, &b->timer);
+        else
+            vow__list_remove(&loop->ready, &b->watch.node.link);
+        if (vow__pending(out))
+            vow__reject_code(loop, out, VOW_ECLOSED, NULL);
+        vow_deferred_unref(vow__end_of(out));
+        fiber_free(b);
+    }
+}
+
+void vow__fibers_close(vow_loop *loop)
+{
+    if (loop->fibers == NULL)
+        return;
+    vow__stacks_fini(&loop->fibers->stacks);
+    vow__mem_free(&loop->alloc, loop->fibers, sizeof(*loop->fibers));
+    loop->fibers = NULL;
+}
+
+bool vow__fibers_trim(vow_loop *loop, bool all)
+{
+    return loop->fibers != NULL && vow__stacks_trim(&loop->fibers->stacks, all);
+}
+
+size_t vow__fibers_count(const vow_loop *loop)
+{
+    return loop->fibers == NULL ? 0 : loop->fibers->count;
+}
+
+size_t vow__fibers_stacks(const vow_loop *loop)
+{
+    return loop->fibers == NULL ? 0 : loop->fibers->stacks.mapped;
+}
+
+size_t vow__fibers_guards_missing(const vow_loop *loop)
+{
+    return loop->fibers == NULL ? 0 : loop->fibers->stacks.missing;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* inbox.c - messages from other threads.
+ *
+ * WHY   One loop, one thread; this is the one door in the wall.
+ * HOW   A list under a mutex. The sender that finds it empty wakes the loop, so
+ *       a thousand messages cost one wake-up. The loop takes the whole list and
+ *       runs it outside the lock. Closing is a flag under the same mutex: a
+ *       message was either accepted, and runs, or was refused. The inbox is
+ *       counted apart from the loop, because a vow_remote may outlive it.
+ * INVARIANTS
+ *   I1  messages run in the order in which they were accepted
+ *   I2  if the list is not empty, a wake-up is under way or the loop is running
+ *   I3  nothing is accepted after closed is set
+ * THREADS  any for pushing; the loop's for running.
+ */
+#include "core/loop_internal.h"
+
+struct post {
+    struct vow__message message;
+    vow_post_fn fn;
+    void *arg;
+};
+
+static void post_run(vow_loop *loop, struct vow__message *m);
+static struct vow__message *take_all(struct vow__inbox *in);
+static void run_list(vow_loop *loop, struct vow__message *m);
+
+int vow__inbox_new(const struct vow_alloc *alloc, uv_async_t *wake,
+                   uint32_t max, struct vow__inbox **ret_inbox)
+{
+    struct vow__inbox *in = vow__mem_zero(alloc, sizeof(*in));
+    if (in == NULL)
+        return VOW_ENOMEM;
+    int rc = uv_mutex_init(&in->mutex);
+    if (rc < 0) {
+        vow__mem_free(alloc, in, sizeof(*in));
+        return rc;
+    }
+    atomic_init(&in->refs, 1);
+    atomic_init(&in->waiting, false);
+    in->max = max;
+    in->last = &in->first;
+    in->wake = wake;
+    in->alloc = *alloc;
+    *ret_inbox = in;
+    return 0;
+}
+
+struct vow__inbox *vow__inbox_ref(struct vow__inbox *in)
+{
+    atomic_fetch_add_explicit(&in->refs, 1, memory_order_relaxed);
+    return in;
+}
+
+void vow__inbox_unref(struct vow__inbox *in)
+{
+    if (atomic_fetch_sub_explicit(&in->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    struct vow_alloc alloc = in->alloc;
+    uv_mutex_destroy(&in->mutex);
+    vow__mem_free(&alloc, in, sizeof(*in));
+}
+
+void vow__inbox_lock(struct vow__inbox *in)
+{
+    uv_mutex_lock(&in->mutex);
+}
+
+void vow__inbox_unlock(struct vow__inbox *in)
+{
+    uv_mutex_unlock(&in->mutex);
+}
+
+bool vow__inbox_closed(const struct vow__inbox *in)
+{
+    return in->closed;
+}
+
+bool vow__inbox_push(struct vow__inbox *in, struct vow__message *m)
+{
+    if (in->closed) /* keeps I3 */
+        return false;
+    m->next = NULL;
+    *in->last = m;
+    in->last = &m->next;
+    if (in->count++ == 0) { /* keeps I2 */
+        atomic_store_explicit(&in->waiting, true, memory_order_release);
+        (void)uv_async_send(in->wake);
+    }
+    return true;
+}
+
+int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg)
+{
+    struct vow__inbox *in = loop->inbox;
+    if (fn == NULL)
+        return VOW_EINVAL;
+    struct post *p = vow__mem_new(&loop->alloc, sizeof(*p));
+    if (p == NULL)
+        return VOW_ENOMEM;
+    p->message.run = post_run;
+    p->fn = fn;
+    p->arg = arg;
+    int rc = 0;
+    vow__inbox_lock(in);
+    if (in->count >= in->max)
+        rc = VOW_EQUEUEFULL;
+    else if (!vow__inbox_push(in, &p->message))
+        rc = VOW_ECLOSED;
+    vow__inbox_unlock(in);
+    if (rc < 0)
+        vow__mem_free(&loop->alloc, p, sizeof(*p));
+    return rc;
+}
+
+void vow__inbox_take(vow_loop *loop)
+{
+    run_list(loop, take_all(loop->inbox));
+}
+
+void vow__inbox_close(vow_loop *loop)
+{
+    struct vow__inbox *in = loop->inbox;
+    vow__inbox_lock(in);
+    in->closed = true;
+    vow__inbox_unlock(in);
+    run_list(loop, take_all(in));
+}
+
+static struct vow__message *take_all(struct vow__inbox *in)
+{
+    vow__inbox_lock(in);
+    struct vow__message *m = in->first;
+    in->first = NULL;
+    in->last = &in->first;
+    in->count = 0;
+    atomic_store_explicit(&in->waiting, false, memory_order_release);
+    vow__inbox_unlock(in);
+    return m;
+}
+
+static void run_list(vow_loop *loop, struct vow__message *m)
+{
+    while (m != NULL) {
+        struct vow__message *next = m->next;
+        m->run(loop, m);
+        m = next;
+    }
+}
+
+static void post_run(vow_loop *loop, struct vow__message *m)
+{
+    struct post *p = VOW__OUTER(m, struct post, message);
+    vow_post_fn fn = p->fn;
+    void *arg = p->arg;
+    vow__mem_free(&loop->alloc, p, sizeof(*p));
+    fn(arg);
+}

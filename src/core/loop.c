@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* loop.c - the life of a loop: making it on libuv, and closing it.
+ *
+ * WHY   A loop must never keep a process alive without a reason, and closing it
+ *       must leave no waiter unsettled and no block behind.
+ * HOW   Six handles. `prepare` and `check` run the ready queue before and
+ *       after libuv polls; they never keep the loop alive. `idle` runs while
+ *       something is ready, so that polling does not wait. `timer` serves the
+ *       heap of timer.c, `work_timer` the thread pool, `wake` the inbox.
+ *       Closing settles what is pending, runs the handlers of that, and ends
+ *       in the close callbacks of the handles; the memory goes with the last
+ *       object that somebody still holds.
+ * INVARIANTS
+ *   O1  if something is ready, idle is active or a turn is running
+ *   O2  wake keeps the loop alive if and only if keep > 0
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+#include "vow/uv.h"
+
+enum {
+    TURN_MAX = 10000,
+    INBOX_MAX = 1 << 20,
+    WORK_QUEUE_MAX = 1 << 20,
+    FIBER_GUARDS = 8192,
+    TRIM_MS = 1000,
+    CLOSE_ROUNDS = 10000 /* turns a closing loop grants to its fibers */
+};
+
+static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
+                     vow_loop **ret_loop);
+static void settings(vow_loop *loop, const vow_loop_opts *o);
+static int handles_open(vow_loop *loop);
+static void on_prepare(uv_prepare_t *handle);
+static void on_check(uv_check_t *handle);
+static void on_idle(uv_idle_t *handle);
+static void on_wake(uv_async_t *handle);
+static void settle_everything(vow_loop *loop);
+static void handles_close(vow_loop *loop);
+static void on_handle_closed(uv_handle_t *handle);
+static void on_trim(vow_loop *loop, struct vow__timer *t);
+
+const char *vow_version(void)
+{
+    return VOW_VERSION;
+}
+
+/* ---- making -------------------------------------------------------------- */
+
+int vow_loop_new(const vow_loop_opts *opts, vow_loop **ret_loop)
+{
+    struct vow_alloc alloc = {0};
+    if (opts != NULL && opts->size == sizeof(*opts))
+        alloc = opts->alloc;
+    uv_loop_t *uv = vow__mem_zero(&alloc, sizeof(*uv));
+    if (uv == NULL)
+        return VOW_ENOMEM;
+    int rc = uv_loop_init(uv);
+    if (rc < 0)
+        goto fail;
+    rc = loop_make(uv, opts, true, ret_loop);
+    if (rc < 0)
+        goto fail_uv;
+    return 0;
+
+fail_uv:
+    (void)uv_run(uv, UV_RUN_DEFAULT);
+    (void)uv_loop_close(uv);
+fail:
+    vow__mem_free(&alloc, uv, sizeof(*uv));
+    return rc;
+}
+
+int vow_loop_new_uv(uv_loop_t *uv, const vow_loop_opts *opts,
+                    vow_loop **ret_loop)
+{
+    return uv == NULL ? VOW_EINVAL : loop_make(uv, opts, false, ret_loop);
+}
+
+static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
+                     vow_loop **ret_loop)
+{
+    static const vow_loop_opts defaults = {.size = sizeof(defaults)};
+    const vow_loop_opts *o = opts == NULL ? &defaults : opts;
+    const uint32_t known = VOW_LOOP_VIRTUAL_TIME | VOW_LOOP_UNPOOLED;
+    if (o->size != sizeof(*o) || (o->flags & ~known) != 0)
+        return VOW_EINVAL;
+    vow_loop *loop = vow__mem_zero(&o->alloc, sizeof(*loop));
+    if (loop == NULL)
+        return VOW_ENOMEM;
+    loop->uv = uv;
+    settings(loop, o);
+    int rc = vow__inbox_new(&loop->alloc, &loop->wake,
+                            o->inbox_max == 0 ? INBOX_MAX : o->inbox_max,
+                            &loop->inbox);
+    if (rc < 0)
+        goto fail;
+    rc = vow__promises_open(loop, (o->flags & VOW_LOOP_UNPOOLED) == 0);
+    if (rc < 0)
+        goto fail_inbox;
+    rc = handles_open(loop);
+    if (rc < 0)
+        goto fail_promises;
+    loop->owns_uv = owns_uv;
+    *ret_loop = loop;
+    return 0;
+
+fail_promises:
+    vow__unref(loop->no_memory);
+    vow__pool_fini(&loop->futures);
+fail_inbox:
+    vow__inbox_unref(loop->inbox);
+fail:
+    vow__mem_free(&o->alloc, loop, sizeof(*loop));
+    return rc;
+}
+
+static void settings(vow_loop *loop, const vow_loop_opts *o)
+{
+    loop->alloc = o->alloc;
+    loop->clock.is_virtual = (o->flags & VOW_LOOP_VIRTUAL_TIME) != 0;
+    loop->on_unhandled = o->on_unhandled;
+    loop->on_unhandled_user = o->on_unhandled_user;
+    loop->turn_max = o->turn_max == 0 ? TURN_MAX : o->turn_max;
+    loop->fiber_guards = o->fiber_guards == 0 ? FIBER_GUARDS : o->fiber_guards;
+    loop->work_threads = o->work_threads;
+    loop->work_queue_max =
+        o->work_queue_max == 0 ? WORK_QUEUE_MAX : o->work_queue_max;
+    loop->random[0] = o->seed == 0 ? vow__clock_entropy() : o->seed;
+    loop->random[1] = UINT64_C(0x9e3779b97f4a7c15);
+    loop->trim.fire = on_trim;
+    loop->trim.weak = true;
+    loop->thread = uv_thread_self();
+}
+
+/* None of these but uv_async_init() can fail, so it comes first. */
+static int handles_open(vow_loop *loop)
+{
+    int rc = uv_async_init(loop->uv, &loop->wake, on_wake);
+    if (rc < 0)
+        return rc;
+    (void)uv_prepare_init(loop->uv, &loop->prepare);
+    (void)uv_check_init(loop->uv, &loop->check);
+    (void)uv_idle_init(loop->uv, &loop->idle);
+    (void)uv_timer_init(loop->uv, &loop->timer);
+    (void)uv_timer_init(loop->uv, &loop->work_timer);
+    loop->wake.data = loop;
+    loop->prepare.data = loop;
+    loop->check.data = loop;
+    loop->idle.data = loop;
+    loop->timer.data = loop;
+    loop->work_timer.data = loop;
+    (void)uv_prepare_start(&loop->prepare, on_prepare);
+    (void)uv_check_start(&loop->check, on_check);
+    uv_unref((uv_handle_t *)&loop->wake);
+    uv_unref((uv_handle_t *)&loop->prepare);
+    uv_unref((uv_handle_t *)&loop->check);
+    return 0;
+}
+
+/* ---- libuv's turn -------------------------------------------------------- */
+
+static void on_prepare(uv_prepare_t *handle)
+{
+    vow_loop *loop = handle->data;
+    if (!vow__loop_drain(loop) && loop->armed) {
+        loop->armed = false; /* keeps O1: nothing is ready */
+        (void)uv_idle_stop(&loop->idle);
+    }
+}
+
+static void on_check(uv_check_t *handle)
+{
+    (void)vow__loop_drain(handle->data);
+}
+
+/* Its being active is all that is wanted: libuv does not wait. */
+static void on_idle(uv_idle_t *handle)
+{
+    (void)handle;
+}
+
+static void on_wake(uv_async_t *handle)
+{
+    vow_loop *loop = handle->data;
+    bool busy = loop->busy;
+    loop->busy = true;
+    (void)vow__inbox_run(loop);
+    loop->busy = busy;
+    (void)vow__loop_drain(loop);
+}
+
+void vow__loop_arm(vow_loop *loop)
+{
+    loop->armed = true;
+    if (!loop->closing)
+        (void)uv_idle_start(&loop->idle, on_idle);
+}
+
+void vow__loop_keep(vow_loop *loop, int change)
+{
+    uint32_t before = loop->keep;
+    loop->keep = (uint32_t)((int64_t)before + change);
+    if (before == 0 && loop->keep > 0) /* keeps O2 */
+        uv_ref((uv_handle_t *)&loop->wake);
+    else if (before > 0 && loop->keep == 0)
+        uv_unref((uv_handle_t *)&loop->wake);
+}
+
+void vow_loop_hold(vow_loop *loop)
+{
+    vow__loop_keep(loop, 1);
+}
+
+void vow_loop_release(vow_loop *loop)
+{
+    if (loop->keep > 0)
+        vow__loop_keep(loop, -1);
+}
+
+uv_loop_t *vow_loop_uv(vow_loop *loop)
+{
+    return loop->uv;
+}
+
+const struct vow_alloc *vow_loop_alloc(const vow_loop *loop)
+{
+    return &loop->alloc;
+}
+
+/* ---- memory that is not in use ------------------------------------------- */
+
+void vow__loop_idle_memory(vow_loop *loop)
+{
+    if (!loop->trim.armed && !loop->closing)
+        vow__timer_start(loop, &loop->trim,
+                         vow__clock_due_ns(&loop->clock, TRIM_MS));
+}
+
+static void on_trim(vow_loop *loop, struct vow__timer *t)
+{
+    (void)t;
+    bool more = vow__pool_decay(&loop->futures);
+    more |= vow__fibers_trim(loop, false);
+    if (more)
+        vow__loop_idle_memory(loop);
+}
+
+void vow_loop_trim(vow_loop *loop)
+{
+    vow__pool_trim(&loop->futures);
+    (void)vow__fibers_trim(loop, true);
+}
+
+/* ---- closing ------------------------------------------------------------- */
+
+int vow_loop_close(vow_loop *loop)
+{
+    if (loop == NULL)
+        return 0;
+    if (loop->busy)
+        return VOW_EBUSY;
+    loop->closing = true;
+    loop->busy = true;
+    vow__work_close(loop);
+    vow__inbox_close(loop);
+    vow__remotes_close(loop);
+    settle_everything(loop);
+    vow__fibers_abandon(loop);
+    settle_everything(loop);
+    vow__promises_tell_unhandled(loop);
+    vow__timer_stop(loop, &loop->trim);
+    loop->busy = false;
+    handles_close(loop);
+    if (!loop->owns_uv)
+        return 0;
+    uv_loop_t *uv = loop->uv;
+    struct vow_alloc alloc = loop->alloc;
+    (void)uv_run(uv, UV_RUN_NOWAIT);      /* ends in on_handle_closed() */
+    while (uv_loop_close(uv) == UV_EBUSY) /* handles of the user's */
+        (void)uv_run(uv, UV_RUN_DEFAULT);
+    vow__mem_free(&alloc, uv, sizeof(*uv));
+    return 0;
+}
+
+/* Handlers and fibers may make new promises while the loop closes: again, until
+ * there are none, or somebody does so for ever. */
+static void settle_everything(vow_loop *loop)
+{
+    for (int i = 0; i < CLOSE_ROUNDS; i++) {
+        bool some = vow__promises_reject_all(loop);
+        loop->busy = false;
+        some |= loop->ready != NULL;
+        (void)vow__loop_drain(loop);
+        loop->busy = true;
+        if (!some)
+            return;
+    }
+}
+
+static void handles_close(vow_loop *loop)
+{
+    uv_handle_t *handles[] = {
+        (uv_handle_t *)&loop->prepare, (uv_handle_t *)&loop->check,
+        (uv_handle_t *)&loop->idle,    (uv_handle_t *)&loop->timer,
+        (uv_handle_t *)&loop->wake,    (uv_handle_t *)&loop->work_timer,
+    };
+    loop->closing_handles = sizeof(handles) / sizeof(handles[0]);
+    for (size_t i = 0; i < sizeof(handles) / sizeof(handles[0]); i++)
+        uv_close(handles[i], on_handle_closed);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    vow_loop *loop = handle->data;
+    if (--loop->closing_handles > 0)
+        return;
+    loop->closed = true;
+    vow__fibers_close(loop);
+    vow__inbox_unref(loop->inbox);
+    vow__pool_trim(&loop->futures);
+    vow__unref(loop->no_memory); /* frees the loop if it is the last */
+}
+
+void vow__loop_maybe_free(vow_loop *loop)
+{
+    if (!loop->closed || loop->reaping || !vow__pool_unused(&loop->futures) ||
+        loop->scopes > 0)
+        return;
+    struct vow_alloc alloc = loop->alloc;
+    vow__pool_fini(&loop->futures);
+    vow__mem_free(&alloc, loop, sizeof(*loop));
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* progress.c - how far it is, told down the chain.
+ *
+ * WHY   A worker's pulse and a progress bar both need news of something that is
+ *       not settled yet, through every link that was chained onto it.
+ * HOW   A listener is a link that passes the outcome on. `listened` marks the
+ *       way from each root down to its listeners, so that a notify where nobody
+ *       listens costs nothing, and one where somebody does walks only there.
+ *       The walk calls nobody: it leaves the news with each listener and queues
+ *       it, so callbacks may do what they like to the tree. News that comes
+ *       before the last was delivered replaces it.
+ * INVARIANTS
+ *   N1  if a future is listened, so is all that it waits for
+ *   N2  a listener is queued if and only if it has news
+ * LIMITS  notify O(links with listeners below); no recursion.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+struct news {
+    uint32_t refs;
+    vow_value value;
+};
+
+struct vow__listener {
+    struct vow__watch call; /* in the ready queue while there is news */
+    vow_loop *loop;
+    vow_progress_fn fn;
+    void *user;
+    struct news *news; /* counted, the latest not yet delivered */
+};
+
+static void deliver(struct vow__watch *w);
+static void hand_over(vow_loop *loop, vow_future *link, struct news *news);
+static void news_unref(vow_loop *loop, struct news *news);
+static struct vow__node *walk_next(struct vow__node *n, const vow_future *root);
+static struct vow__node *first_waiter(const vow_future *f);
+
+vow_future *vow_on_progress_at(const char *site, vow_future *f,
+                               vow_progress_fn fn, void *user)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (fn == NULL)
+        return vow_then_at(site, f, NULL, NULL, NULL);
+    struct vow__listener *l = vow__mem_zero(&loop->alloc, sizeof(*l));
+    if (l == NULL)
+        return vow__no_memory(loop);
+    vow_future *link = vow__future_new(loop, site, VOW__LISTEN, 2, false);
+    if (link == NULL) {
+        vow__mem_free(&loop->alloc, l, sizeof(*l));
+        return vow__no_memory(loop);
+    }
+    l->call.node.kind = VOW__WATCH;
+    l->call.run = deliver;
+    l->loop = loop;
+    l->fn = fn;
+    l->user = user;
+    link->user = l;
+    link->node.listened = 1;
+    vow__wait(loop, &link->node, f); /* keeps N1 */
+    return link;
+}
+
+void vow__listener_free(vow_loop *loop, vow_future *link)
+{
+    struct vow__listener *l = link->user;
+    link->user = NULL;
+    if (l->news != NULL) {
+        vow__list_remove(&loop->ready, &l->call.node.link);
+        news_unref(loop, l->news);
+    }
+    vow__mem_free(&loop->alloc, l, sizeof(*l));
+}
+
+bool vow_notify(vow_deferred *d, vow_value progress)
+{
+    vow_future *f = vow__future_of(d);
+    vow_loop *loop = vow__loop_of(f);
+    vow__assert_thread(loop);
+    if (!vow_deferred_pending(d)) {
+        vow_value_drop(progress);
+        return false;
+    }
+    return vow__notify(loop, f, progress);
+}
+
+bool vow__notify(vow_loop *loop, vow_future *f, vow_value progress)
+{
+    struct news *news = NULL;
+    if (f->node.listened)
+        news = vow__mem_new(&loop->alloc, sizeof(*news));
+    if (news == NULL) {
+        vow_value_drop(progress);
+        return !f->node.listened;
+    }
+    *news = (struct news){.refs = 1, .value = progress};
+    struct vow__node *n = first_waiter(f);
+    for (; n != NULL; n = walk_next(n, f))
+        if (n->kind == VOW__LISTEN)
+            hand_over(loop, VOW__OUTER(n, vow_future, node), news);
+    news_unref(loop, news);
+    return true;
+}
+
+void vow__listen_up(vow_future *f)
+{
+    for (; f != NULL && !f->node.listened; f = vow__upstream(f))
+        f->node.listened = 1;
+}
+
+static void hand_over(vow_loop *loop, vow_future *link, struct news *news)
+{
+    struct vow__listener *l = link->user;
+    struct news *old = l->news;
+    l->news = news;
+    news->refs++;
+    if (old == NULL)
+        vow__enqueue(loop, &l->call.node.link); /* keeps N2 */
+    else
+        news_unref(loop, old);
+}
+
+/* The callback may end the listener; nothing of it is read afterwards. */
+static void deliver(struct vow__watch *w)
+{
+    struct vow__listener *l = VOW__OUTER(w, struct vow__listener, call);
+    vow_loop *loop = l->loop;
+    struct news *news = l->news;
+    l->news = NULL; /* keeps N2 */
+    l->fn(news->value, l->user);
+    news_unref(loop, news);
+}
+
+static void news_unref(vow_loop *loop, struct news *news)
+{
+    if (--news->refs > 0)
+        return;
+    vow_value_drop(news->value);
+    vow__mem_free(&loop->alloc, news, sizeof(*news));
+}
+
+/* The next node below `root`, depth first, without a stack: down by waiters,
+ * across by the list, up by the source. */
+static struct vow__node *walk_next(struct vow__node *n, const vow_future *root)
+{
+    vow_future *below = n->kind == VOW__WATCH
+                            ? VOW__OUTER(n, struct vow__watch, node)->out
+                            : VOW__OUTER(n, vow_future, node);
+    if (below != NULL && below->node.listened && vow__pending(below) &&
+        below->waiters != NULL)
+        return first_waiter(below);
+    while (n->link.next == NULL) {
+        vow_future *parent = n->source;
+        if (parent == root)
+            return NULL;
+        n = parent->node.relayed ? &((struct vow__watch *)parent->user)->node
+                                 : &parent->node;
+    }
+    return VOW__OUTER(n->link.next, struct vow__node, link);
+}
+
+static struct vow__node *first_waiter(const vow_future *f)
+{
+    return f->waiters == NULL ? NULL
+                              : VOW__OUTER(f->waiters, struct vow__node, link);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+/* promise.c - both ends of a promise: making, settling, reading, freeing.
+ *
+ * WHY   Everything else in vow is a promise that somebody settles once.
+ * HOW   Settling stores the outcome and moves all waiters to the loop's ready
+ *       queue in one splice: no memory, no calls, however many wait. The nodes
+ *       of that queue are run by link.c.
+ * INVARIANTS
+ *   P1  a settled future has no waiters and is settled for ever
+ *   P2  a pending PROMISE has an end, or waits for the loop to close
+ *   P3  an alias refers to a future that is no alias: one step to the value
+ *   P4  destroying never recurses: what it frees in turn waits in loop->dead
+ * LIMITS  settle O(1); 88 bytes per future.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+static vow_future *settled(vow_loop *loop, const char *site, vow_next next);
+static bool open_end(vow_future *f);
+static bool is_rejection(uintptr_t tag);
+static void collapse(vow_loop *loop, vow_future *f, vow_future *other);
+static bool only_waiters_hold(const vow_future *f);
+static void reap(vow_loop *loop);
+static void object_free(vow_loop *loop, vow_future *f);
+
+/* ---- making -------------------------------------------------------------- */
+
+vow_future *vow__promise_new(vow_loop *loop, const char *site,
+                             vow__hook_fn hook, void *user)
+{
+    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
+    if (f == NULL)
+        return NULL;
+    f->node.inner_hook = hook != NULL;
+    f->u.call.u.inner = hook;
+    f->user = user;
+    return f;
+}
+
+vow_future *vow_promise_at(const char *site, vow_loop *loop,
+                           vow_deferred **ret_end)
+{
+    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
+    if (VOW__UNLIKELY(f == NULL)) {
+        f = vow__no_memory(loop);
+        vow_deferred_ref(vow__end_of(f));
+    }
+    *ret_end = vow__end_of(f);
+    return f;
+}
+
+vow_future *vow_resolved_at(const char *site, vow_loop *loop, vow_value v)
+{
+    return settled(loop, site, vow_ok(v));
+}
+
+vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e)
+{
+    return settled(loop, site, vow_fail(e));
+}
+
+vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
+                        const char *text)
+{
+    return settled(loop, site, vow_fail_code(code, text));
+}
+
+vow_future *vow__no_memory(vow_loop *loop)
+{
+    return vow__ref(loop->no_memory);
+}
+
+static vow_future *settled(vow_loop *loop, const char *site, vow_next next)
+{
+    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 1, false);
+    if (f == NULL) {
+        vow__next_drop(next);
+        return vow__no_memory(loop);
+    }
+    vow__settle_next(loop, f, next, NULL);
+    return f;
+}
+
+/* ---- settling ------------------------------------------------------------ */
+
+bool vow_resolve(vow_deferred *d, vow_value v)
+{
+    return vow_settle(d, vow_ok(v));
+}
+
+bool vow_reject(vow_deferred *d, vow_error *e)
+{
+    return vow_settle(d, vow_fail(e));
+}
+
+bool vow_reject_code(vow_deferred *d, int code, const char *text)
+{
+    return vow_settle(d, vow_fail_code(code, text));
+}
+
+bool vow_resolve_with(vow_deferred *d, vow_future *other)
+{
+    if (other != NULL)
+        vow__ref(other);
+    return vow_settle(d, vow_follow(other));
+}
+
+bool vow_settle(vow_deferred *d, vow_next next)
+{
+    vow_future *f = vow__future_of(d);
+    vow_loop *loop = vow__loop_of(f);
+    vow__assert_thread(loop);
+    if (VOW__UNLIKELY(!open_end(f))) {
+        loop->late_settles++;
+        vow__next_drop(next);
+        return false;
+    }
+    vow__settle_next(loop, f, next, NULL);
+    return true;
+}
+
+/* Settle with anything but a value. */
+void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
+                       vow_future *came)
+{
+    vow_value v = next.out;
+    if (v.tag == VOW_TAG_FOLLOW && v.as.ptr != NULL) {
+        vow_future *other = v.as.ptr;
+        vow__follow(loop, f, other);
+        vow__unref(other);
+    } else if (v.tag == VOW_TAG_ERROR && v.as.ptr != NULL) {
+        vow__reject(loop, f, v.as.ptr);
+    } else if (v.tag == VOW_TAG_PASS && came != NULL) {
+        vow__adopt(loop, f, came);
+    } else if (is_rejection(v.tag)) {
+        vow__reject_code(loop, f, (int)(intptr_t)v.tag, v.as.ptr);
+    } else {
+        vow__reject_code(loop, f, VOW_EINVAL,
+                         v.tag == VOW_TAG_PASS ? "nothing came in to pass on"
+                                               : "a NULL error or future");
+    }
+}
+
+void vow__reject(vow_loop *loop, vow_future *f, vow_error *e)
+{
+    VOW__ASSERT(vow__pending(f));
+    if (VOW__UNLIKELY(f->node.queued))
+        vow__hook_forget(loop, f);
+    f->u.value.as.ptr = e;
+    f->u.value.tag = VOW_NOTHING;
+    f->node.state = VOW_REJECTED;
+    vow__flush(loop, f);
+}
+
+void vow__reject_code(vow_loop *loop, vow_future *f, int code, const char *text)
+{
+    vow__reject(loop, f, vow__error(loop, f->site, code, NULL, text));
+}
+
+void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from)
+{
+    VOW__ASSERT(!vow__pending(from));
+    if (from->node.state == VOW_REJECTED) {
+        vow__reject(loop, f, vow_error_ref(vow__error_in(from)));
+        return;
+    }
+    vow_value v = from->u.value;
+    if (v.tag <= VOW_PTR) {
+        vow__fulfil(loop, f, v);
+    } else if (from->node.refs == 1) {
+        from->u.value = vow_nothing(); /* nobody else reads it: it moves */
+        vow__fulfil(loop, f, v);
+    } else if (v.tag == VOW_BYTES) {
+        (void)vow_bytes_ref(v.as.ptr);
+        vow__fulfil(loop, f, v);
+    } else {
+        vow_future *root = v.tag == VOW__TAG_ALIAS ? v.as.ptr : from;
+        v.as.ptr = vow__ref(root); /* keeps P3 */
+        v.tag = VOW__TAG_ALIAS;
+        vow__fulfil(loop, f, v);
+    }
+}
+
+/* May an end still settle it? Not when it follows another. */
+static bool open_end(vow_future *f)
+{
+    return vow__pending(f) && f->node.kind == VOW__PROMISE;
+}
+
+/* vow_fail_code() puts the negative code where an address never is. */
+static bool is_rejection(uintptr_t tag)
+{
+    return (intptr_t)tag < 0;
+}
+
+void vow__next_drop(vow_next next)
+{
+    uintptr_t tag = next.out.tag;
+    if (tag == VOW_TAG_ERROR)
+        vow_error_unref(next.out.as.ptr);
+    else if (tag == VOW_TAG_FOLLOW)
+        vow_future_unref(next.out.as.ptr);
+    else if (tag != VOW_TAG_PASS && !is_rejection(tag))
+        vow_value_drop(next.out);
+}
+
+/* ---- following ----------------------------------------------------------- */
+
+void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
+{
+    if (vow__loop_of(other) != loop) {
+        vow__reject_code(loop, f, VOW_EINVAL, "a future of another loop");
+        return;
+    }
+    if (other == f || (f->waiters != NULL && vow__waits_for(other, f))) {
+        vow__reject_code(loop, f, VOW_ECYCLE, NULL);
+        return;
+    }
+    if (!vow__pending(other)) {
+        other->node.handled = 1;
+        vow__adopt(loop, f, other);
+        return;
+    }
+    if (f->node.queued)
+        vow__hook_forget(loop, f);
+    if (only_waiters_hold(f)) {
+        collapse(loop, f, other);
+        return;
+    }
+    f->node.kind = VOW__FOLLOW;
+    f->node.relayed = 0;
+    vow__ref(f);
+    vow__wait(loop, &f->node, other);
+}
+
+bool vow__waits_for(const vow_future *f, const vow_future *target)
+{
+    for (; f != NULL; f = vow__upstream(f))
+        if (f == target)
+            return true;
+    return false;
+}
+
+vow_future *vow__upstream(const vow_future *f)
+{
+    if (!vow__pending(f))
+        return NULL;
+    if (f->node.relayed)
+        return ((struct vow__watch *)f->user)->node.source;
+    return f->node.source;
+}
+
+/* A link that only its waiters and link.c hold: nobody can read or cancel it.
+ * Few waiters, so that the look costs little. */
+static bool only_waiters_hold(const vow_future *f)
+{
+    uint32_t held = 1;
+    if (f->node.kind != VOW__THEN || f->node.refs > 8)
+        return false;
+    for (const vow_link *l = f->waiters; l != NULL; l = l->next)
+        held++;
+    return f->node.refs == held;
+}
+
+/* The waiters go over to `other` and the link between is done with. So a retry
+ * by insertion that goes on for ever stays as long as its first round. */
+static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
+{
+    vow_link *l;
+    while ((l = vow__list_take(&f->waiters)) != NULL) {
+        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        f->node.refs--;
+        vow__wait(loop, n, other);
+    }
+    f->u.value = vow_nothing();
+    f->node.state = VOW_FULFILLED; /* and nobody is left to see it */
+}
+
+/* ---- references ---------------------------------------------------------- */
+
+vow_future *vow_future_ref(vow_future *f)
+{
+    return f == NULL ? NULL : vow__ref(f);
+}
+
+vow_future *vow_future_unref(vow_future *f)
+{
+    if (f != NULL)
+        vow__unref(f);
+    return NULL;
+}
+
+vow_deferred *vow_deferred_ref(vow_deferred *d)
+{
+    if (d == NULL)
+        return NULL;
+    vow_future *f = vow__future_of(d);
+    if (f->node.ends++ == 0)
+        vow__ref(f);
+    VOW__ASSERT(f->node.ends > 0);
+    return d;
+}
+
+vow_deferred *vow_deferred_unref(vow_deferred *d)
+{
+    if (d == NULL)
+        return NULL;
+    vow_future *f = vow__future_of(d);
+    VOW__ASSERT(f->node.ends > 0);
+    if (--f->node.ends > 0)
+        return NULL;
+    if (open_end(f)) /* keeps P2 */
+        vow__reject_code(vow__loop_of(f), f, VOW_EBROKEN, NULL);
+    vow__unref(f);
+    return NULL;
+}
+
+bool vow_deferred_pending(const vow_deferred *d)
+{
+    return d != NULL && open_end(vow__future_of(d));
+}
+
+void vow__future_destroy(vow_future *f)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (VOW__LIKELY(f->node.state == VOW_FULFILLED &&
+                    f->u.value.tag <= VOW_PTR)) {
+        object_free(loop, f);
+        return;
+    }
+    if (f->node.state == VOW_REJECTED && !f->node.handled)
+        vow__loop_tell_unhandled(loop, f);
+    vow__list_push(&loop->dead, &f->node.link);
+    if (!loop->reaping)
+        reap(loop);
+}
+
+/* Destructors run here, and may drop futures in turn (keeps P4). */
+static void reap(vow_loop *loop)
+{
+    vow_link *l;
+    loop->reaping = true;
+    while ((l = vow__list_take(&loop->dead)) != NULL) {
+        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        vow_future *f = VOW__OUTER(n, vow_future, node);
+        if (n->state == VOW_REJECTED)
+            vow_error_unref(vow__error_in(f));
+        else if (n->state == VOW_FULFILLED)
+            vow_value_drop(f->u.value);
+        object_free(loop, f);
+    }
+    loop->reaping = false;
+    vow__loop_maybe_free(loop);
+}
+
+static void object_free(vow_loop *loop, vow_future *f)
+{
+    f->node.kind = VOW__FREE;
+    vow__pool_give(f->home, f);
+    if (VOW__UNLIKELY(loop->closed))
+        vow__loop_maybe_free(loop);
+}

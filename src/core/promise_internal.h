@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/* promise_internal.h - the layout of a promise, and what core does with it.
+ *
+ *   vow_future (88 bytes)
+ *   +--------------------+------+---------+--------------+------+------+------+
+ *   | node: link, source | home | waiters | call | value | user | drop | site |
+ *   +--------------------+------+---------+--------------+------+------+------+
+ *     waits in a list      slab   its own   while pending, then the outcome
+ *
+ * A node waits in the `waiters` of its source, and moves to the loop's ready
+ * queue when the source is settled. A link of a chain is node and future in
+ * one: it waits for its source and is waited for itself. A watch is a node
+ * that is no future: an await, a leg of a combinator, a member of a scope.
+ *
+ * References of a future: one per handle, one per node whose source it is, one
+ * while its own node is in a list, one while it has ends (deferreds).
+ */
+#ifndef VOW_CORE_PROMISE_INTERNAL_H
+#define VOW_CORE_PROMISE_INTERNAL_H
+
+#include "base/error.h"
+#include "base/pool.h"
+#include "core/loop_internal.h"
+#include "vow/combine.h"
+
+enum vow__node_kind {
+    VOW__FREE = 0,         /* the object is not in use */
+    VOW__PROMISE = 1,      /* settled by its ends; the node queues its hook */
+    VOW__THEN = 2,         /* runs ok or fail when its source is settled */
+    VOW__FOLLOW = 3,       /* takes over the outcome of its source */
+    VOW__FINALLY = 4,      /* runs call.finally, then passes on */
+    VOW__FINALLY_WAIT = 5, /* waits for source, then passes on `user` */
+    VOW__LISTEN = 6,       /* passes on; `user` is its listener */
+    VOW__WATCH = 7         /* a struct vow__watch */
+};
+
+/* A value that is another future's: as.ptr is that future, counted. */
+enum { VOW__TAG_ALIAS = 7 };
+
+struct vow__node {
+    vow_link link;
+    vow_future *source;      /* what it waits for, counted; NULL: nothing */
+    uint32_t kind : 4;       /* enum vow__node_kind */
+    uint32_t state : 2;      /* enum vow_state */
+    uint32_t handled : 1;    /* somebody looks after its rejection */
+    uint32_t listened : 1;   /* a progress listener is somewhere below */
+    uint32_t canceled : 1;   /* its hook was asked */
+    uint32_t queued : 1;     /* PROMISE: the node is in the ready queue */
+    uint32_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
+    uint32_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
+    uint32_t ends : 20;      /* deferreds */
+    uint32_t refs;
+};
+
+struct vow__watch {
+    struct vow__node node;
+    void (*run)(struct vow__watch *w); /* the source is settled */
+    vow_future *out; /* progress goes on to it; NULL: nowhere. Borrowed. */
+};
+
+struct vow__listener;
+
+/* A hook of ours: runs inside vow_cancel() on the loop's stack and may
+ * settle. */
+typedef void (*vow__hook_fn)(vow_future *f, vow_error *why);
+
+struct vow_future {
+    struct vow__node node;
+    struct vow__slab *home; /* its owner is the loop */
+    vow_link *waiters;      /* nodes whose source this is */
+    union {
+        struct {
+            union {
+                vow_ok_fn ok;
+                vow_finally_fn finally;
+                vow_cancel_fn hook; /* PROMISE */
+                vow__hook_fn inner; /* PROMISE with inner_hook */
+            } u;
+            union {
+                vow_fail_fn fail;
+                vow_error *why; /* PROMISE: what the queued hook is told */
+            } v;
+        } call;          /* while pending */
+        vow_value value; /* when settled: the value, or the error in as.ptr */
+    } u;
+    void *user;       /* of call; FINALLY_WAIT: the future to pass on */
+    vow_drop_fn drop; /* of user, or NULL */
+    const char *site; /* static text */
+};
+
+static inline vow_loop *vow__loop_of(const vow_future *f)
+{
+    return (vow_loop *)f->home->owner;
+}
+
+static inline vow_deferred *vow__end_of(vow_future *f)
+{
+    return (vow_deferred *)(void *)f;
+}
+
+static inline vow_future *vow__future_of(const vow_deferred *d)
+{
+    return (vow_future *)(uintptr_t)d;
+}
+
+static inline bool vow__pending(const vow_future *f)
+{
+    return f->node.state == VOW_PENDING;
+}
+
+/* Where the value is: in it, or in the future it is an alias of. */
+static inline const vow_value *vow__value_of(const vow_future *f)
+{
+    if (f->u.value.tag == VOW__TAG_ALIAS)
+        f = (const vow_future *)f->u.value.as.ptr;
+    return &f->u.value;
+}
+
+static inline vow_error *vow__error_in(const vow_future *f)
+{
+    return (vow_error *)f->u.value.as.ptr;
+}
+
+static inline vow_future *vow__ref(vow_future *f)
+{
+    f->node.refs++;
+    return f;
+}
+
+/* ---- promise.c ----------------------------------------------------------- */
+
+/* A pending future, or NULL. The callers' constants fold into the stores. */
+static inline vow_future *vow__future_new(vow_loop *loop, const char *site,
+                                          enum vow__node_kind kind,
+                                          uint32_t refs, bool end)
+{
+    struct vow__slab *slab;
+    vow__assert_thread(loop);
+    vow_future *f = vow__pool_take(&loop->futures, &slab);
+    if (VOW__UNLIKELY(f == NULL))
+        return NULL;
+    f->node = (struct vow__node){
+        .kind = (uint32_t)kind & 15u, .ends = end, .refs = refs};
+    f->home = slab;
+    f->waiters = NULL;
+    f->u.call.u.ok = NULL;
+    f->u.call.v.fail = NULL;
+    f->user = NULL;
+    f->drop = NULL;
+    f->site = site;
+    return f;
+}
+void vow__future_destroy(vow_future *f);
+
+static inline void vow__unref(vow_future *f)
+{
+    VOW__ASSERT(f->node.refs > 0);
+    if (--f->node.refs == 0)
+        vow__future_destroy(f);
+}
+
+/* The loop's rejected future, one more reference. */
+vow_future *vow__no_memory(vow_loop *loop);
+/* A future rejected with a new error; needs the site of the caller. */
+vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
+                        const char *text);
+/* A promise of core's own, one end and one handle; NULL without memory. `hook`
+ * (may be NULL) runs inside vow_cancel(); `user` is for it. */
+vow_future *vow__promise_new(vow_loop *loop, const char *site,
+                             vow__hook_fn hook, void *user);
+
+/* Settle a pending future; values and errors are moved. Not for futures that
+ * wait for a source: these are taken off it first. */
+/* The promise is settled or freed: its queued hook will not run. */
+void vow__hook_forget(vow_loop *loop, vow_future *f);
+/* Everything that waits for a settled future is ready. */
+static inline void vow__flush(vow_loop *loop, vow_future *f)
+{
+    if (f->waiters == NULL)
+        return;
+    vow__list_splice(&loop->ready, &f->waiters);
+    if (VOW__UNLIKELY(!loop->armed))
+        vow__loop_arm(loop);
+}
+static inline void vow__fulfil(vow_loop *loop, vow_future *f, vow_value v)
+{
+    VOW__ASSERT(vow__pending(f));
+    if (VOW__UNLIKELY(f->node.queued))
+        vow__hook_forget(loop, f);
+    f->u.value = v;
+    f->node.state = VOW_FULFILLED;
+    vow__flush(loop, f);
+}
+void vow__reject(vow_loop *loop, vow_future *f, vow_error *e);
+void vow__reject_code(vow_loop *loop, vow_future *f, int code,
+                      const char *text);
+/* Settle as `from`, which is settled. */
+void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from);
+/* Settle with what a step returned; `came` is what VOW_TAG_PASS passes on, NULL
+ * where nothing came in. A value is the way of a million links: inline. */
+void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
+                       vow_future *came);
+static inline void vow__settle_next(vow_loop *loop, vow_future *f,
+                                    vow_next next, vow_future *came)
+{
+    uintptr_t tag = next.out.tag;
+    if (VOW__LIKELY((intptr_t)tag >= 0 && tag - VOW_TAG_ERROR > 2))
+        vow__fulfil(loop, f, next.out);
+    else
+        vow__settle_other(loop, f, next, came);
+}
+/* Wait for `other` and settle as it does; borrows it. */
+void vow__follow(vow_loop *loop, vow_future *f, vow_future *other);
+/* True if `f` waits for `target`, directly or through others. */
+bool vow__waits_for(const vow_future *f, const vow_future *target);
+/* What a pending future waits for, NULL if it is a root. */
+vow_future *vow__upstream(const vow_future *f);
+void vow__next_drop(vow_next next);
+
+/* ---- link.c -------------------------------------------------------------- */
+
+/* Put a node behind `source`: with its waiters, or in the ready queue. The
+ * first is for nodes with no listener below them. */
+static inline void vow__wait_quiet(vow_loop *loop, struct vow__node *n,
+                                   vow_future *source)
+{
+    n->source = vow__ref(source);
+    source->node.handled = 1;
+    if (vow__pending(source))
+        vow__list_push(&source->waiters, &n->link);
+    else
+        vow__enqueue(loop, &n->link);
+}
+void vow__wait(vow_loop *loop, struct vow__node *n, vow_future *source);
+/* Take a waiting node off; returns the source, whose reference is moved. */
+vow_future *vow__unwait(vow_loop *loop, struct vow__node *n);
+/* The source of this node is settled: do what it waits for. */
+void vow__node_run(vow_loop *loop, struct vow__node *n);
+void vow__user_drop(vow_future *f);
+
+/* ---- cancel.c ------------------------------------------------------------ */
+
+/* VOW_ECANCELED with this cause; owned. */
+vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why);
+/* Drop a node's reference to what it waited for; cancel that if nobody else
+ * holds it. */
+void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why);
+/* References to a pending future that are not the machinery's own. */
+uint32_t vow__readers(const vow_future *f);
+/* Ask a promise through its hook, from the queue; and do so. */
+void vow__hook_queue(vow_loop *loop, vow_future *f, vow_error *why);
+void vow__hook_run(vow_loop *loop, vow_future *f);
+
+/* ---- progress.c ---------------------------------------------------------- */
+
+/* A listener is below `f`: remember it up to the root. */
+void vow__listen_up(vow_future *f);
+bool vow__notify(vow_loop *loop, vow_future *f, vow_value progress);
+/* The LISTEN link leaves its source. */
+void vow__listener_free(vow_loop *loop, vow_future *link);
+
+/* ---- combine.c ----------------------------------------------------------- */
+
+void vow__list_drop(void *group);
+
+#endif

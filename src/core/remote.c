@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* remote.c - the settling end of a promise for other threads.
+ *
+ * WHY   A thread that has a result must be able to deliver it, whatever the
+ *       state of memory and queues.
+ * HOW   Both messages it can ever need, settle and progress, are part of it.
+ *       State is guarded by the inbox's mutex. The promise itself is touched by
+ *       the loop's thread alone, when a message runs or the loop closes.
+ * INVARIANTS
+ *   R1  `settled` is set once, under the lock; its setter owns `outcome` until
+ *       the message runs
+ *   R2  the loop holds one of `refs` from the beginning until the promise is
+ *       settled by a message or by closing; the handles together hold one
+ * THREADS  any, but for what says loop.
+ */
+#include "core/promise_internal.h"
+#include "core/remote_internal.h"
+
+#include <stdatomic.h>
+
+struct vow_remote {
+    atomic_uint handles;
+    atomic_uint refs; /* of the memory */
+    atomic_bool canceled;
+    struct vow__inbox *inbox; /* counted */
+    struct vow_alloc alloc;
+    vow_loop *loop; /* valid until closed */
+    /* under the inbox's lock */
+    bool settled;
+    bool dropped; /* settled by the last handle going */
+    bool news_queued;
+    vow_next outcome;
+    vow_value news;
+    struct vow__message settle;
+    struct vow__message notify;
+    /* loop thread only */
+    vow_future *out; /* its end is ours; NULL once settled or closed */
+    vow_link in_loop;
+    const struct vow__remote_ops *ops; /* NULL: canceling rejects at once */
+    void *user;                        /* of ops */
+};
+
+static bool deliver(vow_remote *r, vow_next outcome, bool dropped);
+static void settle_run(vow_loop *loop, struct vow__message *m);
+static void notify_run(vow_loop *loop, struct vow__message *m);
+static void detach(vow_loop *loop, vow_remote *r);
+static void on_cancel(vow_future *out, vow_error *why);
+static void memory_unref(vow_remote *r);
+
+vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
+                                  vow_remote **ret_end)
+{
+    *ret_end = NULL;
+    if (loop->closing)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    vow_remote *r = vow__mem_zero(&loop->alloc, sizeof(*r));
+    if (r == NULL)
+        return vow__no_memory(loop);
+    r->out = vow__promise_new(loop, site, on_cancel, r);
+    if (r->out == NULL) {
+        vow__mem_free(&loop->alloc, r, sizeof(*r));
+        return vow__no_memory(loop);
+    }
+    atomic_init(&r->handles, 1);
+    atomic_init(&r->refs, 2);
+    atomic_init(&r->canceled, false);
+    r->inbox = vow__inbox_ref(loop->inbox);
+    r->alloc = loop->alloc;
+    r->loop = loop;
+    r->settle.run = settle_run;
+    r->notify.run = notify_run;
+    vow__list_push(&loop->remote_list, &r->in_loop);
+    vow__loop_keep(loop, 1);
+    *ret_end = r;
+    return r->out;
+}
+
+bool vow_resolve_any(vow_remote *r, vow_value v)
+{
+    return deliver(r, vow_ok(v), false);
+}
+
+bool vow_reject_any(vow_remote *r, vow_error *e)
+{
+    return deliver(r, vow_fail(e), false);
+}
+
+bool vow__remote_settle(vow_remote *r, vow_next outcome)
+{
+    return deliver(r, outcome, false);
+}
+
+static bool deliver(vow_remote *r, vow_next outcome, bool dropped)
+{
+    bool sent = false;
+    if (r != NULL) {
+        vow__inbox_lock(r->inbox);
+        if (!r->settled && !vow__inbox_closed(r->inbox)) {
+            r->settled = true; /* keeps R1 */
+            r->dropped = dropped;
+            r->outcome = outcome;
+            sent = vow__inbox_push(r->inbox, &r->settle);
+        }
+        vow__inbox_unlock(r->inbox);
+    }
+    if (!sent && outcome.out.tag != VOW_TAG_FOLLOW) /* not on this thread */
+        vow__next_drop(outcome);
+    return sent;
+}
+
+bool vow_notify_any(vow_remote *r, vow_value progress)
+{
+    vow_value old = progress;
+    bool sent = false;
+    if (r != NULL) {
+        vow__inbox_lock(r->inbox);
+        if (!r->settled && !vow__inbox_closed(r->inbox)) {
+            old = r->news;
+            r->news = progress;
+            sent = r->news_queued || vow__inbox_push(r->inbox, &r->notify);
+            if (!r->news_queued)
+                atomic_fetch_add(&r->refs, 1); /* the message's */
+            r->news_queued = true;
+        }
+        vow__inbox_unlock(r->inbox);
+    }
+    vow_value_drop(old);
+    return sent;
+}
+
+bool vow_remote_canceled(const vow_remote *r)
+{
+    return r != NULL &&
+           atomic_load_explicit(&r->canceled, memory_order_acquire);
+}
+
+vow_loop *vow_remote_loop(const vow_remote *r)
+{
+    return r == NULL ? NULL : r->loop;
+}
+
+vow_remote *vow_remote_ref(vow_remote *r)
+{
+    if (r != NULL)
+        atomic_fetch_add_explicit(&r->handles, 1, memory_order_relaxed);
+    return r;
+}
+
+vow_remote *vow_remote_unref(vow_remote *r)
+{
+    if (r == NULL ||
+        atomic_fetch_sub_explicit(&r->handles, 1, memory_order_acq_rel) > 1)
+        return NULL;
+    (void)deliver(r, vow_fail_code(VOW_EBROKEN, NULL), true);
+    memory_unref(r);
+    return NULL;
+}
+
+/* ---- on the loop's thread ------------------------------------------------ */
+
+static void settle_run(vow_loop *loop, struct vow__message *m)
+{
+    vow_remote *r = VOW__OUTER(m, vow_remote, settle);
+    if (r->outcome.out.tag == VOW_TAG_FOLLOW) {
+        vow__next_drop(r->outcome); /* here, where futures may be touched */
+        r->outcome = vow_fail_code(VOW_EINVAL, "a job cannot follow a future");
+    }
+    if (vow__pending(r->out)) {
+        vow__settle_next(loop, r->out, r->outcome, NULL);
+    } else {
+        loop->late_settles += !r->dropped;
+        vow__next_drop(r->outcome);
+    }
+    detach(loop, r);
+}
+
+static void notify_run(vow_loop *loop, struct vow__message *m)
+{
+    vow_remote *r = VOW__OUTER(m, vow_remote, notify);
+    vow__inbox_lock(r->inbox);
+    vow_value news = r->news;
+    r->news = vow_nothing();
+    r->news_queued = false;
+    vow__inbox_unlock(r->inbox);
+    if (r->out != NULL && vow__pending(r->out))
+        (void)vow__notify(loop, r->out, news);
+    else
+        vow_value_drop(news);
+    memory_unref(r);
+}
+
+static void detach(vow_loop *loop, vow_remote *r)
+{
+    vow_future *out = r->out;
+    r->out = NULL;
+    vow__list_remove(&loop->remote_list, &r->in_loop);
+    vow__loop_keep(loop, -1);
+    if (r->ops != NULL)
+        r->ops->on_detach(r->user);
+    vow_deferred_unref(vow__end_of(out));
+    memory_unref(r); /* keeps R2 */
+}
+
+/* The reader does not wait for the other thread: what comes is too late. */
+static void on_cancel(vow_future *out, vow_error *why)
+{
+    vow_remote *r = out->user;
+    atomic_store_explicit(&r->canceled, true, memory_order_release);
+    if (r->ops != NULL)
+        r->ops->on_cancel(out, why, r->user);
+    else
+        vow__reject(vow__loop_of(out), out, vow_error_ref(why));
+}
+
+void vow__remote_attach(vow_remote *r, const struct vow__remote_ops *ops,
+                        void *user)
+{
+    r->ops = ops;
+    r->user = user;
+}
+
+vow_future *vow__remote_future(vow_remote *r)
+{
+    return r->out;
+}
+
+void vow__remotes_ask(vow_loop *loop)
+{
+    for (vow_link *l = loop->remote_list; l != NULL; l = l->next)
+        atomic_store_explicit(&VOW__OUTER(l, vow_remote, in_loop)->canceled,
+                              true, memory_order_release);
+}
+
+void vow__remote_discard(vow_remote *r)
+{
+    vow__inbox_lock(r->inbox);
+    r->settled = true;
+    vow__inbox_unlock(r->inbox);
+    detach(r->loop, r);
+    memory_unref(r);
+}
+
+/* The inbox is closed, so nothing of a remote is under way any more. */
+void vow__remotes_close(vow_loop *loop)
+{
+    while (loop->remote_list != NULL) {
+        vow_remote *r = VOW__OUTER(loop->remote_list, vow_remote, in_loop);
+        atomic_store_explicit(&r->canceled, true, memory_order_release);
+        if (vow__pending(r->out))
+            vow__reject_code(loop, r->out, VOW_ECLOSED, NULL);
+        detach(loop, r);
+    }
+}
+
+static void memory_unref(vow_remote *r)
+{
+    if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    struct vow_alloc alloc = r->alloc;
+    vow__inbox_unref(r->inbox);
+    vow__mem_free(&alloc, r, sizeof(*r));
+}

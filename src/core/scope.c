@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/* scope.c - a tree of scopes: cancel together, wait together.
+ *
+ * WHY   Work that was started for one purpose must end when the purpose does,
+ *       and whoever ends it must be able to wait until it has.
+ * HOW   A member watches its future and has a result of its own. Canceling
+ *       rejects the results at once and cancels the futures; a member stays
+ *       until its future is settled, because something may still run. Canceling
+ *       a tree first marks all of it, which calls nobody, and then walks the
+ *       marked scopes. `active` counts own members and children that are not
+ *       empty, so joining and leaving a busy scope is O(1).
+ * INVARIANTS
+ *   S1  active == members + children with active > 0
+ *   S2  a child of a canceled scope is canceled, with the same cause
+ *   S3  the deadline's timer keeps the loop running only while the scope has
+ *       members or hooks
+ * THREADS  loop thread only.
+ */
+#include "vow/scope.h"
+#include "base/sm.h"
+#include "core/promise_internal.h"
+
+enum { OPEN, CANCELED };
+static const uint8_t moves[] = {[OPEN] = VOW__TO(CANCELED)};
+
+struct vow_scope {
+    vow_loop *loop;
+    uint32_t refs; /* handles, members, children, hooks, the queue */
+    uint32_t flags;
+    uint8_t state;
+    vow_scope *parent; /* counted */
+    vow_link *children;
+    vow_link in_parent;
+    vow_link *members;
+    vow_link *waits; /* struct wait */
+    size_t active;
+    vow_link *hooks;
+    size_t hook_count;
+    struct vow__watch hook_call; /* queued while canceled hooks wait */
+    bool hook_queued;
+    vow_error *cause;        /* why it was canceled, counted */
+    vow_error *told;         /* VOW_ECANCELED with that cause, counted */
+    vow_scope *next_marked;  /* while canceling a tree */
+    struct vow__timer timer; /* of the deadline */
+    uint64_t due_ns;         /* UINT64_MAX: none */
+    uint64_t deadline_ms;    /* for the message */
+};
+
+struct member {
+    struct vow__watch watch; /* its out is the result; the end is ours */
+    vow_link in_scope;
+    vow_scope *scope; /* counted */
+    bool out_open;    /* the result is not settled */
+};
+
+struct wait {
+    vow_link in_scope;
+    vow_scope *scope; /* counted */
+    vow_future *out;  /* its end is ours */
+};
+
+static void member_run(struct vow__watch *w);
+static void member_cancel(vow_future *out, vow_error *why);
+static void member_close(struct member *m, vow_error *why);
+static void join(vow_scope *s);
+static void leave(vow_scope *s);
+static void settle_waits(vow_scope *s);
+static vow_future *outcome(vow_scope *s, const char *site);
+static void wait_cancel(vow_future *out, vow_error *why);
+static void wait_end(struct wait *w);
+static vow_scope *mark_tree(vow_scope *top, vow_error *why);
+static void mark(vow_scope *s, vow_error *why, vow_scope **list);
+static vow_scope *tree_next(const vow_scope *s, const vow_scope *top);
+static void cancel_marked(vow_scope *s);
+static void hooks_queue(vow_scope *s);
+static void hooks_run(struct vow__watch *w);
+static void deadline_fire(vow_loop *loop, struct vow__timer *t);
+static void deadline_weigh(vow_scope *s);
+
+/* ---- the scope ----------------------------------------------------------- */
+
+int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
+                  vow_scope **ret_scope)
+{
+    static const vow_scope_opts defaults = {.size = sizeof(defaults)};
+    const vow_scope_opts *o = opts == NULL ? &defaults : opts;
+    if (o->size != sizeof(*o) || (o->flags & ~(uint32_t)VOW_SCOPE_FAIL_FAST) ||
+        (o->parent != NULL && o->parent->loop != loop))
+        return VOW_EINVAL;
+    vow_scope *s = vow__mem_zero(&loop->alloc, sizeof(*s));
+    if (s == NULL)
+        return VOW_ENOMEM;
+    s->loop = loop;
+    s->refs = 1;
+    s->flags = o->flags;
+    s->due_ns = UINT64_MAX;
+    s->hook_call.node.kind = VOW__WATCH;
+    s->hook_call.run = hooks_run;
+    s->timer.fire = deadline_fire;
+    loop->scopes++;
+    if (o->parent != NULL) {
+        s->parent = vow_scope_ref(o->parent);
+        vow__list_push(&o->parent->children, &s->in_parent);
+    }
+    if (s->parent != NULL && s->parent->state == CANCELED) {
+        vow_scope *list = NULL;
+        mark(s, s->parent->cause, &list); /* keeps S2 */
+        cancel_marked(list);
+    } else if (o->deadline_ms > 0) {
+        s->deadline_ms = o->deadline_ms;
+        s->due_ns = vow__clock_due_ns(&loop->clock, o->deadline_ms);
+        s->timer.weak = true;
+        vow__timer_start(loop, &s->timer, s->due_ns);
+    }
+    *ret_scope = s;
+    return 0;
+}
+
+vow_scope *vow_scope_ref(vow_scope *s)
+{
+    if (s != NULL)
+        s->refs++;
+    return s;
+}
+
+vow_scope *vow_scope_unref(vow_scope *s)
+{
+    while (s != NULL && --s->refs == 0) {
+        vow_scope *parent = s->parent;
+        vow_loop *loop = s->loop;
+        VOW__ASSERT(s->active == 0);
+        VOW__ASSERT(s->waits == NULL);
+        vow__timer_stop(loop, &s->timer);
+        if (parent != NULL)
+            vow__list_remove(&parent->children, &s->in_parent);
+        vow_error_unref(s->cause);
+        vow_error_unref(s->told);
+        vow__mem_free(&loop->alloc, s, sizeof(*s));
+        loop->scopes--;
+        vow__loop_maybe_free(loop);
+        s = parent;
+    }
+    return NULL;
+}
+
+bool vow_scope_canceled(const vow_scope *s)
+{
+    return s->state == CANCELED;
+}
+
+vow_error *vow_scope_cause(const vow_scope *s)
+{
+    return s->cause;
+}
+
+size_t vow_scope_size(const vow_scope *s)
+{
+    size_t n = 0;
+    for (const vow_scope *at = s; at != NULL; at = tree_next(at, s))
+        for (const vow_link *l = at->members; l != NULL; l = l->next)
+            n++;
+    return n;
+}
+
+uint64_t vow_scope_remaining_ms(const vow_scope *s)
+{
+    uint64_t due = UINT64_MAX;
+    if (s->state == CANCELED)
+        return 0;
+    for (const vow_scope *at = s; at != NULL; at = at->parent)
+        if (at->due_ns < due)
+            due = at->due_ns;
+    if (due == UINT64_MAX)
+        return UINT64_MAX;
+    uint64_t now = vow__clock_now_ns(&s->loop->clock);
+    return now >= due ? 0 : (due - now) / VOW__NS_PER_MS;
+}
+
+/* ---- members ------------------------------------------------------------- */
+
+vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
+{
+    vow_loop *loop = s->loop;
+    if (vow__loop_of(f) != loop)
+        return vow__refuse(loop, site, VOW_EINVAL, "a future of another loop");
+    struct member *m = vow__mem_zero(&loop->alloc, sizeof(*m));
+    if (m == NULL)
+        return vow__no_memory(loop);
+    vow_future *out = vow__promise_new(loop, site, member_cancel, &m->watch);
+    if (out == NULL) {
+        vow__mem_free(&loop->alloc, m, sizeof(*m));
+        return vow__no_memory(loop);
+    }
+    out->node.relayed = 1;
+    m->watch.node.kind = VOW__WATCH;
+    m->watch.run = member_run;
+    m->watch.out = out;
+    m->out_open = true;
+    m->scope = vow_scope_ref(s);
+    vow__list_push(&s->members, &m->in_scope);
+    join(s);
+    vow__wait(loop, &m->watch.node, f);
+    if (s->state == CANCELED)
+        member_close(m, s->told);
+    return out;
+}
+
+/* The future is settled: so is the result, and the member leaves. */
+static void member_run(struct vow__watch *w)
+{
+    struct member *m = VOW__OUTER(w, struct member, watch);
+    vow_scope *s = m->scope;
+    vow_loop *loop = s->loop;
+    vow_future *source = w->node.source;
+    if (m->out_open) {
+        vow__adopt(loop, w->out, source);
+        vow_deferred_unref(vow__end_of(w->out));
+    }
+    vow__list_remove(&s->members, &m->in_scope);
+    vow__mem_free(&loop->alloc, m, sizeof(*m));
+    if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 &&
+        source->node.state == VOW_REJECTED)
+        (void)vow_scope_cancel(s, vow__error_in(source));
+    vow__unref(source);
+    leave(s);
+    vow_scope_unref(s);
+}
+
+/* The result was canceled by its reader. */
+static void member_cancel(vow_future *out, vow_error *why)
+{
+    struct member *m = VOW__OUTER(out->user, struct member, watch);
+    vow_loop *loop = m->scope->loop;
+    vow_future *source = m->watch.node.source;
+    m->out_open = false;
+    m->watch.out = NULL;
+    vow__reject(loop, out, vow_error_ref(why));
+    vow_deferred_unref(vow__end_of(out));
+    if (vow__readers(source) == 1) /* the member itself */
+        (void)vow_cancel(source, why);
+}
+
+/* The scope is canceled: the result at once, the future as soon as it can. */
+static void member_close(struct member *m, vow_error *why)
+{
+    vow_loop *loop = m->scope->loop;
+    vow_future *out = m->watch.out;
+    if (m->out_open) {
+        m->out_open = false;
+        m->watch.out = NULL;
+        vow__reject(loop, out, vow_error_ref(why));
+        vow_deferred_unref(vow__end_of(out));
+    }
+    if (vow__pending(m->watch.node.source))
+        (void)vow_cancel(m->watch.node.source, why);
+}
+
+static void join(vow_scope *s)
+{
+    for (; s != NULL && s->active++ == 0; s = s->parent)
+        deadline_weigh(s);
+}
+
+static void leave(vow_scope *s)
+{
+    for (; s != NULL && --s->active == 0; s = s->parent) {
+        deadline_weigh(s);
+        settle_waits(s);
+    }
+}
+
+/* ---- canceling ----------------------------------------------------------- */
+
+bool vow_scope_cancel(vow_scope *s, vow_error *why)
+{
+    if (s->state == CANCELED)
+        return false;
+    vow_error *cause = vow_error_ref(why);
+    if (cause == NULL)
+        cause = vow__error(s->loop, NULL, VOW_ECANCELED, NULL, NULL);
+    cancel_marked(mark_tree(s, cause));
+    vow_error_unref(cause);
+    return true;
+}
+
+/* Mark the whole tree first, calling nobody: each marked scope is referenced,
+ * so that whatever the cancels below do, the list stays good. */
+static vow_scope *mark_tree(vow_scope *top, vow_error *why)
+{
+    vow_scope *list = NULL;
+    for (vow_scope *s = top; s != NULL; s = tree_next(s, top))
+        if (s->state == OPEN)
+            mark(s, why, &list);
+    return list;
+}
+
+static void mark(vow_scope *s, vow_error *why, vow_scope **list)
+{
+    vow__sm_move(&s->state, CANCELED, moves);
+    s->cause = vow_error_ref(why);
+    s->told = vow__cancel_error(s->loop, NULL, why);
+    vow__timer_stop(s->loop, &s->timer);
+    vow_scope_ref(s);
+    s->next_marked = *list;
+    *list = s;
+}
+
+static void cancel_marked(vow_scope *s)
+{
+    while (s != NULL) {
+        vow_scope *next = s->next_marked;
+        vow_link *l = s->members;
+        while (l != NULL) { /* members leave from the queue, never here */
+            struct member *m = VOW__OUTER(l, struct member, in_scope);
+            l = l->next;
+            member_close(m, s->told);
+        }
+        hooks_queue(s);
+        vow_scope_unref(s);
+        s = next;
+    }
+}
+
+/* Depth first below `top`, by children, siblings and parents. */
+static vow_scope *tree_next(const vow_scope *s, const vow_scope *top)
+{
+    if (s->children != NULL)
+        return VOW__OUTER(s->children, vow_scope, in_parent);
+    while (s != top && s->in_parent.next == NULL)
+        s = s->parent;
+    return s == top ? NULL
+                    : VOW__OUTER(s->in_parent.next, vow_scope, in_parent);
+}
+
+static void deadline_fire(vow_loop *loop, struct vow__timer *t)
+{
+    vow_scope *s = VOW__OUTER(t, vow_scope, timer);
+    vow_error *e = vow_error_new_at(NULL, loop, VOW_ETIMEDOUT, NULL,
+                                    "the deadline of %llu ms passed",
+                                    (unsigned long long)s->deadline_ms);
+    (void)vow_scope_cancel(s, e);
+    vow_error_unref(e);
+}
+
+static void deadline_weigh(vow_scope *s)
+{
+    bool weak = s->active == 0 && s->hook_count == 0; /* keeps S3 */
+    if (!s->timer.armed || s->timer.weak == weak)
+        return;
+    vow__timer_stop(s->loop, &s->timer);
+    s->timer.weak = weak;
+    vow__timer_start(s->loop, &s->timer, s->due_ns);
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
+{
+    if (s->active == 0)
+        return outcome(s, site);
+    struct wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
+    if (w == NULL)
+        return vow__no_memory(s->loop);
+    w->out = vow__promise_new(s->loop, site, wait_cancel, w);
+    if (w->out == NULL) {
+        vow__mem_free(&s->loop->alloc, w, sizeof(*w));
+        return vow__no_memory(s->loop);
+    }
+    w->scope = vow_scope_ref(s);
+    vow__list_push(&s->waits, &w->in_scope);
+    return w->out;
+}
+
+static vow_future *outcome(vow_scope *s, const char *site)
+{
+    return s->state == CANCELED
+               ? vow_rejected_at(site, s->loop, vow_error_ref(s->cause))
+               : vow_resolved_at(site, s->loop, vow_nothing());
+}
+
+static void settle_waits(vow_scope *s)
+{
+    while (s->waits != NULL) {
+        struct wait *w = VOW__OUTER(s->waits, struct wait, in_scope);
+        if (s->state == CANCELED)
+            vow__reject(s->loop, w->out, vow_error_ref(s->cause));
+        else
+            vow__fulfil(s->loop, w->out, vow_nothing());
+        wait_end(w); /* the caller holds the scope */
+    }
+}
+
+static void wait_cancel(vow_future *out, vow_error *why)
+{
+    vow__reject(vow__loop_of(out), out, vow_error_ref(why));
+    wait_end(out->user);
+}
+
+static void wait_end(struct wait *w)
+{
+    vow_scope *s = w->scope;
+    vow_future *out = w->out;
+    vow__list_remove(&s->waits, &w->in_scope);
+    vow__mem_free(&s->loop->alloc, w, sizeof(*w));
+    vow_deferred_unref(vow__end_of(out));
+    vow_scope_unref(s);
+}
+
+/* ---- hooks --------------------------------------------------------------- */
+
+int vow_hook_add(vow_hook *hook, vow_scope *s, vow_cancel_fn fn, void *user)
+{
+    if (fn == NULL)
+        return VOW_EINVAL;
+    if (hook->scope != NULL)
+        return VOW_EBUSY;
+    hook->fn = fn;
+    hook->user = user;
+    hook->scope = vow_scope_ref(s);
+    vow__list_push(&s->hooks, &hook->link);
+    s->hook_count++;
+    deadline_weigh(s);
+    if (s->state == CANCELED)
+        hooks_queue(s);
+    return 0;
+}
+
+bool vow_hook_remove(vow_hook *hook)
+{
+    vow_scope *s = hook->scope;
+    if (s == NULL)
+        return false;
+    vow__list_remove(&s->hooks, &hook->link);
+    hook->scope = NULL;
+    s->hook_count--;
+    deadline_weigh(s);
+    vow_scope_unref(s);
+    return true;
+}
+
+static void hooks_queue(vow_scope *s)
+{
+    if (s->hook_queued || s->hooks == NULL)
+        return;
+    s->hook_queued = true;
+    vow_scope_ref(s);
+    vow__enqueue(s->loop, &s->hook_call.node.link);
+}
+
+/* A hook may remove itself, others, or add some: always take the first. */
+static void hooks_run(struct vow__watch *w)
+{
+    vow_scope *s = VOW__OUTER(w, vow_scope, hook_call);
+    s->hook_queued = false;
+    while (s->hooks != NULL) {
+        vow_hook *hook = VOW__OUTER(s->hooks, vow_hook, link);
+        vow_cancel_fn fn = hook->fn;
+        void *user = hook->user;
+        (void)vow_hook_remove(hook);
+        fn(s->told, user);
+    }
+    vow_scope_unref(s);
+}

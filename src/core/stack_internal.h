@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* stack_internal.h - stacks for fibers, guarded and pooled. See stack.c. */
+#ifndef VOW_CORE_STACK_INTERNAL_H
+#define VOW_CORE_STACK_INTERNAL_H
+
+#include "base/alloc.h"
+#include "base/list.h"
+
+enum {
+    VOW__STACK_CLASSES = 17, /* 16 KiB to 1 GiB by powers of two */
+    VOW__STACK_SHIFT = 14
+};
+
+struct vow__stack {
+    struct vow__stack *next_free;
+    struct vow__stack_slab *slab;
+    char *low;         /* lowest usable address; the guard lies below */
+    vow_link in_armed; /* while its guard is one of those that rotate */
+    bool guarded;
+    bool in_use;
+    bool touched; /* has pages worth giving back */
+    bool idle;    /* was free at the last decay already */
+};
+
+struct vow__stacks {
+    struct vow_alloc alloc;
+    struct vow__stack *free[VOW__STACK_CLASSES];
+    vow_link *slabs; /* of every class */
+    size_t mapped;   /* stacks, in use or free */
+    bool rotating;   /* guards by mprotect(), at most guards_max at a time */
+    uint32_t guards_max;
+    uint32_t guards; /* armed now, if rotating */
+    size_t missing;  /* times that a guard could not be armed */
+    vow_link *armed; /* oldest first, if rotating */
+};
+
+/* `rotate` forces guards by mprotect(), as on kernels before 6.13. */
+void vow__stacks_init(struct vow__stacks *s, const struct vow_alloc *alloc,
+                      uint32_t guards_max, bool rotate);
+/* Unmaps everything. */
+void vow__stacks_fini(struct vow__stacks *s);
+
+/* The class for so many bytes; -1 when there is none. */
+int vow__stack_class(size_t size);
+size_t vow__stack_size(const struct vow__stack *stack);
+
+/* NULL without memory. */
+struct vow__stack *vow__stack_take(struct vow__stacks *s, int class_index);
+void vow__stack_give(struct vow__stacks *s, struct vow__stack *stack);
+
+/* Call before running on it: its guard page is there afterwards. */
+void vow__stack_arm(struct vow__stacks *s, struct vow__stack *stack);
+static inline void vow__stack_guard(struct vow__stacks *s,
+                                    struct vow__stack *stack)
+{
+    if (!stack->guarded)
+        vow__stack_arm(s, stack);
+}
+
+/* Give free stacks back: all of them, or those idle since the last call. True
+ * when there will be some more to give. */
+bool vow__stacks_trim(struct vow__stacks *s, bool all);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* switch.c - the only file that knows about stacks below C, and the only one
+ * that tells ASan, TSan and Valgrind about them.
+ *
+ * HOW   vow__switch_raw() (switch_x86_64.S, switch_aarch64.S) pushes what the
+ *       ABI says a function must keep, stores the stack pointer, loads the
+ *       other and pops. A new stack is laid out as if it had been left that
+ *       way, with vow__switch_start() as where to go on. Elsewhere, or with
+ *       VOW_SWITCH_UCONTEXT, swapcontext() does the same, with a system call
+ *       for the signal mask.
+ * THREADS  a stack may only be run by the thread that made it.
+ */
+#include "core/switch.h"
+#include "base/assert.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define WITH_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define WITH_TSAN 1
+#endif
+#endif
+
+#ifdef WITH_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef WITH_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+#if defined(__has_include)
+#if __has_include(<valgrind/valgrind.h>)
+#include <valgrind/valgrind.h>
+#endif
+#endif
+#ifndef VALGRIND_STACK_REGISTER
+#define VALGRIND_STACK_REGISTER(start, end) 0u
+#define VALGRIND_STACK_DEREGISTER(id) ((void)(id))
+#endif
+
+static void leave(struct vow__context *from, struct vow__context *to, int last);
+static void arrive(struct vow__context *c);
+void vow__switch_enter(struct vow__context *c);
+
+#ifndef VOW_SWITCH_UCONTEXT
+void vow__switch_raw(void **save_sp, void *load_sp);
+void vow__switch_start(void);
+#endif
+
+void vow__context_here(struct vow__context *c)
+{
+    memset(c, 0, sizeof(*c));
+#ifdef WITH_TSAN
+    c->tsan = __tsan_get_current_fiber();
+#endif
+}
+
+void vow__context_leave(struct vow__context *c)
+{
+    memset(c, 0, sizeof(*c));
+}
+
+/* ---- making a stack ready ------------------------------------------------ */
+
+#if defined(VOW_SWITCH_UCONTEXT)
+
+/* makecontext() passes ints only: the pointer goes in two halves. */
+static void start_uc(unsigned high, unsigned low)
+{
+    uintptr_t bits = ((uintptr_t)high << 16 << 16) | low;
+    vow__switch_enter((struct vow__context *)bits);
+}
+
+static void lay_out(struct vow__context *c, void *stack, size_t size)
+{
+    uintptr_t bits = (uintptr_t)c;
+    (void)getcontext(&c->uc);
+    c->uc.uc_stack.ss_sp = stack;
+    c->uc.uc_stack.ss_size = size;
+    c->uc.uc_link = NULL;
+    makecontext(&c->uc, (void (*)(void))start_uc, 2,
+                (unsigned)(bits >> 16 >> 16), (unsigned)bits);
+}
+
+static void switch_raw(struct vow__context *from, struct vow__context *to)
+{
+    (void)swapcontext(&from->uc, &to->uc);
+}
+
+#elif defined(__x86_64__)
+
+/* As vow__switch_raw() leaves it: control words, r15 r14 r13 r12 rbx rbp, and
+ * where to return to. r12 carries the context to vow__switch_start(). */
+static void lay_out(struct vow__context *c, void *stack, size_t size)
+{
+    uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
+    uint64_t *sp = (uint64_t *)top - 10;
+    uint32_t mxcsr;
+    uint16_t x87;
+    __asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(mxcsr), "=m"(x87));
+    memset(sp, 0, 10 * sizeof(*sp));
+    sp[0] = mxcsr | (uint64_t)x87 << 32;
+    sp[4] = (uint64_t)(uintptr_t)c;
+    sp[7] = (uint64_t)(uintptr_t)vow__switch_start;
+    c->sp = sp;
+}
+
+#elif defined(__aarch64__)
+
+/* As vow__switch_raw() leaves it: d8-d15, x19-x28, fp, lr. x19 carries the
+ * context to vow__switch_start(). */
+static void lay_out(struct vow__context *c, void *stack, size_t size)
+{
+    uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
+    uint64_t *sp = (uint64_t *)top - 22;
+    memset(sp, 0, 22 * sizeof(*sp));
+    __asm__ volatile("mrs %0, fpcr" : "=r"(sp[20]));
+    sp[8] = (uint64_t)(uintptr_t)c;
+    sp[19] = (uint64_t)(uintptr_t)vow__switch_start;
+    c->sp = sp;
+}
+
+#else
+#error "no stack switch for this machine: configure with VOW_SWITCH=ucontext"
+#endif
+
+#ifndef VOW_SWITCH_UCONTEXT
+static inline void switch_raw(struct vow__context *from,
+                              struct vow__context *to)
+{
+    vow__switch_raw(&from->sp, to->sp);
+}
+#endif
+
+void vow__context_make(struct vow__context *c, void *stack, size_t size,
+                       void (*entry)(void *arg), void *arg)
+{
+    memset(c, 0, sizeof(*c));
+    c->entry = entry;
+    c->arg = arg;
+    c->stack = stack;
+    c->size = size;
+#ifdef WITH_ASAN
+    __asan_unpoison_memory_region(stack, size);
+#endif
+#ifdef WITH_TSAN
+    c->tsan = __tsan_create_fiber(0);
+#endif
+    c->valgrind = VALGRIND_STACK_REGISTER((char *)stack, (char *)stack + size);
+    lay_out(c, stack, size);
+}
+
+void vow__context_end(struct vow__context *c)
+{
+#ifdef WITH_TSAN
+    __tsan_destroy_fiber(c->tsan);
+#endif
+    VALGRIND_STACK_DEREGISTER(c->valgrind);
+    (void)c;
+}
+
+/* ---- switching ----------------------------------------------------------- */
+
+void vow__switch(struct vow__context *from, struct vow__context *to)
+{
+    leave(from, to, 0);
+    switch_raw(from, to);
+    arrive(from);
+}
+
+void vow__switch_last(struct vow__context *from, struct vow__context *to)
+{
+    leave(from, to, 1);
+    switch_raw(from, to);
+    VOW__ASSERT(!"a stack that has ended goes on");
+}
+
+/* First on a new stack, called by the assembly. */
+void vow__switch_enter(struct vow__context *c)
+{
+    arrive(c);
+    c->entry(c->arg);
+    VOW__ASSERT(!"the entry of a stack returned");
+}
+
+static inline void leave(struct vow__context *from, struct vow__context *to,
+                         int last)
+{
+#ifdef WITH_ASAN
+    to->from = from;
+    __sanitizer_start_switch_fiber(last ? NULL : &from->fake_stack, to->stack,
+                                   to->size);
+#endif
+#ifdef WITH_TSAN
+    __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+    (void)from;
+    (void)to;
+    (void)last;
+}
+
+static inline void arrive(struct vow__context *c)
+{
+#ifdef WITH_ASAN
+    /* Learns where the thread's own stack is, to name it when going back. */
+    const void *stack;
+    size_t size;
+    __sanitizer_finish_switch_fiber(c->fake_stack, &stack, &size);
+    if (c->from->stack == NULL) {
+        c->from->stack = stack;
+        c->from->size = size;
+    }
+#endif
+    (void)c;
+}

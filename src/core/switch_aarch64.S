@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* switch_aarch64.S - the AAPCS64's callee-saved state, stored and loaded.
+ *
+ * void vow__switch_raw(void **save_sp, void *load_sp)
+ *
+ * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). */
+#if defined(__aarch64__)
+    .text
+    .globl  vow__switch_raw
+    .hidden vow__switch_raw
+    .type   vow__switch_raw, %function
+    .p2align 4
+vow__switch_raw:
+    .cfi_startproc
+    sub     sp, sp, #176
+    stp     d8, d9, [sp, #0]
+    stp     d10, d11, [sp, #16]
+    stp     d12, d13, [sp, #32]
+    stp     d14, d15, [sp, #48]
+    stp     x19, x20, [sp, #64]
+    stp     x21, x22, [sp, #80]
+    stp     x23, x24, [sp, #96]
+    stp     x25, x26, [sp, #112]
+    stp     x27, x28, [sp, #128]
+    stp     x29, x30, [sp, #144]
+    mrs     x9, fpcr
+    str     x9, [sp, #160]
+    mov     x10, sp
+    str     x10, [x0]
+    mov     sp, x1
+    ldr     x11, [sp, #160]
+    cmp     x9, x11
+    b.eq    1f
+    msr     fpcr, x11
+1:  ldp     d8, d9, [sp, #0]
+    ldp     d10, d11, [sp, #16]
+    ldp     d12, d13, [sp, #32]
+    ldp     d14, d15, [sp, #48]
+    ldp     x19, x20, [sp, #64]
+    ldp     x21, x22, [sp, #80]
+    ldp     x23, x24, [sp, #96]
+    ldp     x25, x26, [sp, #112]
+    ldp     x27, x28, [sp, #128]
+    ldp     x29, x30, [sp, #144]
+    add     sp, sp, #176
+    ret
+    .cfi_endproc
+    .size   vow__switch_raw, . - vow__switch_raw
+
+/* First on a new stack: x19 holds the context; debuggers end here. */
+    .globl  vow__switch_start
+    .hidden vow__switch_start
+    .type   vow__switch_start, %function
+    .p2align 4
+vow__switch_start:
+    .cfi_startproc
+    .cfi_undefined x30
+    mov     x0, x19
+    bl      vow__switch_enter
+    brk     #1
+    .cfi_endproc
+    .size   vow__switch_start, . - vow__switch_start
+    .section .note.GNU-stack, "", %progbits
+#endif

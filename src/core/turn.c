@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* turn.c - running: the ready queue, one turn, until done, and virtual time.
+ *
+ * WHY   Handlers run from one queue, first in first out, never recursively; and
+ *       a test moves time by hand.
+ * HOW   A drain takes nodes until the queue is empty or turn_max have run; then
+ *       libuv gets to poll, so that handlers which always queue more cannot
+ *       starve I/O. Under virtual time the clock jumps from timer to timer.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+static bool enter(vow_loop *loop);
+static bool step(vow_loop *loop);
+static void settle_down(vow_loop *loop);
+static int run_while(vow_loop *loop, const vow_future *until);
+
+bool vow__loop_drain(vow_loop *loop)
+{
+    if (!enter(loop))
+        return loop->ready != NULL;
+    uint32_t left = loop->turn_max;
+    vow_link *l;
+    while (left > 0 && (l = vow__list_take(&loop->ready)) != NULL) {
+        left--;
+        vow__node_run(loop, VOW__OUTER(l, struct vow__node, link));
+    }
+    loop->handlers_run += loop->turn_max - left;
+    loop->busy = false;
+    if (VOW__UNLIKELY(loop->futures.empties > 0))
+        vow__loop_idle_memory(loop);
+    return loop->ready != NULL;
+}
+
+static bool enter(vow_loop *loop)
+{
+    if (loop->busy)
+        return false;
+    loop->busy = true;
+#ifndef NDEBUG
+    loop->thread = uv_thread_self();
+#endif
+    return true;
+}
+
+int vow_loop_turn(vow_loop *loop)
+{
+    if (!enter(loop))
+        return VOW_EBUSY;
+    (void)vow__inbox_run(loop);
+    vow__timers_run(loop);
+    loop->busy = false;
+    (void)vow__loop_drain(loop);
+    return 0;
+}
+
+int vow_loop_run(vow_loop *loop)
+{
+    return run_while(loop, NULL);
+}
+
+int vow_loop_run_until(vow_loop *loop, vow_future *f)
+{
+    vow__ref(f);
+    int rc = run_while(loop, f);
+    if (rc == 0)
+        rc = vow__pending(f) ? VOW_EAGAIN : vow_error_code(vow_error_of(f));
+    vow__unref(f);
+    return rc;
+}
+
+static int run_while(vow_loop *loop, const vow_future *until)
+{
+    if (!enter(loop))
+        return VOW_EBUSY;
+    loop->busy = false;
+    bool more = true;
+    while (more && (until == NULL || vow__pending(until))) {
+        loop->busy = true;
+        bool posted = vow__inbox_run(loop); /* it keeps no loop alive */
+        loop->busy = false;
+        if (loop->clock.is_virtual)
+            more = step(loop);
+        else if (until == NULL)
+            more = uv_run(loop->uv, UV_RUN_DEFAULT) == 0 && posted;
+        else
+            more = uv_run(loop->uv, UV_RUN_ONCE) != 0 || posted;
+    }
+    return 0;
+}
+
+/* One step of virtual time: what is ready, else what is really under way, else
+ * the next timer. False when nothing of these is left. */
+static bool step(vow_loop *loop)
+{
+    if (loop->ready != NULL || loop->armed) {
+        (void)uv_run(loop->uv, UV_RUN_NOWAIT);
+        return true;
+    }
+    if (uv_loop_alive(loop->uv)) {
+        (void)uv_run(loop->uv, UV_RUN_ONCE);
+        return true;
+    }
+    uint64_t next = vow__timers_next_ns(loop);
+    if (next == UINT64_MAX)
+        return false;
+    if (next > loop->clock.virtual_ns)
+        loop->clock.virtual_ns = next;
+    (void)vow_loop_turn(loop);
+    return true;
+}
+
+int vow_loop_advance(vow_loop *loop, uint64_t ms)
+{
+    if (!loop->clock.is_virtual)
+        return VOW_ENOTSUP;
+    if (loop->busy)
+        return VOW_EBUSY;
+    uint64_t end = vow__clock_due_ns(&loop->clock, ms);
+    settle_down(loop);
+    while (loop->timers != NULL && loop->timers->key <= end) {
+        if (loop->timers->key > loop->clock.virtual_ns)
+            loop->clock.virtual_ns = loop->timers->key;
+        (void)vow_loop_turn(loop);
+        settle_down(loop);
+    }
+    loop->clock.virtual_ns = end;
+    return 0;
+}
+
+static void settle_down(vow_loop *loop)
+{
+    while (loop->ready != NULL || vow__inbox_run(loop))
+        (void)vow__loop_drain(loop);
+}
+
+uint64_t vow_loop_now_ns(const vow_loop *loop)
+{
+    return vow__clock_now_ns(&loop->clock);
+}
+
+/* xorshift128+: for jitter, not for secrets. */
+uint64_t vow_loop_random(vow_loop *loop)
+{
+    uint64_t a = loop->random[0];
+    uint64_t b = loop->random[1];
+    loop->random[0] = b;
+    a ^= a << 23;
+    loop->random[1] = a ^ b ^ (a >> 17) ^ (b >> 26);
+    return loop->random[1] + b;
+}

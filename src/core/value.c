@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* value.c - reading futures, destroying values, and what needs the loop to be
+ * made: errors and byte buffers.
+ *
+ * THREADS  making errors and buffers: any. The rest: loop thread only.
+ */
+#include "base/bytes.h"
+#include "core/promise_internal.h"
+
+void vow_value_drop(vow_value v)
+{
+    switch (v.tag) {
+    case VOW_NOTHING:
+    case VOW_INT:
+    case VOW_REAL:
+    case VOW_PTR:
+    case VOW_OWNED:
+        break;
+    case VOW_BYTES:
+        vow_bytes_unref(v.as.ptr);
+        break;
+    case VOW_LIST:
+        vow__list_drop(v.as.ptr);
+        break;
+    case VOW__TAG_ALIAS:
+        vow__unref(v.as.ptr);
+        break;
+    default:
+        ((vow_drop_fn)v.tag)(v.as.ptr);
+        break;
+    }
+}
+
+enum vow_state vow_state_of(const vow_future *f)
+{
+    return (enum vow_state)f->node.state;
+}
+
+vow_value vow_get(const vow_future *f)
+{
+    return f->node.state == VOW_FULFILLED ? *vow__value_of(f) : vow_nothing();
+}
+
+vow_error *vow_error_of(vow_future *f)
+{
+    if (f->node.state != VOW_REJECTED)
+        return NULL;
+    f->node.handled = 1;
+    return vow__error_in(f);
+}
+
+vow_loop *vow_future_loop(const vow_future *f)
+{
+    return vow__loop_of(f);
+}
+
+const char *vow_future_site(const vow_future *f)
+{
+    return f->site;
+}
+
+vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
+                            vow_error *cause, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vow_error *e =
+        vow__error_make(&loop->alloc, site, code, cause, format, args);
+    va_end(args);
+    return e != NULL ? e : vow__error_static(VOW_ENOMEM);
+}
+
+/* Ours: without memory it is the constant error of the same code, so that a
+ * broken promise stays a broken promise. */
+vow_error *vow__error(vow_loop *loop, const char *site, int code,
+                      vow_error *cause, const char *text)
+{
+    vow_error *e = vow_error_new_at(site, loop, code, cause,
+                                    text == NULL ? NULL : "%s", text);
+    return e == vow__error_static(VOW_ENOMEM) ? vow__error_static(code) : e;
+}
+
+int vow_bytes_new(vow_loop *loop, const void *data, size_t size,
+                  vow_bytes **ret_bytes)
+{
+    return vow__bytes_make(&loop->alloc, data, size, ret_bytes);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* work.c - blocking work on a pool of threads that belongs to the loop.
+ *
+ * WHY   libuv's pool is one for the whole process: four slow lookups there stop
+ *       everybody's files. And a job that never returns must not stop others.
+ * HOW   A job is a vow_remote and a function. Threads take jobs from a list
+ *       under a mutex. There are as many as asked for; while jobs wait and none
+ *       could start for a tick of 50 ms, one more thread is added, and goes
+ *       when there is nothing to do. Threads are detached and hold the pool:
+ *       closing waits for them for a second and leaves behind those that do
+ *       not return.
+ * INVARIANTS
+ *   W1  a job is in the queue (queued), or on a thread, or gone; its memory
+ *       goes when both its thread and its promise are done with it
+ *   W2  the pool's memory goes with the last of the loop and its threads
+ * THREADS  vow_work(): the loop's. vow_job_...(): the job's. Else: the pool's.
+ */
+#include "vow/work.h"
+#include "core/promise_internal.h"
+#include "core/remote_internal.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+    TICK_MS = 50,
+    EXTRA_THREADS = 64,
+    CLOSE_WAIT_NS = 1000000000 /* for running jobs, when the loop closes */
+};
+
+struct vow__work_pool {
+    uv_mutex_t mutex;
+    uv_cond_t some;   /* a job is waiting, or stop is set */
+    uv_cond_t fewer;  /* a thread ended */
+    uint32_t refs;    /* the loop and each thread */
+    uint32_t threads; /* alive */
+    uint32_t idle;    /* of these, waiting for a job */
+    uint32_t usual;   /* as many as asked for */
+    uint64_t started; /* jobs ever taken by a thread */
+    uint64_t seen;    /* started, at the last tick */
+    vow_link *queue;  /* struct vow_job */
+    size_t queued;
+    size_t running;
+    bool stop;
+    struct vow_alloc alloc;
+};
+
+struct vow_job {
+    vow_link in_queue;
+    struct vow__work_pool *pool; /* alive while the job is */
+    vow_remote *remote;          /* owned */
+    vow_work_fn fn;
+    void *arg;
+    struct vow_alloc alloc;
+    atomic_uint refs; /* the loop's, until settled; the queue's or thread's */
+    bool queued;      /* under the pool's mutex */
+};
+
+static int pool_open(vow_loop *loop);
+static void pool_free(struct vow__work_pool *p);
+static int submit(vow_loop *loop, vow_job *job);
+static int thread_add(struct vow__work_pool *p);
+static void thread_main(void *arg);
+static vow_job *next_job(struct vow__work_pool *p);
+static void job_run(struct vow__work_pool *p, vow_job *job);
+static void on_cancel(vow_future *out, vow_error *why, void *user);
+static void on_detach(void *user);
+static void job_discard(vow_job *job);
+static void job_unref(vow_job *job);
+static void on_tick(uv_timer_t *handle);
+
+static const struct vow__remote_ops remote_ops = {.on_cancel = on_cancel,
+                                                  .on_detach = on_detach};
+
+/* ---- on the loop's thread ------------------------------------------------ */
+
+vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
+                        void *arg)
+{
+    if (fn == NULL)
+        return vow__refuse(loop, site, VOW_EINVAL, "no function to run");
+    if (loop->closing)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    int rc = pool_open(loop);
+    if (rc < 0)
+        return vow__refuse(loop, site, rc, NULL);
+    vow_job *job = vow__mem_zero(&loop->alloc, sizeof(*job));
+    if (job == NULL)
+        return vow__no_memory(loop);
+    vow_future *f = vow_promise_remote_at(site, loop, &job->remote);
+    job->pool = loop->work;
+    if (job->remote == NULL) {
+        vow__mem_free(&loop->alloc, job, sizeof(*job));
+        return f;
+    }
+    job->fn = fn;
+    job->arg = arg;
+    job->alloc = loop->alloc;
+    atomic_init(&job->refs, 2);
+    vow__remote_attach(job->remote, &remote_ops, job);
+    rc = submit(loop, job);
+    if (rc < 0) {
+        vow__reject_code(loop, f, rc, NULL);
+        job_discard(job);
+    }
+    return f;
+}
+
+static int pool_open(vow_loop *loop)
+{
+    if (loop->work != NULL)
+        return 0;
+    struct vow__work_pool *p = vow__mem_zero(&loop->alloc, sizeof(*p));
+    if (p == NULL)
+        return VOW_ENOMEM;
+    int rc = uv_mutex_init(&p->mutex);
+    if (rc < 0)
+        goto fail;
+    rc = uv_cond_init(&p->some);
+    if (rc < 0)
+        goto fail_mutex;
+    rc = uv_cond_init(&p->fewer);
+    if (rc < 0)
+        goto fail_some;
+    p->refs = 1;
+    p->usual = loop->work_threads;
+    if (p->usual == 0)
+        p->usual = uv_available_parallelism();
+    p->alloc = loop->alloc;
+    loop->work = p;
+    return 0;
+
+fail_some:
+    uv_cond_destroy(&p->some);
+fail_mutex:
+    uv_mutex_destroy(&p->mutex);
+fail:
+    vow__mem_free(&loop->alloc, p, sizeof(*p));
+    return rc;
+}
+
+static int submit(vow_loop *loop, vow_job *job)
+{
+    struct vow__work_pool *p = loop->work;
+    int rc = 0;
+    uv_mutex_lock(&p->mutex);
+    if (p->queued >= loop->work_queue_max)
+        rc = VOW_EQUEUEFULL;
+    else if (p->idle <= p->queued && p->threads < p->usual)
+        rc = thread_add(p);
+    if (rc < 0 && rc != VOW_EQUEUEFULL && p->threads > 0)
+        rc = 0; /* fewer threads than wished will do */
+    if (rc == 0) {
+        job->queued = true;
+        vow__list_push(&p->queue, &job->in_queue);
+        p->queued++;
+        uv_cond_signal(&p->some);
+    }
+    uv_mutex_unlock(&p->mutex);
+    if (rc == 0 && !uv_is_active((uv_handle_t *)&loop->work_timer)) {
+        uv_update_time(loop->uv);
+        (void)uv_timer_start(&loop->work_timer, on_tick, TICK_MS, TICK_MS);
+        uv_unref((uv_handle_t *)&loop->work_timer);
+    }
+    return rc;
+}
+
+/* Jobs wait and none could start since the last tick: all threads are held. */
+static void on_tick(uv_timer_t *handle)
+{
+    vow_loop *loop = handle->data;
+    struct vow__work_pool *p = loop->work;
+    uv_mutex_lock(&p->mutex);
+    bool waiting = p->queued > 0;
+    if (waiting && p->idle == 0 && p->started == p->seen &&
+        p->threads < p->usual + EXTRA_THREADS)
+        (void)thread_add(p);
+    p->seen = p->started;
+    uv_mutex_unlock(&p->mutex);
+    if (!waiting)
+        (void)uv_timer_stop(handle);
+}
+
+/* A job that waits leaves; one that runs has been asked by its remote. */
+static void on_cancel(vow_future *out, vow_error *why, void *user)
+{
+    vow_job *job = user;
+    struct vow__work_pool *p = job->pool;
+    uv_mutex_lock(&p->mutex);
+    bool queued = job->queued;
+    if (queued) {
+        job->queued = false;
+        vow__list_remove(&p->queue, &job->in_queue);
+        p->queued--;
+    }
+    uv_mutex_unlock(&p->mutex);
+    if (!queued)
+        return;
+    vow__reject(vow__loop_of(out), out, vow_error_ref(why));
+    job_discard(job);
+}
+
+/* It will never run, and its promise is settled. */
+static void job_discard(vow_job *job)
+{
+    vow__remote_discard(job->remote);
+    job_unref(job);
+}
+
+static void on_detach(void *user)
+{
+    job_unref(user);
+}
+
+static void job_unref(vow_job *job)
+{
+    if (atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    struct vow_alloc alloc = job->alloc;
+    vow__mem_free(&alloc, job, sizeof(*job));
+}
+
+size_t vow__work_count(const vow_loop *loop)
+{
+    struct vow__work_pool *p = loop->work;
+    if (p == NULL)
+        return 0;
+    uv_mutex_lock(&p->mutex);
+    size_t n = p->queued + p->running;
+    uv_mutex_unlock(&p->mutex);
+    return n;
+}
+
+void vow__work_close(vow_loop *loop)
+{
+    struct vow__work_pool *p = loop->work;
+    vow_link *l;
+    if (p == NULL)
+        return;
+    (void)uv_timer_stop(&loop->work_timer);
+    uv_mutex_lock(&p->mutex);
+    p->stop = true;
+    vow_link *queue = p->queue;
+    p->queue = NULL;
+    p->queued = 0;
+    uv_cond_broadcast(&p->some);
+    uv_mutex_unlock(&p->mutex);
+    while ((l = vow__list_take(&queue)) != NULL) {
+        vow_job *job = VOW__OUTER(l, vow_job, in_queue);
+        vow__reject_code(loop, vow__remote_future(job->remote), VOW_ECLOSED,
+                         NULL);
+        job_discard(job);
+    }
+    vow__remotes_ask(loop);
+    const struct vow__clock real = {0};
+    uint64_t end = vow__clock_now_ns(&real) + CLOSE_WAIT_NS;
+    uv_mutex_lock(&p->mutex);
+    while (p->threads > 0 && vow__clock_now_ns(&real) < end)
+        (void)uv_cond_timedwait(&p->fewer, &p->mutex, CLOSE_WAIT_NS / 10);
+    uint32_t refs = --p->refs; /* keeps W2 */
+    uv_mutex_unlock(&p->mutex);
+    loop->work = NULL;
+    if (refs == 0)
+        pool_free(p);
+}
+
+/* ---- on the pool's threads ----------------------------------------------- */
+
+/* With the mutex held. */
+static int thread_add(struct vow__work_pool *p)
+{
+    uv_thread_t id;
+    int rc = uv_thread_create(&id, thread_main, p);
+    if (rc < 0)
+        return rc;
+    p->threads++;
+    p->refs++;
+    return 0;
+}
+
+static void thread_main(void *arg)
+{
+    struct vow__work_pool *p = arg;
+    vow_job *job;
+    (void)pthread_detach(pthread_self());
+    uv_mutex_lock(&p->mutex);
+    while ((job = next_job(p)) != NULL) {
+        uv_mutex_unlock(&p->mutex);
+        job_run(p, job);
+        uv_mutex_lock(&p->mutex);
+    }
+    p->threads--;
+    uint32_t refs = --p->refs;
+    uv_cond_signal(&p->fewer);
+    uv_mutex_unlock(&p->mutex);
+    if (refs == 0)
+        pool_free(p);
+}
+
+/* With the mutex held: a job, or NULL when the thread shall end. */
+static vow_job *next_job(struct vow__work_pool *p)
+{
+    while (p->queue == NULL && !p->stop && p->threads <= p->usual) {
+        p->idle++;
+        uv_cond_wait(&p->some, &p->mutex);
+        p->idle--;
+    }
+    vow_link *l = vow__list_take(&p->queue);
+    if (l == NULL)
+        return NULL;
+    vow_job *job = VOW__OUTER(l, vow_job, in_queue);
+    job->queued = false;
+    p->queued--;
+    p->running++;
+    p->started++;
+    return job;
+}
+
+/* The count goes down before the result goes out: whoever sees the result sees
+ * the thread free. */
+static void job_run(struct vow__work_pool *p, vow_job *job)
+{
+    vow_remote *remote = job->remote;
+    vow_next next = job->fn(job, job->arg);
+    uv_mutex_lock(&p->mutex);
+    p->running--;
+    uv_mutex_unlock(&p->mutex);
+    (void)vow__remote_settle(remote, next);
+    vow_remote_unref(remote);
+    job_unref(job);
+}
+
+static void pool_free(struct vow__work_pool *p)
+{
+    struct vow_alloc alloc = p->alloc;
+    uv_cond_destroy(&p->fewer);
+    uv_cond_destroy(&p->some);
+    uv_mutex_destroy(&p->mutex);
+    vow__mem_free(&alloc, p, sizeof(*p));
+}
+
+/* ---- for the job --------------------------------------------------------- */
+
+bool vow_job_canceled(const vow_job *job)
+{
+    return vow_remote_canceled(job->remote);
+}
+
+bool vow_job_notify(vow_job *job, vow_value progress)
+{
+    return vow_notify_any(job->remote, progress);
+}
+
+vow_loop *vow_job_loop(vow_job *job)
+{
+    return vow_remote_loop(job->remote);
+}
