@@ -17,7 +17,11 @@ typedef struct vow_next {
     vow_value out;
 } vow_next;
 
-enum { VOW_TAG_ERROR = 8, VOW_TAG_FOLLOW = 9, VOW_TAG_PASS = 10 };
+/* Tags that are no value's, all negative as a number: so are the error codes of
+ * vow_fail_code(). Private to the library. */
+#define VOW_TAG_ERROR ((uintptr_t)INTPTR_MIN)
+#define VOW_TAG_FOLLOW (VOW_TAG_ERROR + 1)
+#define VOW_TAG_PASS (VOW_TAG_ERROR + 2)
 
 /* The step succeeded with this value, which is moved. */
 static inline vow_next vow_ok(vow_value v)

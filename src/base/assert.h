@@ -10,6 +10,11 @@
 #define VOW__LIKELY(x) __builtin_expect(!!(x), 1)
 #define VOW__UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* On the way of a million links: inlined whatever the compiler thinks. */
+#define VOW__INLINE static inline __attribute__((always_inline))
+/* Kept out of the way of the fast path, which then needs no stack frame. */
+#define VOW__COLD __attribute__((cold, noinline))
+
 /* A trap needs no output and leaves the core at the right frame. */
 #define VOW__ASSERT(fact)                                                      \
     do {                                                                       \

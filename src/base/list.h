@@ -53,8 +53,6 @@ static inline vow_link *vow__list_take(vow_link **head)
     *head = l->next;
     if (l->next != NULL)
         l->next->prev = l->prev;
-    l->next = NULL;
-    l->prev = NULL;
     return l;
 }
 

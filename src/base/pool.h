@@ -63,12 +63,18 @@ struct vow__pool_cursor {
 };
 void *vow__pool_next(const struct vow__pool *p, struct vow__pool_cursor *at);
 
+/* Will vow__pool_take() succeed without looking for a slab? */
+static inline bool vow__pool_ready(const struct vow__pool *p)
+{
+    return p->current != NULL && p->current->free != NULL;
+}
+
 /* An object, and its slab, which vow__pool_give() asks back. */
 static inline void *vow__pool_take(struct vow__pool *p,
                                    struct vow__slab **ret_slab)
 {
     struct vow__slab *s = p->current;
-    if (VOW__UNLIKELY(s == NULL || s->free == NULL)) {
+    if (VOW__UNLIKELY(!vow__pool_ready(p))) {
         s = vow__pool_refill(p);
         if (s == NULL)
             return NULL;

@@ -13,7 +13,18 @@
  */
 #include "core/promise_internal.h"
 
-static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why);
+/* What a canceled future waited for: a reference to drop, and those of ours
+ * that stay. */
+struct upstream {
+    vow_future *source;
+    uint32_t staying;
+};
+
+static struct upstream cancel_one(vow_loop *loop, vow_future *f,
+                                  vow_error *why);
+static struct upstream cancel_finally(vow_loop *loop, vow_future *f,
+                                      vow_error *why);
+static void cancel_up(vow_loop *loop, struct upstream up, vow_error *why);
 static void ask(vow_loop *loop, vow_future *f, vow_error *why);
 
 bool vow_cancel(vow_future *f, vow_error *why)
@@ -24,9 +35,7 @@ bool vow_cancel(vow_future *f, vow_error *why)
         return false;
     vow_error *e = vow__cancel_error(loop, f->site, why);
     vow__ref(f);
-    vow_future *source = cancel_one(loop, f, e);
-    if (source != NULL)
-        vow__let_go(loop, source, e);
+    cancel_up(loop, cancel_one(loop, f, e), e);
     vow_error_unref(e);
     vow__unref(f);
     return true;
@@ -41,37 +50,54 @@ vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why)
 
 void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why)
 {
-    while (source != NULL) {
-        vow_future *next = NULL;
-        if (vow__pending(source) && vow__readers(source) == 1)
-            next = cancel_one(loop, source, why);
+    cancel_up(loop, (struct upstream){source, 0}, why);
+}
+
+static void cancel_up(vow_loop *loop, struct upstream up, vow_error *why)
+{
+    while (up.source != NULL) {
+        vow_future *source = up.source;
+        bool unheld =
+            vow__pending(source) && vow__readers(source) == 1 + up.staying;
+        up = (struct upstream){0};
+        if (unheld)
+            up = cancel_one(loop, source, why);
         vow__unref(source);
-        source = next;
     }
 }
 
 /* Cancel one pending future; returns what it waited for, to be let go. */
-static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
+static struct upstream cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
 {
     struct vow__node *n = &f->node;
-    if (n->kind == VOW__PROMISE) {
-        if (f->u.call.u.ok != NULL)
-            ask(loop, f, why);
-        else
-            vow__reject(loop, f, vow_error_ref(why));
-        return NULL;
+    if (n->kind == VOW__PROMISE && f->u.call.u.ok != NULL) {
+        ask(loop, f, why);
+        return (struct upstream){0};
     }
-    if (n->source == NULL) { /* its handler runs: L2 of link.c */
+    if (n->source == NULL) { /* a root, or its handler runs: L2 of link.c */
         vow__reject(loop, f, vow_error_ref(why));
-        return NULL;
+        return (struct upstream){0};
     }
+    if (n->kind == VOW__FINALLY)
+        return cancel_finally(loop, f, why);
     vow_future *source = vow__unwait(loop, n);
     if (n->kind == VOW__LISTEN)
         vow__listener_free(loop, f);
     vow__reject(loop, f, vow_error_ref(why));
     vow__user_drop(f);
     vow__unref(f); /* the list's */
-    return source;
+    return (struct upstream){source, 0};
+}
+
+/* Its readers go at once, but it stays behind its source: the function runs when
+ * what it cleans up after has ended. A rejection leaves the word of the tag. */
+static struct upstream cancel_finally(vow_loop *loop, vow_future *f,
+                                      vow_error *why)
+{
+    uintptr_t fn = (uintptr_t)f->u.call.u.finally;
+    vow__reject(loop, f, vow_error_ref(why));
+    f->u.value.tag = fn;
+    return (struct upstream){vow__ref(f->node.source), 1};
 }
 
 static void ask(vow_loop *loop, vow_future *f, vow_error *why)

@@ -4,7 +4,7 @@
  *
  * WHY   Handlers never run inside the call that attached or settled them, and a
  *       chain of a million links needs one stack frame.
- * HOW   vow__node_run() is the only place that calls handlers. Settling a link
+ * HOW   vow__nodes_run() is the only place that calls handlers. Settling a link
  *       there moves its own waiters to the queue, and the loop goes on.
  * INVARIANTS
  *   L1  a node with a source is in its waiters (source pending) or in the ready
@@ -15,14 +15,20 @@
  */
 #include "core/promise_internal.h"
 
-static vow_future *link_new(const char *site, vow_future *f,
-                            enum vow__node_kind kind, const vow_step *step);
-static void run_then(vow_loop *loop, vow_future *link);
+VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
+                                 enum vow__node_kind kind, vow_step step);
+VOW__COLD static vow_future *then_with_care(const char *site, vow_future *f,
+                                            vow_ok_fn ok, vow_fail_fn fail,
+                                            void *user);
+VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
+                                          void *user);
+VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
+static void run_other(vow_loop *loop, struct vow__node *n);
 static void run_finally(vow_loop *loop, vow_future *link);
 static void run_pass(vow_loop *loop, vow_future *link);
 static void run_finally_wait(vow_loop *loop, vow_future *link);
-static void finish(vow_loop *loop, vow_future *link, vow_next next,
-                   vow_future *source);
+VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
+                        vow_future *source);
 static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
                          vow_future *source);
 static void drop_future(void *f);
@@ -32,8 +38,20 @@ static void drop_future(void *f);
 vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                         vow_fail_fn fail, void *user)
 {
-    vow_step step = {.ok = ok, .fail = fail, .user = user};
-    return link_new(site, f, VOW__THEN, &step);
+    if (VOW__UNLIKELY(!vow__pending(f) ||
+                      !vow__pool_ready(&vow__loop_of(f)->futures)))
+        return then_with_care(site, f, ok, fail, user);
+    return link_new(site, f, VOW__THEN,
+                    (vow_step){.ok = ok, .fail = fail, .user = user});
+}
+
+/* Needs a new slab, or the queue: kept apart, so that the way of a million
+ * links calls nothing. */
+static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
+                                  vow_fail_fn fail, void *user)
+{
+    return link_new(site, f, VOW__THEN,
+                    (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
 vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
@@ -43,7 +61,7 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
         return vow__refuse(vow__loop_of(f), site, VOW_EINVAL, "no steps");
     vow_future *last = vow__ref(f);
     for (size_t i = 0; i < n; i++) {
-        vow_future *link = link_new(site, last, VOW__THEN, &steps[i]);
+        vow_future *link = link_new(site, last, VOW__THEN, steps[i]);
         if (link->node.kind != VOW__THEN && last != f)
             (void)vow_cancel(last, NULL); /* a chain is whole or not at all */
         vow__unref(last);
@@ -57,30 +75,34 @@ vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
 {
     vow_step step = {.user = user};
     if (fn == NULL)
-        return link_new(site, f, VOW__THEN, &step);
-    vow_future *link = link_new(site, f, VOW__FINALLY, &step);
+        return link_new(site, f, VOW__THEN, step);
+    vow_future *link = link_new(site, f, VOW__FINALLY, step);
     if (link->node.kind == VOW__FINALLY)
         link->u.call.u.finally = fn;
     return link;
 }
 
 /* References: the caller's, and that of the list it waits in. */
-static vow_future *link_new(const char *site, vow_future *f,
-                            enum vow__node_kind kind, const vow_step *step)
+VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
+                                 enum vow__node_kind kind, vow_step step)
 {
     vow_loop *loop = vow__loop_of(f);
     vow_future *link = vow__future_new(loop, site, kind, 2, false);
-    if (VOW__UNLIKELY(link == NULL)) {
-        if (step->drop != NULL)
-            step->drop(step->user);
-        return vow__no_memory(loop);
-    }
-    link->u.call.u.ok = step->ok;
-    link->u.call.v.fail = step->fail;
-    link->user = step->user;
-    link->drop = step->drop;
+    if (VOW__UNLIKELY(link == NULL))
+        return link_refused(loop, step.drop, step.user);
+    link->u.call.u.ok = step.ok;
+    link->u.call.v.fail = step.fail;
+    link->user = step.user;
+    link->drop = step.drop;
     vow__wait_quiet(loop, &link->node, f);
     return link;
+}
+
+static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop, void *user)
+{
+    if (drop != NULL)
+        drop(user);
+    return vow__no_memory(loop);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -115,13 +137,25 @@ void vow__user_drop(vow_future *f)
 
 /* ---- running ------------------------------------------------------------- */
 
-void vow__node_run(vow_loop *loop, struct vow__node *n)
+uint32_t vow__nodes_run(vow_loop *loop, uint32_t max)
+{
+    uint32_t left = max;
+    vow_link *l;
+    while (left > 0 && (l = vow__list_take(&loop->ready)) != NULL) {
+        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        left--;
+        if (VOW__LIKELY(n->kind == VOW__THEN))
+            run_then(loop, VOW__OUTER(n, vow_future, node));
+        else
+            run_other(loop, n);
+    }
+    return max - left;
+}
+
+static void run_other(vow_loop *loop, struct vow__node *n)
 {
     vow_future *f = VOW__OUTER(n, vow_future, node);
     switch (n->kind) {
-    case VOW__THEN:
-        run_then(loop, f);
-        break;
     case VOW__FOLLOW:
         run_pass(loop, f);
         break;
@@ -146,7 +180,7 @@ void vow__node_run(vow_loop *loop, struct vow__node *n)
     }
 }
 
-static void run_then(vow_loop *loop, vow_future *link)
+VOW__INLINE void run_then(vow_loop *loop, vow_future *link)
 {
     vow_future *source = link->node.source;
     vow_next next;
@@ -164,11 +198,15 @@ static void run_then(vow_loop *loop, vow_future *link)
 }
 
 /* Settle a link whose handler ran, unless the handler canceled it. */
-static void finish(vow_loop *loop, vow_future *link, vow_next next,
-                   vow_future *source)
+VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
+                        vow_future *source)
 {
-    if (VOW__LIKELY(vow__pending(link))) {
-        vow__settle_next(loop, link, next, source);
+    if (VOW__LIKELY(vow__pending(link) && vow__is_value(next))) {
+        link->u.value = next.out;
+        link->node.state = VOW_FULFILLED;
+        vow__flush(loop, link);
+    } else if (vow__pending(link)) {
+        vow__settle_other(loop, link, next, source);
     } else {
         loop->late_settles++;
         vow__next_drop(next);
@@ -189,22 +227,28 @@ static void run_pass(vow_loop *loop, vow_future *link)
 static void run_finally(vow_loop *loop, vow_future *link)
 {
     vow_future *source = link->node.source;
+    bool canceled = !vow__pending(link); /* by cancel.c, which left us the fn */
+    vow_finally_fn fn =
+        canceled ? (vow_finally_fn)link->u.value.tag : link->u.call.u.finally;
     link->node.source = NULL;
-    vow_next next = link->u.call.u.finally(link->user);
-    vow_value out = next.out;
+    vow_next next = fn(link->user);
     vow__user_drop(link);
-    bool fails = out.tag == VOW_TAG_ERROR || (intptr_t)out.tag < 0;
-    if (!fails && out.tag == VOW_TAG_FOLLOW && out.as.ptr != NULL &&
-        vow__pending(link)) {
+    vow_value out = next.out;
+    if (vow__pending(link) && out.tag == VOW_TAG_FOLLOW && out.as.ptr != NULL) {
         finally_hold(loop, link, out.as.ptr, source);
         vow__unref(link);
         return;
     }
-    if (!fails && vow__pending(link)) {
+    if (canceled || vow__is_value(next)) { /* no say in the outcome */
         vow__next_drop(next);
         next = vow_pass();
     }
-    finish(loop, link, next, source);
+    if (!canceled) {
+        finish(loop, link, next, source);
+        return;
+    }
+    vow__unref(source);
+    vow__unref(link);
 }
 
 /* Wait for `held` before the outcome of `source` goes on. Both references are

@@ -16,10 +16,14 @@
 #include "core/promise_internal.h"
 
 static vow_future *settled(vow_loop *loop, const char *site, vow_next next);
-static bool open_end(vow_future *f);
-static bool is_rejection(uintptr_t tag);
+static bool open_end(const vow_future *f);
+static bool is_code(uintptr_t tag);
 static void collapse(vow_loop *loop, vow_future *f, vow_future *other);
 static bool only_waiters_hold(const vow_future *f);
+VOW__COLD static void break_promise(vow_future *f);
+VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
+VOW__COLD static void destroy_with_care(vow_loop *loop, vow_future *f);
+VOW__INLINE void destroy(vow_future *f);
 static void reap(vow_loop *loop);
 static void object_free(vow_loop *loop, vow_future *f);
 
@@ -85,7 +89,15 @@ static vow_future *settled(vow_loop *loop, const char *site, vow_next next)
 
 bool vow_resolve(vow_deferred *d, vow_value v)
 {
-    return vow_settle(d, vow_ok(v));
+    vow_future *f = vow__future_of(d);
+    vow_loop *loop = vow__loop_of(f);
+    vow__assert_thread(loop);
+    if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed))
+        return settle_with_care(d, vow_ok(v));
+    f->u.value = v;
+    f->node.state = VOW_FULFILLED;
+    vow__list_splice(&loop->ready, &f->waiters); /* keeps P1 */
+    return true;
 }
 
 bool vow_reject(vow_deferred *d, vow_error *e)
@@ -106,6 +118,12 @@ bool vow_resolve_with(vow_deferred *d, vow_future *other)
 }
 
 bool vow_settle(vow_deferred *d, vow_next next)
+{
+    return settle_with_care(d, next);
+}
+
+/* May be late, may be no value, may have to wake the loop. */
+static bool settle_with_care(vow_deferred *d, vow_next next)
 {
     vow_future *f = vow__future_of(d);
     vow_loop *loop = vow__loop_of(f);
@@ -132,7 +150,7 @@ void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
         vow__reject(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_PASS && came != NULL) {
         vow__adopt(loop, f, came);
-    } else if (is_rejection(v.tag)) {
+    } else if (is_code(v.tag)) {
         vow__reject_code(loop, f, (int)(intptr_t)v.tag, v.as.ptr);
     } else {
         vow__reject_code(loop, f, VOW_EINVAL,
@@ -182,15 +200,15 @@ void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from)
 }
 
 /* May an end still settle it? Not when it follows another. */
-static bool open_end(vow_future *f)
+static bool open_end(const vow_future *f)
 {
     return vow__pending(f) && f->node.kind == VOW__PROMISE;
 }
 
 /* vow_fail_code() puts the negative code where an address never is. */
-static bool is_rejection(uintptr_t tag)
+static bool is_code(uintptr_t tag)
 {
-    return (intptr_t)tag < 0;
+    return (intptr_t)tag < 0 && tag > VOW_TAG_PASS;
 }
 
 void vow__next_drop(vow_next next)
@@ -200,7 +218,7 @@ void vow__next_drop(vow_next next)
         vow_error_unref(next.out.as.ptr);
     else if (tag == VOW_TAG_FOLLOW)
         vow_future_unref(next.out.as.ptr);
-    else if (tag != VOW_TAG_PASS && !is_rejection(tag))
+    else if (vow__is_value(next))
         vow_value_drop(next.out);
 }
 
@@ -285,8 +303,11 @@ vow_future *vow_future_ref(vow_future *f)
 
 vow_future *vow_future_unref(vow_future *f)
 {
-    if (f != NULL)
-        vow__unref(f);
+    if (f == NULL)
+        return NULL;
+    VOW__ASSERT(f->node.refs > 0);
+    if (--f->node.refs == 0)
+        destroy(f);
     return NULL;
 }
 
@@ -295,9 +316,10 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
-    if (f->node.ends++ == 0)
+    if (f->node.ends == 0)
         vow__ref(f);
-    VOW__ASSERT(f->node.ends > 0);
+    if (f->node.ends < UINT16_MAX)
+        f->node.ends++;
     return d;
 }
 
@@ -307,12 +329,17 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
         return NULL;
     vow_future *f = vow__future_of(d);
     VOW__ASSERT(f->node.ends > 0);
-    if (--f->node.ends > 0)
+    if (f->node.ends == UINT16_MAX || --f->node.ends > 0)
         return NULL;
-    if (open_end(f)) /* keeps P2 */
-        vow__reject_code(vow__loop_of(f), f, VOW_EBROKEN, NULL);
+    if (VOW__UNLIKELY(open_end(f))) /* keeps P2 */
+        break_promise(f);
     vow__unref(f);
     return NULL;
+}
+
+static void break_promise(vow_future *f)
+{
+    vow__reject_code(vow__loop_of(f), f, VOW_EBROKEN, NULL);
 }
 
 bool vow_deferred_pending(const vow_deferred *d)
@@ -322,12 +349,24 @@ bool vow_deferred_pending(const vow_deferred *d)
 
 void vow__future_destroy(vow_future *f)
 {
+    destroy(f);
+}
+
+VOW__INLINE void destroy(vow_future *f)
+{
     vow_loop *loop = vow__loop_of(f);
     if (VOW__LIKELY(f->node.state == VOW_FULFILLED &&
-                    f->u.value.tag <= VOW_PTR)) {
-        object_free(loop, f);
+                    f->u.value.tag <= VOW_PTR && !loop->closed)) {
+        f->node.kind = VOW__FREE;
+        vow__pool_give(f->home, f);
         return;
     }
+    destroy_with_care(loop, f);
+}
+
+/* With a destructor, an error, or a loop to free. */
+static void destroy_with_care(vow_loop *loop, vow_future *f)
+{
     if (f->node.state == VOW_REJECTED && !f->node.handled)
         vow__loop_tell_unhandled(loop, f);
     vow__list_push(&loop->dead, &f->node.link);

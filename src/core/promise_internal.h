@@ -39,16 +39,16 @@ enum { VOW__TAG_ALIAS = 7 };
 
 struct vow__node {
     vow_link link;
-    vow_future *source;      /* what it waits for, counted; NULL: nothing */
-    uint32_t kind : 4;       /* enum vow__node_kind */
-    uint32_t state : 2;      /* enum vow_state */
-    uint32_t handled : 1;    /* somebody looks after its rejection */
-    uint32_t listened : 1;   /* a progress listener is somewhere below */
-    uint32_t canceled : 1;   /* its hook was asked */
-    uint32_t queued : 1;     /* PROMISE: the node is in the ready queue */
-    uint32_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
-    uint32_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
-    uint32_t ends : 20;      /* deferreds */
+    vow_future *source;     /* what it waits for, counted; NULL: nothing */
+    uint8_t kind;           /* enum vow__node_kind */
+    uint8_t state : 2;      /* enum vow_state */
+    uint8_t handled : 1;    /* somebody looks after its rejection */
+    uint8_t listened : 1;   /* a progress listener is somewhere below */
+    uint8_t canceled : 1;   /* its hook was asked */
+    uint8_t queued : 1;     /* PROMISE: the node is in the ready queue */
+    uint8_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
+    uint8_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
+    uint16_t ends;          /* deferreds; the largest number stays for ever */
     uint32_t refs;
 };
 
@@ -130,22 +130,30 @@ static inline vow_future *vow__ref(vow_future *f)
 /* ---- promise.c ----------------------------------------------------------- */
 
 /* A pending future, or NULL. The callers' constants fold into the stores. */
-static inline vow_future *vow__future_new(vow_loop *loop, const char *site,
-                                          enum vow__node_kind kind,
-                                          uint32_t refs, bool end)
+VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
+                                        enum vow__node_kind kind, uint32_t refs,
+                                        bool end)
 {
     struct vow__slab *slab;
     vow__assert_thread(loop);
     vow_future *f = vow__pool_take(&loop->futures, &slab);
     if (VOW__UNLIKELY(f == NULL))
         return NULL;
-    f->node = (struct vow__node){
-        .kind = (uint32_t)kind & 15u, .ends = end, .refs = refs};
+    f->node.source = NULL; /* the link is written when it joins a list */
+    f->node.kind = (uint8_t)kind;
+    f->node.state = VOW_PENDING;
+    f->node.handled = 0;
+    f->node.listened = 0;
+    f->node.canceled = 0;
+    f->node.queued = 0;
+    f->node.relayed = 0;
+    f->node.inner_hook = 0;
+    f->node.ends = end;
+    f->node.refs = refs;
     f->home = slab;
     f->waiters = NULL;
     f->u.call.u.ok = NULL;
     f->u.call.v.fail = NULL;
-    f->user = NULL;
     f->drop = NULL;
     f->site = site;
     return f;
@@ -200,11 +208,14 @@ void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from);
  * where nothing came in. A value is the way of a million links: inline. */
 void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
                        vow_future *came);
+static inline bool vow__is_value(vow_next next)
+{
+    return (intptr_t)next.out.tag >= 0;
+}
 static inline void vow__settle_next(vow_loop *loop, vow_future *f,
                                     vow_next next, vow_future *came)
 {
-    uintptr_t tag = next.out.tag;
-    if (VOW__LIKELY((intptr_t)tag >= 0 && tag - VOW_TAG_ERROR > 2))
+    if (VOW__LIKELY(vow__is_value(next)))
         vow__fulfil(loop, f, next.out);
     else
         vow__settle_other(loop, f, next, came);
@@ -234,8 +245,9 @@ static inline void vow__wait_quiet(vow_loop *loop, struct vow__node *n,
 void vow__wait(vow_loop *loop, struct vow__node *n, vow_future *source);
 /* Take a waiting node off; returns the source, whose reference is moved. */
 vow_future *vow__unwait(vow_loop *loop, struct vow__node *n);
-/* The source of this node is settled: do what it waits for. */
-void vow__node_run(vow_loop *loop, struct vow__node *n);
+/* Take nodes from the ready queue and do what they wait for; at most so many.
+ * Returns how many ran. */
+uint32_t vow__nodes_run(vow_loop *loop, uint32_t max);
 void vow__user_drop(vow_future *f);
 
 /* ---- cancel.c ------------------------------------------------------------ */

@@ -42,8 +42,6 @@ void vow__timer_stop(vow_loop *loop, struct vow__timer *t)
  * timer that starts itself again cannot hold the loop. */
 void vow__timers_run(vow_loop *loop)
 {
-    if (loop->timers == NULL)
-        return;
     uint64_t now = vow__clock_now_ns(&loop->clock);
     uint64_t seq = loop->timer_seq;
     while (loop->timers != NULL && loop->timers->key <= now &&

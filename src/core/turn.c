@@ -10,29 +10,30 @@
  */
 #include "core/promise_internal.h"
 
-static bool enter(vow_loop *loop);
+static inline bool enter(vow_loop *loop);
+static inline void leave(vow_loop *loop);
 static bool step(vow_loop *loop);
 static void settle_down(vow_loop *loop);
 static int run_while(vow_loop *loop, const vow_future *until);
 
 bool vow__loop_drain(vow_loop *loop)
 {
-    if (!enter(loop))
-        return loop->ready != NULL;
-    uint32_t left = loop->turn_max;
-    vow_link *l;
-    while (left > 0 && (l = vow__list_take(&loop->ready)) != NULL) {
-        left--;
-        vow__node_run(loop, VOW__OUTER(l, struct vow__node, link));
-    }
-    loop->handlers_run += loop->turn_max - left;
-    loop->busy = false;
-    if (VOW__UNLIKELY(loop->futures.empties > 0))
-        vow__loop_idle_memory(loop);
+    if (enter(loop))
+        leave(loop);
     return loop->ready != NULL;
 }
 
-static bool enter(vow_loop *loop)
+/* The end of a turn: run what is ready. */
+static inline void leave(vow_loop *loop)
+{
+    loop->handlers_run += vow__nodes_run(loop, loop->turn_max);
+    loop->busy = false;
+    if (VOW__UNLIKELY(loop->futures.empties > 0))
+        vow__loop_idle_memory(loop);
+}
+
+/* A turn begins, unless one is running. */
+static inline bool enter(vow_loop *loop)
 {
     if (loop->busy)
         return false;
@@ -48,9 +49,9 @@ int vow_loop_turn(vow_loop *loop)
     if (!enter(loop))
         return VOW_EBUSY;
     (void)vow__inbox_run(loop);
-    vow__timers_run(loop);
-    loop->busy = false;
-    (void)vow__loop_drain(loop);
+    if (loop->timers != NULL)
+        vow__timers_run(loop);
+    leave(loop);
     return 0;
 }
 

@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: MIT */
+/* pool_test.c - slabs: how they are carved, which list they are in, when they
+ * go back, how they are walked; and a model with random operations that looks
+ * at every slab after each. */
+#include "base/pool.h"
+#include "trap.h"
+#include "world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALL = 64, BIG = 4096, CARVE = 16, MANY = 2000 };
+
+struct fixture {
+    struct test_alloc alloc;
+    struct vow_alloc hook;
+    struct vow__pool pool;
+    int owner;
+};
+
+static void open_pool(struct fixture *x, size_t object_size, bool pooled)
+{
+    test_alloc_init(&x->alloc);
+    x->hook = test_alloc_hook(&x->alloc);
+    vow__pool_init(&x->pool, &x->hook, &x->owner, object_size, pooled);
+}
+
+static void close_pool(struct fixture *x)
+{
+    vow__pool_fini(&x->pool);
+    test_alloc_fini(TEST_HERE, &x->alloc);
+}
+
+struct held {
+    void *object;
+    struct vow__slab *slab;
+};
+
+static struct held take(struct fixture *x)
+{
+    struct held h = {NULL, NULL};
+    h.object = vow__pool_take(&x->pool, &h.slab);
+    return h;
+}
+
+static void give(struct held h)
+{
+    vow__pool_give(h.slab, h.object);
+}
+
+static size_t take_many(struct fixture *x, struct held *held, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        held[i] = take(x);
+        CHECK(held[i].object != NULL);
+    }
+    return n;
+}
+
+static void give_many(struct held *held, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        give(held[i]);
+}
+
+static size_t length(const vow_link *l)
+{
+    size_t n = 0;
+    for (; l != NULL; l = l->next)
+        n++;
+    return n;
+}
+
+/* Fills so many slabs of BIG objects to the last place, one more not begun. */
+static size_t fill_slabs(struct fixture *x, struct held *held, size_t slabs)
+{
+    return take_many(x, held, slabs * x->pool.per_slab);
+}
+
+/* ---- making and carving ------------------------------------------------- */
+
+TEST(pool, is_empty_and_has_no_memory_at_first)
+{
+    struct fixture x;
+    open_pool(&x, SMALL, true);
+    CHECK(vow__pool_unused(&x.pool));
+    CHECK_UINT_EQ(x.pool.slabs, 0);
+    CHECK_UINT_EQ(x.alloc.allocs, 0);
+    close_pool(&x);
+}
+
+TEST(pool, slab_is_one_block_of_at_most_32_kib)
+{
+    struct fixture x;
+    open_pool(&x, SMALL, true);
+    struct held h = take(&x);
+    CHECK_UINT_EQ(x.alloc.live_blocks, 1);
+    CHECK_UINT_EQ(x.alloc.live_bytes, vow__pool_slab_size(&x.pool));
+    CHECK(vow__pool_slab_size(&x.pool) <= 32768);
+    CHECK(vow__pool_slab_size(&x.pool) > 32768 - SMALL);
+    give(h);
+    close_pool(&x);
+}
+
+TEST(pool, slab_knows_its_pool_and_its_owner)
+{
+    struct fixture x;
+    open_pool(&x, SMALL, true);
+    struct held h = take(&x);
+    CHECK_PTR_EQ(h.slab->owner, &x.owner);
+    CHECK_PTR_EQ(h.slab->pool, &x.pool);
+    CHECK_PTR_EQ(h.slab, x.pool.current);
+    CHECK_INT_EQ(h.slab->place, VOW__CURRENT);
+    give(h);
+    close_pool(&x);
+}
+
+TEST(pool, objects_are_carved_some_at_a_time_in_the_order_of_addresses)
+{
+    struct fixture x;
+    struct held held[2 * CARVE + 1];
+    open_pool(&x, SMALL, true);
+    take_many(&x, held, 1);
+    CHECK_UINT_EQ(held[0].slab->fresh, CARVE);
+    take_many(&x, held + 1, CARVE - 1);
+    CHECK_UINT_EQ(held[0].slab->fresh, CARVE);
+    take_many(&x, held + CARVE, 1);
+    CHECK_UINT_EQ(held[0].slab->fresh, 2 * CARVE);
+    take_many(&x, held + CARVE + 1, CARVE);
+    for (size_t i = 1; i < 2 * CARVE + 1; i++)
+        CHECK_PTR_EQ(held[i].object, (char *)held[0].object + i * SMALL);
+    give_many(held, 2 * CARVE + 1);
+    close_pool(&x);
+}
+
+TEST(pool, carved_objects_are_zero_behind_the_first_word)
+{
+    const unsigned char zeros[SMALL] = {0};
+    struct fixture x;
+    open_pool(&x, SMALL, true);
+    struct held h = take(&x);
+    for (size_t i = 0; i < CARVE; i++)
+        CHECK_MEM_EQ((char *)h.object + i * SMALL + sizeof(void *), zeros,
+                     SMALL - sizeof(void *));
+    give(h);
+    close_pool(&x);
+}
+
+TEST(pool, last_carve_ends_with_the_slab)
+{
+    struct fixture x;
+    struct held held[600];
+    open_pool(&x, SMALL, true);
+    size_t n = x.pool.per_slab;
+    CHECK(n % CARVE != 0);
+    take_many(&x, held, n);
+    CHECK_UINT_EQ(held[0].slab->fresh, n);
+    CHECK_UINT_EQ(x.pool.slabs, 1);
+    take_many(&x, held + n, 1);
+    CHECK_UINT_EQ(x.pool.slabs, 2);
+    give_many(held, n + 1);
+    close_pool(&x);
+}
+
+TEST_TRAPS(pool, objects_that_cannot_be_chained_are_refused)
+{
+    struct fixture x;
+    open_pool(&x, SMALL + 1, true);
+}
+
+TEST_TRAPS(pool, closing_with_an_object_alive_dies)
+{
+    struct fixture x;
+    open_pool(&x, SMALL, true);
+    (void)take(&x);
+    vow__pool_fini(&x.pool);
+}
+
+/* ---- free lists of slabs ------------------------------------------------ */
+
+TEST(pool, object_given_back_last_is_handed_out_first)
+{
+    struct fixture x;
+    struct held held[3];
+    open_pool(&x, SMALL, true);
+    take_many(&x, held, 3);
+    give(held[0]);
+    give(held[1]);
+    CHECK_PTR_EQ(take(&x).object, held[1].object);
+    CHECK_PTR_EQ(take(&x).object, held[0].object);
+    give_many(held, 3);
+    close_pool(&x);
+}
+
+TEST(pool, full_slab_is_in_no_list_and_comes_back_with_its_first_object)
+{
+    struct fixture x;
+    struct held held[32];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 1);
+    n += take_many(&x, held + n, 1);
+    struct vow__slab *first = held[0].slab;
+    CHECK_INT_EQ(first->place, VOW__FULL);
+    CHECK_UINT_EQ(length(x.pool.usable), 0);
+    give(held[0]);
+    CHECK_INT_EQ(first->place, VOW__USABLE);
+    CHECK_PTR_EQ(x.pool.usable, &first->in_room);
+    give(held[1]); /* it moves once */
+    CHECK_UINT_EQ(length(x.pool.usable), 1);
+    give_many(held + 2, n - 2);
+    close_pool(&x);
+}
+
+TEST(pool, object_goes_back_to_its_own_slab_not_to_the_current_one)
+{
+    struct fixture x;
+    struct held held[32];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 1);
+    n += take_many(&x, held + n, 1);
+    struct vow__slab *first = held[0].slab;
+    struct vow__slab *second = held[n - 1].slab;
+    CHECK(first != second);
+    give(held[0]);
+    CHECK_PTR_EQ(first->free, held[0].object);
+    CHECK_PTR_EQ(x.pool.current, second);
+    held[0] = take(&x);
+    CHECK_PTR_EQ(held[0].slab, second); /* until that one has no more */
+    give_many(held, n);
+    close_pool(&x);
+}
+
+TEST(pool, slab_whose_last_object_goes_is_empty)
+{
+    struct fixture x;
+    struct held held[32];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 1);
+    size_t more = take_many(&x, held + n, 1);
+    struct vow__slab *first = held[0].slab;
+    give_many(held, n);
+    CHECK_INT_EQ(first->place, VOW__EMPTY);
+    CHECK_UINT_EQ(x.pool.empties, 1);
+    CHECK_PTR_EQ(x.pool.empty, &first->in_room);
+    CHECK_PTR_EQ(x.pool.usable, NULL);
+    CHECK(!vow__pool_unused(&x.pool));
+    give_many(held + n, more);
+    CHECK(vow__pool_unused(&x.pool));
+    close_pool(&x);
+}
+
+TEST(pool, current_slab_stays_current_without_objects)
+{
+    struct fixture x;
+    open_pool(&x, BIG, true);
+    for (int i = 0; i < 3; i++) {
+        struct held h = take(&x);
+        struct vow__slab *only = h.slab;
+        give(h);
+        CHECK_PTR_EQ(x.pool.current, only);
+        CHECK_INT_EQ(only->place, VOW__CURRENT);
+        CHECK_UINT_EQ(x.pool.empties, 0);
+    }
+    CHECK_UINT_EQ(x.alloc.allocs, 1);
+    close_pool(&x);
+}
+
+TEST(pool, usable_slab_is_taken_before_an_empty_one_and_that_before_a_new_one)
+{
+    struct fixture x;
+    struct held held[64];
+    open_pool(&x, BIG, true);
+    size_t per = x.pool.per_slab;
+    size_t n = fill_slabs(&x, held, 3); /* the third is full and current */
+    struct vow__slab *usable = held[0].slab;
+    struct vow__slab *empty = held[per].slab;
+    give(held[0]);
+    give_many(held + per, per);
+    CHECK_INT_EQ(usable->place, VOW__USABLE);
+    CHECK_INT_EQ(empty->place, VOW__EMPTY);
+    held[0] = take(&x);
+    CHECK_PTR_EQ(held[0].slab, usable);
+    take_many(&x, held + per, per);
+    for (size_t i = per; i < 2 * per; i++)
+        CHECK_PTR_EQ(held[i].slab, empty);
+    CHECK_UINT_EQ(x.pool.slabs, 3);
+    n += take_many(&x, held + n, 1);
+    CHECK_UINT_EQ(x.pool.slabs, 4);
+    give_many(held, n);
+    close_pool(&x);
+}
+
+TEST(pool, without_memory_gives_null_and_goes_on_when_there_is_some)
+{
+    struct fixture x;
+    struct held held[32];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 1);
+    x.alloc.fail_at = 2;
+    for (int i = 0; i < 2; i++) {
+        x.alloc.fail_at = x.alloc.allocs + 1;
+        CHECK_PTR_EQ(take(&x).object, NULL);
+    }
+    CHECK_INT_EQ(held[0].slab->place, VOW__FULL);
+    CHECK_PTR_EQ(x.pool.current, NULL);
+    give(held[0]);
+    held[0] = take(&x); /* needs none */
+    CHECK(held[0].object != NULL);
+    n += take_many(&x, held + n, 1);
+    give_many(held, n);
+    close_pool(&x);
+}
+
+/* ---- giving slabs back -------------------------------------------------- */
+
+TEST(pool, trim_frees_every_slab_without_objects_and_no_other)
+{
+    struct fixture x;
+    struct held held[64];
+    open_pool(&x, BIG, true);
+    size_t per = x.pool.per_slab;
+    fill_slabs(&x, held, 4);
+    give_many(held, 2 * per);           /* two are empty */
+    give_many(held + 2 * per, per - 1); /* one is usable */
+    CHECK_UINT_EQ(x.pool.empties, 2);
+    vow__pool_trim(&x.pool);
+    CHECK_UINT_EQ(x.pool.empties, 0);
+    CHECK_UINT_EQ(x.pool.slabs, 2);
+    CHECK_UINT_EQ(x.alloc.live_blocks, 2);
+    give_many(held + 3 * per - 1, per + 1);
+    vow__pool_trim(&x.pool); /* the current one too */
+    CHECK_UINT_EQ(x.alloc.live_blocks, 0);
+    CHECK_PTR_EQ(x.pool.current, NULL);
+    close_pool(&x);
+}
+
+TEST(pool, trimmed_pool_works_as_before)
+{
+    struct fixture x;
+    open_pool(&x, BIG, true);
+    vow__pool_trim(&x.pool);
+    for (int i = 0; i < 3; i++) {
+        give(take(&x));
+        vow__pool_trim(&x.pool);
+        CHECK_UINT_EQ(x.alloc.live_blocks, 0);
+    }
+    close_pool(&x);
+}
+
+TEST(pool, decay_leaves_what_became_empty_since_the_last_one)
+{
+    struct fixture x;
+    struct held held[64];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 5);
+    give_many(held, n); /* four empty, one current */
+    CHECK_UINT_EQ(x.pool.empties, 4);
+    CHECK(vow__pool_decay(&x.pool));
+    CHECK_UINT_EQ(x.pool.empties, 4);
+    close_pool(&x);
+}
+
+TEST(pool, decay_frees_half_each_time_rounded_up_until_none_is_left)
+{
+    const size_t left[] = {7, 3, 1, 0};
+    struct fixture x;
+    struct held held[64];
+    open_pool(&x, BIG, true);
+    size_t n = fill_slabs(&x, held, 8);
+    give_many(held, n);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK_INT_EQ(vow__pool_decay(&x.pool), left[i] > 0);
+        CHECK_UINT_EQ(x.pool.empties, left[i]);
+        CHECK_UINT_EQ(x.pool.slabs, left[i] + 1); /* and the current one */
+    }
+    CHECK(!vow__pool_decay(&x.pool));
+    close_pool(&x);
+}
+
+TEST(pool, decay_spares_slabs_that_were_needed_in_between)
+{
+    struct fixture x;
+    struct held held[64];
+    open_pool(&x, BIG, true);
+    size_t per = x.pool.per_slab;
+    size_t n = fill_slabs(&x, held, 9);
+    give_many(held, n);
+    (void)vow__pool_decay(&x.pool);
+    CHECK_UINT_EQ(x.pool.empties, 8);
+    fill_slabs(&x, held, 7); /* the current one and six of these */
+    give_many(held, 7 * per);
+    CHECK_UINT_EQ(x.pool.empties, 8);
+    CHECK_UINT_EQ(x.pool.idle_low, 2);
+    CHECK(vow__pool_decay(&x.pool));
+    CHECK_UINT_EQ(x.pool.empties, 7);
+    close_pool(&x);
+}
+
+/* ---- walking ------------------------------------------------------------ */
+
+TEST(pool, cursor_of_an_empty_pool_is_at_its_end)
+{
+    struct fixture x;
+    struct vow__pool_cursor at = {0};
+    open_pool(&x, SMALL, true);
+    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    close_pool(&x);
+}
+
+/* The second word says whose it is; carved ones have zero there. */
+TEST(pool, cursor_meets_each_object_once_and_those_never_handed_out_as_zero)
+{
+    static struct held held[MANY];
+    static int met[MANY];
+    struct fixture x;
+    struct vow__pool_cursor at = {0};
+    uintptr_t *words;
+    size_t blank = 0;
+    size_t fresh = 0;
+    open_pool(&x, SMALL, true);
+    take_many(&x, held, MANY);
+    for (size_t i = 0; i < MANY; i++)
+        ((uintptr_t *)held[i].object)[1] = i + 1;
+    while ((words = vow__pool_next(&x.pool, &at)) != NULL) {
+        if (words[1] == 0) {
+            blank++;
+            continue;
+        }
+        CHECK_PTR_EQ(held[words[1] - 1].object, words);
+        met[words[1] - 1]++;
+    }
+    for (size_t i = 0; i < MANY; i++)
+        CHECK_INT_EQ(met[i], 1);
+    for (vow_link *l = x.pool.all; l != NULL; l = l->next)
+        fresh += VOW__OUTER(l, struct vow__slab, in_all)->fresh;
+    CHECK_UINT_EQ(blank, fresh - MANY);
+    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    give_many(held, MANY);
+    close_pool(&x);
+}
+
+/* ---- without pooling ---------------------------------------------------- */
+
+TEST(pool, unpooled_objects_are_blocks_of_their_own_and_go_back_at_once)
+{
+    struct fixture x;
+    struct held held[5];
+    open_pool(&x, SMALL, false);
+    CHECK_UINT_EQ(x.pool.per_slab, 1);
+    take_many(&x, held, 5);
+    CHECK_UINT_EQ(x.alloc.live_blocks, 5);
+    CHECK_UINT_EQ(x.pool.slabs, 5);
+    const size_t order[] = {4, 0, 2, 1, 3}; /* the current one first */
+    for (size_t i = 0; i < 5; i++) {
+        give(held[order[i]]);
+        CHECK_UINT_EQ(x.alloc.live_blocks, 4 - i);
+    }
+    CHECK_PTR_EQ(x.pool.current, NULL);
+    CHECK(vow__pool_unused(&x.pool));
+    CHECK(!vow__pool_decay(&x.pool));
+    close_pool(&x);
+}
+
+TEST(pool, unpooled_objects_are_walked_too)
+{
+    struct fixture x;
+    struct held held[3];
+    struct vow__pool_cursor at = {0};
+    open_pool(&x, SMALL, false);
+    take_many(&x, held, 3);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), held[i].object);
+    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    give_many(held, 3);
+    close_pool(&x);
+}
+
+/* ---- against a model ---------------------------------------------------- */
+
+static size_t free_length(const struct vow__slab *s)
+{
+    size_t n = 0;
+    for (void *o = s->free; o != NULL; o = *(void **)o)
+        n++;
+    return n;
+}
+
+/* P1 and P2 of pool.c for every slab, and the counts. */
+static void check_pool(const struct vow__pool *p, size_t alive)
+{
+    size_t used = 0;
+    size_t in[4] = {0};
+    for (vow_link *l = p->all; l != NULL; l = l->next) {
+        const struct vow__slab *s = VOW__OUTER(l, struct vow__slab, in_all);
+        used += s->used;
+        in[s->place]++;
+        CHECK_UINT_EQ(s->used + free_length(s), s->fresh);
+        CHECK(s->fresh <= p->per_slab);
+        CHECK_INT_EQ(s->place == VOW__CURRENT, s == p->current);
+        if (s->place == VOW__FULL)
+            CHECK_PTR_EQ(s->free, NULL);
+        else if (s->place != VOW__CURRENT)
+            CHECK_INT_EQ(s->used == 0, s->place == VOW__EMPTY);
+    }
+    CHECK_UINT_EQ(used, alive);
+    CHECK_UINT_EQ(length(p->all), p->slabs);
+    CHECK_UINT_EQ(length(p->empty), p->empties);
+    CHECK_UINT_EQ(in[VOW__EMPTY], p->empties);
+    CHECK_UINT_EQ(in[VOW__USABLE], length(p->usable));
+    CHECK(p->idle_low <= p->empties);
+    CHECK_INT_EQ(vow__pool_unused(p), alive == 0);
+}
+
+static void stamp(const struct held *h, size_t size, uint64_t with)
+{
+    memset(h->object, (int)(with & 0xFF), size);
+}
+
+static void check_stamp(const struct held *h, size_t size, uint64_t with)
+{
+    const unsigned char *bytes = h->object;
+    for (size_t i = 0; i < size; i++)
+        CHECK_UINT_EQ(bytes[i], with & 0xFF);
+}
+
+static void random_rounds(size_t object_size, bool pooled)
+{
+    static struct held held[MANY];
+    struct fixture x;
+    uint64_t random = test_seed();
+    size_t n = 0;
+    open_pool(&x, object_size, pooled);
+    for (int round = 0; round < 3000; round++) {
+        uint64_t r = test_random(&random);
+        bool filling = (round / 300) % 2 == 0;
+        if (r % 64 == 0) {
+            vow__pool_trim(&x.pool);
+        } else if (r % 64 == 1) {
+            (void)vow__pool_decay(&x.pool);
+        } else if (n > 0 && r % 4 < (filling ? 1 : 3)) {
+            size_t at = (r >> 8) % n;
+            check_stamp(&held[at], object_size, (uintptr_t)held[at].object >> 4);
+            give(held[at]);
+            held[at] = held[--n];
+        } else if (n < MANY) {
+            x.alloc.fail_at = r % 16 == 3 ? x.alloc.allocs + 1 : 0;
+            held[n] = take(&x);
+            if (held[n].object != NULL) {
+                stamp(&held[n], object_size, (uintptr_t)held[n].object >> 4);
+                n++;
+            }
+        }
+        check_pool(&x.pool, n);
+    }
+    give_many(held, n);
+    check_pool(&x.pool, 0);
+    close_pool(&x);
+}
+
+TEST(pool, keeps_its_invariants_in_random_operations_on_small_objects)
+{
+    random_rounds(SMALL, true);
+}
+
+TEST(pool, keeps_its_invariants_in_random_operations_on_big_objects)
+{
+    random_rounds(BIG, true);
+}
+
+TEST(pool, keeps_its_invariants_in_random_operations_when_unpooled)
+{
+    random_rounds(SMALL, false);
+}
