@@ -124,10 +124,15 @@ static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
         vow__stack_give(&fs->stacks, stack);
         return NULL;
     }
-    *b = (struct vow__fiber){.loop = loop, .out = out, .stack = stack};
-    b->watch.node.kind = VOW__WATCH;
-    b->watch.run = resume;
-    b->timer.fire = wake_by_timer;
+    b->watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = resume};
+    b->timer.fire = wake_by_timer; /* its node is written when it is armed */
+    b->timer.armed = false;
+    b->timer.weak = false;
+    b->loop = loop;
+    b->out = out;
+    b->stack = stack;
+    b->why = NULL;
+    b->cancels = 0;
     b->state = READY;
     vow__context_make(&b->context, stack->low, size, body, b);
     vow__list_push(&fs->live, &b->in_loop);

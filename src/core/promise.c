@@ -20,6 +20,8 @@ static bool open_end(const vow_future *f);
 static bool is_code(uintptr_t tag);
 static void collapse(vow_loop *loop, vow_future *f, vow_future *other);
 static bool only_waiters_hold(const vow_future *f);
+VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
+                                               vow_deferred **ret_end);
 VOW__COLD static void break_promise(vow_future *f);
 VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
 VOW__COLD static void destroy_with_care(vow_loop *loop, vow_future *f);
@@ -44,8 +46,19 @@ vow_future *vow__promise_new(vow_loop *loop, const char *site,
 vow_future *vow_promise_at(const char *site, vow_loop *loop,
                            vow_deferred **ret_end)
 {
+    if (VOW__UNLIKELY(!vow__pool_ready(&loop->futures)))
+        return promise_with_care(site, loop, ret_end);
     vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
-    if (VOW__UNLIKELY(f == NULL)) {
+    *ret_end = vow__end_of(f);
+    return f;
+}
+
+/* Needs a new slab, or does without. */
+static vow_future *promise_with_care(const char *site, vow_loop *loop,
+                                     vow_deferred **ret_end)
+{
+    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
+    if (f == NULL) {
         f = vow__no_memory(loop);
         vow_deferred_ref(vow__end_of(f));
     }

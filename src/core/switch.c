@@ -16,23 +16,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_ASAN 1
-#elif defined(__SANITIZE_THREAD__)
-#define WITH_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WITH_ASAN 1
-#elif __has_feature(thread_sanitizer)
-#define WITH_TSAN 1
-#endif
-#endif
-
-#ifdef WITH_ASAN
+#ifdef VOW__ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#ifdef WITH_TSAN
+#ifdef VOW__TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
 #if defined(__has_include)
@@ -55,14 +43,6 @@ void vow__switch_start(void);
 #endif
 
 void vow__context_here(struct vow__context *c)
-{
-    memset(c, 0, sizeof(*c));
-#ifdef WITH_TSAN
-    c->tsan = __tsan_get_current_fiber();
-#endif
-}
-
-void vow__context_leave(struct vow__context *c)
 {
     memset(c, 0, sizeof(*c));
 }
@@ -142,15 +122,15 @@ static inline void switch_raw(struct vow__context *from,
 void vow__context_make(struct vow__context *c, void *stack, size_t size,
                        void (*entry)(void *arg), void *arg)
 {
-    memset(c, 0, sizeof(*c));
     c->entry = entry;
     c->arg = arg;
     c->stack = stack;
     c->size = size;
-#ifdef WITH_ASAN
+    c->fake_stack = NULL;
+#ifdef VOW__ASAN
     __asan_unpoison_memory_region(stack, size);
 #endif
-#ifdef WITH_TSAN
+#ifdef VOW__TSAN
     c->tsan = __tsan_create_fiber(0);
 #endif
     c->valgrind = VALGRIND_STACK_REGISTER((char *)stack, (char *)stack + size);
@@ -159,7 +139,7 @@ void vow__context_make(struct vow__context *c, void *stack, size_t size,
 
 void vow__context_end(struct vow__context *c)
 {
-#ifdef WITH_TSAN
+#ifdef VOW__TSAN
     __tsan_destroy_fiber(c->tsan);
 #endif
     VALGRIND_STACK_DEREGISTER(c->valgrind);
@@ -168,12 +148,14 @@ void vow__context_end(struct vow__context *c)
 
 /* ---- switching ----------------------------------------------------------- */
 
+#ifndef VOW__SWITCH_INLINE
 void vow__switch(struct vow__context *from, struct vow__context *to)
 {
     leave(from, to, 0);
     switch_raw(from, to);
     arrive(from);
 }
+#endif
 
 void vow__switch_last(struct vow__context *from, struct vow__context *to)
 {
@@ -193,12 +175,13 @@ void vow__switch_enter(struct vow__context *c)
 static inline void leave(struct vow__context *from, struct vow__context *to,
                          int last)
 {
-#ifdef WITH_ASAN
+#ifdef VOW__ASAN
     to->from = from;
     __sanitizer_start_switch_fiber(last ? NULL : &from->fake_stack, to->stack,
                                    to->size);
 #endif
-#ifdef WITH_TSAN
+#ifdef VOW__TSAN
+    from->tsan = __tsan_get_current_fiber(); /* a loop may change its thread */
     __tsan_switch_to_fiber(to->tsan, 0);
 #endif
     (void)from;
@@ -208,7 +191,7 @@ static inline void leave(struct vow__context *from, struct vow__context *to,
 
 static inline void arrive(struct vow__context *c)
 {
-#ifdef WITH_ASAN
+#ifdef VOW__ASAN
     /* Learns where the thread's own stack is, to name it when going back. */
     const void *stack;
     size_t size;

@@ -4,8 +4,22 @@
 #define VOW_CORE_SWITCH_H
 
 #include <stddef.h>
-#ifdef VOW_SWITCH_UCONTEXT
+#if defined(__SANITIZE_ADDRESS__)
+#define VOW__ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define VOW__TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VOW__ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define VOW__TSAN 1
+#endif
+#endif
+
+#if defined(VOW_SWITCH_UCONTEXT)
 #include <ucontext.h>
+#elif !defined(VOW__ASAN) && !defined(VOW__TSAN)
+#define VOW__SWITCH_INLINE 1
 #endif
 
 /* Where a stack was left. The first word is all that the assembly knows. */
@@ -24,9 +38,8 @@ struct vow__context {
     struct vow__context *from; /* who switched here, while arriving */
 };
 
-/* For the stack the thread is on now. */
+/* For the stack of whoever calls vow__switch() with it first. */
 void vow__context_here(struct vow__context *c);
-void vow__context_leave(struct vow__context *c);
 
 /* For a new stack of `size` bytes at `stack`: the first switch to it calls
  * entry(arg), which must not return. */
@@ -35,8 +48,18 @@ void vow__context_make(struct vow__context *c, void *stack, size_t size,
 /* The stack is not used any more; it was left by a last switch. */
 void vow__context_end(struct vow__context *c);
 
-/* Leave `from`, go on where `to` was left. */
+/* Leave `from`, go on where `to` was left. Inline where nobody has to be told:
+ * each return on another stack than its call costs a wrong prediction. */
+#ifdef VOW__SWITCH_INLINE
+void vow__switch_raw(void **save_sp, void *load_sp);
+static inline void vow__switch(struct vow__context *from,
+                               struct vow__context *to)
+{
+    vow__switch_raw(&from->sp, to->sp);
+}
+#else
 void vow__switch(struct vow__context *from, struct vow__context *to);
+#endif
 /* The same, and `from` is never come back to. */
 void vow__switch_last(struct vow__context *from, struct vow__context *to);
 

@@ -3,7 +3,8 @@
  *
  * void vow__switch_raw(void **save_sp, void *load_sp)
  *
- * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). */
+ * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). It leaves by a plain
+ * branch and not by ret, which would be predicted to go back. */
 #if defined(__aarch64__)
     .text
     .globl  vow__switch_raw
@@ -43,7 +44,7 @@ vow__switch_raw:
     ldp     x27, x28, [sp, #128]
     ldp     x29, x30, [sp, #144]
     add     sp, sp, #176
-    ret
+    br      x30
     .cfi_endproc
     .size   vow__switch_raw, . - vow__switch_raw
 
