@@ -130,8 +130,8 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
                          size_t n);
 
 /* Run `fn` however it ends. The outcome goes on, unless fn fails or follows a
- * future that is rejected; a followed future is waited for. A canceled finally is
- * rejected at once, and fn runs all the same, when `f` has ended. */
+ * future that is rejected; a followed future is waited for. A canceled finally
+ * is rejected at once, and fn runs all the same, when `f` has ended. */
 #define vow_finally(f, fn, user) vow_finally_at(VOW_HERE, (f), (fn), (user))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,

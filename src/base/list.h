@@ -10,6 +10,7 @@
 #ifndef VOW_BASE_LIST_H
 #define VOW_BASE_LIST_H
 
+#include "base/assert.h"
 #include "vow/common.h"
 
 /* The object around an embedded link or node. */
@@ -33,6 +34,7 @@ static inline void vow__list_push(vow_link **head, vow_link *l)
 static inline void vow__list_remove(vow_link **head, vow_link *l)
 {
     vow_link *first = *head;
+    VOW__ASSERT(first != NULL);
     if (l->next != NULL)
         l->next->prev = l->prev;
     else

@@ -89,8 +89,9 @@ static struct upstream cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
     return (struct upstream){source, 0};
 }
 
-/* Its readers go at once, but it stays behind its source: the function runs when
- * what it cleans up after has ended. A rejection leaves the word of the tag. */
+/* Its readers go at once, but it stays behind its source: the function runs
+ * when what it cleans up after has ended. A rejection leaves the word of the
+ * tag. */
 static struct upstream cancel_finally(vow_loop *loop, vow_future *f,
                                       vow_error *why)
 {

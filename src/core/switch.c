@@ -38,7 +38,9 @@ static void arrive(struct vow__context *c);
 void vow__switch_enter(struct vow__context *c);
 
 #ifndef VOW_SWITCH_UCONTEXT
+#ifndef VOW__SWITCH_INLINE
 void vow__switch_raw(void **save_sp, void *load_sp);
+#endif
 void vow__switch_start(void);
 #endif
 

@@ -110,8 +110,7 @@ static void hand_on(void *arg)
     memset(mine, (int)(intptr_t)s->stack & 0x7F, sizeof(mine));
     for (int i = 0; i < 100; i++) {
         s->count++;
-        vow__switch(&s->context,
-                    s->next == NULL ? &base : &s->next->context);
+        vow__switch(&s->context, s->next == NULL ? &base : &s->next->context);
         for (size_t k = 0; k < sizeof(mine); k++)
             EXPECT(mine[k] == ((int)(intptr_t)s->stack & 0x7F));
     }

@@ -147,9 +147,9 @@ TEST(bytes, are_freed_once_by_whichever_thread_is_last)
     struct vow_alloc hook = test_alloc_hook(&ta);
     vow_bytes *b = make(&hook, "x", 1);
     for (int i = 0; i < THREADS; i++)
-        CHECK_INT_EQ(pthread_create(&threads[i], NULL, ref_and_unref,
-                                    vow_bytes_ref(b)),
-                     0);
+        CHECK_INT_EQ(
+            pthread_create(&threads[i], NULL, ref_and_unref, vow_bytes_ref(b)),
+            0);
     vow_bytes_unref(b);
     for (int i = 0; i < THREADS; i++)
         CHECK_INT_EQ(pthread_join(threads[i], NULL), 0);

@@ -540,7 +540,8 @@ static void random_rounds(size_t object_size, bool pooled)
             (void)vow__pool_decay(&x.pool);
         } else if (n > 0 && r % 4 < (filling ? 1 : 3)) {
             size_t at = (r >> 8) % n;
-            check_stamp(&held[at], object_size, (uintptr_t)held[at].object >> 4);
+            check_stamp(&held[at], object_size,
+                        (uintptr_t)held[at].object >> 4);
             give(held[at]);
             held[at] = held[--n];
         } else if (n < MANY) {

@@ -36,8 +36,7 @@ static void on_fire(vow_loop *loop, struct vow__timer *t)
 
 static struct probe probe(int id, bool weak)
 {
-    return (struct probe){.id = id,
-                          .timer = {.fire = on_fire, .weak = weak}};
+    return (struct probe){.id = id, .timer = {.fire = on_fire, .weak = weak}};
 }
 
 static void start_ms(struct world *w, struct probe *p, uint64_t ms)
