@@ -28,13 +28,15 @@ vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
                                   vow_remote **ret_end);
 
 /* Settle from any thread. True for the one call that did it; false otherwise,
- * and the value or error is dropped. The promise may have been canceled on its
- * loop meanwhile: then this is a late settle there. */
+ * and the value or error is dropped on the calling thread. The promise may
+ * have been canceled on its loop meanwhile: then this is a late settle
+ * there. */
 VOW_API VOW_ANY_THREAD bool vow_resolve_any(vow_remote *r, vow_value v);
 VOW_API VOW_ANY_THREAD bool vow_reject_any(vow_remote *r, vow_error *e);
 
 /* Progress from any thread, the latest wins. The value is moved; false when the
- * promise is settled. */
+ * promise is settled, or without memory to carry a value with a destructor:
+ * that is then dropped on the calling thread. */
 VOW_API VOW_ANY_THREAD bool vow_notify_any(vow_remote *r, vow_value progress);
 
 /* True once the future was canceled: the work may stop. */

@@ -31,8 +31,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
 bool vow_job_canceled(const vow_job *job);
 
-/* Progress from the job's thread, the latest wins. The value is moved; false
- * when the loop was closed meanwhile. */
+/* Progress from the job's thread, the latest wins; as vow_notify_any(). */
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
 bool vow_job_notify(vow_job *job, vow_value progress);
 

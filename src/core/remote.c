@@ -4,6 +4,8 @@
  * WHY   A thread that has a result must be able to deliver it, whatever the
  *       state of memory and queues.
  * HOW   Both messages it can ever need, settle and progress, are part of it.
+ *       Destructors run on the loop's thread, so progress that has one and is
+ *       replaced before it was told waits for the next turn there.
  *       State is guarded by the inbox's mutex. The promise itself is touched by
  *       the loop's thread alone, when a message runs or the loop closes.
  * INVARIANTS
@@ -18,6 +20,12 @@
 
 #include <stdatomic.h>
 
+/* Progress with a destructor that was replaced before it was told. */
+struct kept {
+    struct kept *next;
+    vow_value value;
+};
+
 struct vow_remote {
     atomic_uint handles;
     atomic_uint refs; /* of the memory */
@@ -30,7 +38,9 @@ struct vow_remote {
     bool dropped; /* settled by the last handle going */
     bool news_queued;
     vow_next outcome;
-    vow_value news;
+    vow_value news;         /* the latest, not yet told */
+    struct kept *news_node; /* for it, if it has a destructor */
+    struct kept *stale;     /* older ones, whose destructors have to run */
     struct vow__message settle;
     struct vow__message notify;
     /* loop thread only */
@@ -41,6 +51,7 @@ struct vow_remote {
 };
 
 static bool deliver(vow_remote *r, vow_next outcome, bool dropped);
+static bool swap_news(vow_remote *r, vow_value *news, struct kept **node);
 static void settle_run(vow_loop *loop, struct vow__message *m);
 static void notify_run(vow_loop *loop, struct vow__message *m);
 static void detach(vow_loop *loop, vow_remote *r);
@@ -110,22 +121,45 @@ static bool deliver(vow_remote *r, vow_next outcome, bool dropped)
 
 bool vow_notify_any(vow_remote *r, vow_value progress)
 {
-    vow_value old = progress;
-    bool sent = false;
-    if (r != NULL) {
+    struct kept *node = NULL;
+    bool sent = r != NULL;
+    if (sent && vow_kind_of(progress) == VOW_OWNED) {
+        node = vow__mem_new(&r->alloc, sizeof(*node));
+        sent = node != NULL;
+    }
+    if (sent) {
         vow__inbox_lock(r->inbox);
-        if (!r->settled && !vow__inbox_closed(r->inbox)) {
-            old = r->news;
-            r->news = progress;
-            sent = r->news_queued || vow__inbox_push(r->inbox, &r->notify);
-            if (!r->news_queued)
-                atomic_fetch_add(&r->refs, 1); /* the message's */
-            r->news_queued = true;
-        }
+        sent = swap_news(r, &progress, &node);
         vow__inbox_unlock(r->inbox);
     }
-    vow_value_drop(old);
+    if (node != NULL)
+        vow__mem_free(&r->alloc, node, sizeof(*node));
+    vow_value_drop(progress); /* not sent, or older and safe to drop here */
     return sent;
+}
+
+/* With the lock held. The older news comes back, unless it has a destructor:
+ * that is kept for the loop's thread to run. */
+static bool swap_news(vow_remote *r, vow_value *news, struct kept **node)
+{
+    if (r->settled || vow__inbox_closed(r->inbox))
+        return false;
+    vow_value older = r->news;
+    if (r->news_node != NULL) {
+        *r->news_node = (struct kept){.next = r->stale, .value = older};
+        r->stale = r->news_node;
+        older = vow_nothing();
+    }
+    r->news = *news;
+    r->news_node = *node;
+    *news = older;
+    *node = NULL;
+    if (!r->news_queued) {
+        r->news_queued = true;
+        atomic_fetch_add(&r->refs, 1); /* the message's */
+        (void)vow__inbox_push(r->inbox, &r->notify);
+    }
+    return true;
 }
 
 bool vow_remote_canceled(const vow_remote *r)
@@ -179,9 +213,19 @@ static void notify_run(vow_loop *loop, struct vow__message *m)
     vow_remote *r = VOW__OUTER(m, vow_remote, notify);
     vow__inbox_lock(r->inbox);
     vow_value news = r->news;
+    struct kept *node = r->news_node;
+    struct kept *stale = r->stale;
     r->news = vow_nothing();
+    r->news_node = NULL;
+    r->stale = NULL;
     r->news_queued = false;
     vow__inbox_unlock(r->inbox);
+    vow__mem_free(&loop->alloc, node, sizeof(*node));
+    while ((node = stale) != NULL) {
+        stale = node->next;
+        vow_value_drop(node->value);
+        vow__mem_free(&loop->alloc, node, sizeof(*node));
+    }
     if (r->out != NULL && vow__pending(r->out))
         (void)vow__notify(loop, r->out, news);
     else
