@@ -32,7 +32,7 @@ typedef struct vow_async_opts {
  * body returns; without memory it is rejected with VOW_ENOMEM and the body
  * never runs. Canceling the future makes the pending await, else the next one,
  * return VOW_ECANCELED, once for each call; the body always runs to its end,
- * unless it still waits after 10,000 turns of a closing loop. Since 0.1. */
+ * unless it still waits after a million turns of a closing loop. Since 0.1. */
 #define vow_async(loop, fn, arg)                                               \
     vow_async_at(VOW_HERE, (loop), (fn), (arg), NULL)
 #define vow_async_with(loop, fn, arg, opts)                                    \

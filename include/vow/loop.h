@@ -82,7 +82,8 @@ VOW_API VOW_LOOP_THREAD int vow_loop_close(vow_loop *loop);
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
 int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg);
 
-/* Keep vow_loop_run() waiting, for posts that will come. Counted. */
+/* Keep vow_loop_run() waiting, for posts that will come. Counted; a release
+ * without a hold does nothing. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_loop_hold(vow_loop *loop);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)

@@ -109,7 +109,8 @@ static vow_next start_attempt(vow_value v, void *user)
         return vow_fail_code(VOW_EINVAL, "the start function returned NULL");
     if (r->due_ns == UINT64_MAX)
         return vow_follow(attempt);
-    uint64_t left = r->due_ns - vow_loop_now_ns(r->loop);
+    uint64_t now = vow_loop_now_ns(r->loop); /* start() may have taken long */
+    uint64_t left = now < r->due_ns ? r->due_ns - now : 0;
     uint64_t ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
     vow_future *bounded = vow_timeout_at(r->site, attempt, ms);
     if (vow_state_of(bounded) == VOW_REJECTED) { /* it was not started */

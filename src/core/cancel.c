@@ -84,7 +84,8 @@ static struct upstream cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
     if (n->kind == VOW__LISTEN)
         vow__listener_free(loop, f);
     vow__reject(loop, f, vow_error_ref(why));
-    vow__user_drop(f);
+    if (n->kind != VOW__FOLLOW) /* that was dropped, or are ends */
+        vow__user_drop(f);
     vow__unref(f); /* the list's */
     return (struct upstream){source, 0};
 }
@@ -164,7 +165,7 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
 
 uint32_t vow__readers(const vow_future *f)
 {
-    uint32_t ends = f->node.ends > 0;
+    uint32_t ends = f->node.ended;
     uint32_t waits = f->node.source != NULL;
     return f->node.refs - ends - waits - f->node.queued;
 }

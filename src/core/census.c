@@ -29,7 +29,7 @@ int vow__promises_open(vow_loop *loop, bool pooled)
 {
     vow__pool_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
                    pooled);
-    vow_future *f = vow__future_new(loop, NULL, VOW__PROMISE, 1, false);
+    vow_future *f = vow__future_new(loop, NULL, VOW__NONE, 1, false);
     if (f == NULL)
         return VOW_ENOMEM;
     f->node.handled = 1;

@@ -93,7 +93,7 @@ VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
     link->u.call.u.ok = step.ok;
     link->u.call.v.fail = step.fail;
     link->user = step.user;
-    link->drop = step.drop;
+    link->w.drop = step.drop;
     vow__wait_quiet(loop, &link->node, f);
     return link;
 }
@@ -128,10 +128,10 @@ vow_future *vow__unwait(vow_loop *loop, struct vow__node *n)
 
 void vow__user_drop(vow_future *f)
 {
-    vow_drop_fn drop = f->drop;
+    vow_drop_fn drop = f->w.drop;
     if (VOW__LIKELY(drop == NULL))
         return;
-    f->drop = NULL; /* keeps L3 */
+    f->w.drop = NULL; /* keeps L3 */
     drop(f->user);
 }
 
@@ -211,8 +211,8 @@ VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
         loop->late_settles++;
         vow__next_drop(next);
     }
-    vow__unref(source);
-    vow__unref(link);
+    vow__unref_hot(source);
+    vow__unref_hot(link);
 }
 
 static void run_pass(vow_loop *loop, vow_future *link)
@@ -263,7 +263,7 @@ static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
     } else {
         link->node.kind = VOW__FINALLY_WAIT;
         link->user = source;
-        link->drop = drop_future;
+        link->w.drop = drop_future;
         vow__ref(link);
         vow__wait(loop, &link->node, held);
     }

@@ -24,7 +24,7 @@ enum {
     WORK_QUEUE_MAX = 1 << 20,
     FIBER_GUARDS = 8192,
     TRIM_MS = 1000,
-    CLOSE_ROUNDS = 10000 /* turns a closing loop grants to its fibers */
+    CLOSE_TURNS = 1000000 /* handlers a closing loop runs of what is new */
 };
 
 static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
@@ -209,13 +209,16 @@ void vow__loop_keep(vow_loop *loop, int change)
 
 void vow_loop_hold(vow_loop *loop)
 {
+    loop->holds++;
     vow__loop_keep(loop, 1);
 }
 
 void vow_loop_release(vow_loop *loop)
 {
-    if (loop->keep > 0)
-        vow__loop_keep(loop, -1);
+    if (loop->holds == 0)
+        return;
+    loop->holds--;
+    vow__loop_keep(loop, -1);
 }
 
 uv_loop_t *vow_loop_uv(vow_loop *loop)
@@ -284,17 +287,20 @@ int vow_loop_close(vow_loop *loop)
 }
 
 /* Handlers and fibers may make new promises while the loop closes: again, until
- * there are none, or somebody does so for ever. */
+ * there are none. Every link that waits now gets its turn; whoever makes more
+ * for ever does not. */
 static void settle_everything(vow_loop *loop)
 {
-    for (int i = 0; i < CLOSE_ROUNDS; i++) {
-        bool some = vow__promises_reject_all(loop);
-        loop->busy = false;
+    vow_loop_stats now;
+    vow_loop_stats_get(loop, &now);
+    uint64_t end = loop->handlers_run + 2 * (uint64_t)now.futures + CLOSE_TURNS;
+    bool some = true;
+    while (some && loop->handlers_run < end) {
+        some = vow__promises_reject_all(loop);
         some |= loop->ready != NULL;
+        loop->busy = false;
         (void)vow__loop_drain(loop);
         loop->busy = true;
-        if (!some)
-            return;
     }
 }
 

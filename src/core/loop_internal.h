@@ -107,7 +107,8 @@ struct vow_loop {
 
     uv_loop_t *uv;
     bool owns_uv;
-    uint32_t keep; /* reasons to wait for messages */
+    uint32_t keep;  /* reasons to wait for messages */
+    uint32_t holds; /* of these, by vow_loop_hold() */
     size_t closing_handles;
     uv_prepare_t prepare;
     uv_check_t check;

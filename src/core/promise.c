@@ -24,8 +24,6 @@ VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
                                                vow_deferred **ret_end);
 VOW__COLD static void break_promise(vow_future *f);
 VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
-VOW__COLD static void destroy_with_care(vow_loop *loop, vow_future *f);
-VOW__INLINE void destroy(vow_future *f);
 static void reap(vow_loop *loop);
 static void object_free(vow_loop *loop, vow_future *f);
 
@@ -316,11 +314,8 @@ vow_future *vow_future_ref(vow_future *f)
 
 vow_future *vow_future_unref(vow_future *f)
 {
-    if (f == NULL)
-        return NULL;
-    VOW__ASSERT(f->node.refs > 0);
-    if (--f->node.refs == 0)
-        destroy(f);
+    if (f != NULL)
+        vow__unref_hot(f);
     return NULL;
 }
 
@@ -329,10 +324,12 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
-    if (f->node.ends == 0)
+    if (!f->node.ended) /* for the first, and for each of VOW__NONE */
         vow__ref(f);
-    if (f->node.ends < UINT16_MAX)
-        f->node.ends++;
+    if (f->node.kind != VOW__NONE) {
+        f->node.ended = 1;
+        f->w.ends++;
+    }
     return d;
 }
 
@@ -341,12 +338,17 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
-    VOW__ASSERT(f->node.ends > 0);
-    if (f->node.ends == UINT16_MAX || --f->node.ends > 0)
+    if (VOW__UNLIKELY(!f->node.ended)) {
+        VOW__ASSERT(f->node.kind == VOW__NONE);
+        vow__unref(f);
         return NULL;
+    }
+    if (--f->w.ends > 0)
+        return NULL;
+    f->node.ended = 0;
     if (VOW__UNLIKELY(open_end(f))) /* keeps P2 */
         break_promise(f);
-    vow__unref(f);
+    vow__unref_hot(f);
     return NULL;
 }
 
@@ -362,24 +364,7 @@ bool vow_deferred_pending(const vow_deferred *d)
 
 void vow__future_destroy(vow_future *f)
 {
-    destroy(f);
-}
-
-VOW__INLINE void destroy(vow_future *f)
-{
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__LIKELY(f->node.state == VOW_FULFILLED &&
-                    f->u.value.tag <= VOW_PTR && !loop->closed)) {
-        f->node.kind = VOW__FREE;
-        vow__pool_give(f->home, f);
-        return;
-    }
-    destroy_with_care(loop, f);
-}
-
-/* With a destructor, an error, or a loop to free. */
-static void destroy_with_care(vow_loop *loop, vow_future *f)
-{
     if (f->node.state == VOW_REJECTED && !f->node.handled)
         vow__loop_tell_unhandled(loop, f);
     vow__list_push(&loop->dead, &f->node.link);

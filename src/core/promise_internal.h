@@ -31,7 +31,8 @@ enum vow__node_kind {
     VOW__FINALLY = 4,      /* runs call.finally, then passes on */
     VOW__FINALLY_WAIT = 5, /* waits for source, then passes on `user` */
     VOW__LISTEN = 6,       /* passes on; `user` is its listener */
-    VOW__WATCH = 7         /* a struct vow__watch */
+    VOW__WATCH = 7,        /* a struct vow__watch */
+    VOW__NONE = 8          /* the loop's rejected future: its ends are refs */
 };
 
 /* A value that is another future's: as.ptr is that future, counted. */
@@ -48,7 +49,7 @@ struct vow__node {
     uint8_t queued : 1;     /* PROMISE: the node is in the ready queue */
     uint8_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
     uint8_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
-    uint16_t ends;          /* deferreds; the largest number stays for ever */
+    uint8_t ended;          /* 1: it has ends, counted in w.ends */
     uint32_t refs;
 };
 
@@ -83,8 +84,11 @@ struct vow_future {
         } call;          /* while pending */
         vow_value value; /* when settled: the value, or the error in as.ptr */
     } u;
-    void *user;       /* of call; FINALLY_WAIT: the future to pass on */
-    vow_drop_fn drop; /* of user, or NULL */
+    void *user; /* of call; FINALLY_WAIT: the future to pass on */
+    union {
+        vow_drop_fn drop; /* of user, or NULL: a link's */
+        uintptr_t ends;   /* deferreds: a promise's, also while it follows */
+    } w;
     const char *site; /* static text */
 };
 
@@ -148,13 +152,13 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
     f->node.queued = 0;
     f->node.relayed = 0;
     f->node.inner_hook = 0;
-    f->node.ends = end;
+    f->node.ended = end;
     f->node.refs = refs;
     f->home = slab;
     f->waiters = NULL;
     f->u.call.u.ok = NULL;
     f->u.call.v.fail = NULL;
-    f->drop = NULL;
+    f->w.ends = end; /* and drop is NULL without ends */
     f->site = site;
     return f;
 }
@@ -165,6 +169,21 @@ static inline void vow__unref(vow_future *f)
     VOW__ASSERT(f->node.refs > 0);
     if (--f->node.refs == 0)
         vow__future_destroy(f);
+}
+
+/* The same where a million links pass: most have nothing to destroy. */
+VOW__INLINE void vow__unref_hot(vow_future *f)
+{
+    VOW__ASSERT(f->node.refs > 0);
+    if (--f->node.refs > 0)
+        return;
+    if (VOW__LIKELY(f->node.state == VOW_FULFILLED &&
+                    f->u.value.tag <= VOW_PTR && !vow__loop_of(f)->closed)) {
+        f->node.kind = VOW__FREE;
+        vow__pool_give(f->home, f);
+    } else {
+        vow__future_destroy(f);
+    }
 }
 
 /* The loop's rejected future, one more reference. */

@@ -63,9 +63,12 @@ uint64_t vow__timers_next_ns(const vow_loop *loop)
 void vow__timers_on_uv(uv_timer_t *handle)
 {
     vow_loop *loop = handle->data;
+    bool busy = loop->busy;
+    loop->busy = true;
     loop->timer_armed_ns = 0;
     vow__timers_run(loop);
     rearm(loop); /* it may have been early: keeps T1 */
+    loop->busy = busy;
     (void)vow__loop_drain(loop);
 }
 

@@ -77,7 +77,7 @@ static int run_while(vow_loop *loop, const vow_future *until)
     loop->busy = false;
     bool more = true;
     while (more && (until == NULL || vow__pending(until))) {
-        loop->busy = true;
+        (void)enter(loop);
         bool posted = vow__inbox_run(loop); /* it keeps no loop alive */
         loop->busy = false;
         if (loop->clock.is_virtual)
@@ -131,8 +131,13 @@ int vow_loop_advance(vow_loop *loop, uint64_t ms)
 
 static void settle_down(vow_loop *loop)
 {
-    while (loop->ready != NULL || vow__inbox_run(loop))
-        (void)vow__loop_drain(loop);
+    bool more = true;
+    while (more) {
+        (void)enter(loop);
+        more = vow__inbox_run(loop);
+        leave(loop);
+        more |= loop->ready != NULL;
+    }
 }
 
 uint64_t vow_loop_now_ns(const vow_loop *loop)

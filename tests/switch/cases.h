@@ -415,6 +415,17 @@ static int tenth_is(void)
     return tenth < nearest ? -1 : tenth > nearest;
 }
 
+static int tenth_at(unsigned mode)
+{
+    set_rounding(mode);
+    int is = tenth_is();
+    set_rounding(0);
+    return is;
+}
+
+/* -1, unless an emulator computes as it likes. */
+static int tenth_rounded_down;
+
 static void round_down(void *arg)
 {
     struct side *s = arg;
@@ -423,7 +434,7 @@ static void round_down(void *arg)
     for (int i = 0; i < 10; i++) {
         back(s);
         EXPECT(get_rounding() == 1);
-        EXPECT(tenth_is() == -1);
+        EXPECT(tenth_is() == tenth_rounded_down);
     }
     back_for_ever(s);
 }
@@ -433,6 +444,7 @@ static const char *rounding_modes_survive(void)
     struct side s;
     (void)begin();
     EXPECT(get_rounding() == 0);
+    tenth_rounded_down = tenth_at(1);
     side_open(&s, round_down);
     go(&s);
     EXPECT(s.count == 0);
@@ -452,6 +464,7 @@ static const char *new_stack_rounds_as_its_maker_did(void)
 {
     struct side s;
     (void)begin();
+    tenth_rounded_down = tenth_at(1);
     for (unsigned mode = 0; mode < 4; mode++) {
         set_rounding(mode);
         side_open(&s, round_down);

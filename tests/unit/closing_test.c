@@ -128,16 +128,17 @@ static vow_next await_for_ever(void *arg)
     return vow_ok(vow_nothing());
 }
 
+/* One handler a turn, because a turn that never ends has 10,000. */
 static void check_abandoned(vow_fiber_fn fn)
 {
     struct world w;
-    world_open(&w);
+    world_open_with(&w, VOW_LOOP_OPTS(.turn_max = 1));
     struct stubborn s = {.loop = w.loop};
     vow_future *f = vow_async(w.loop, fn, &s);
     world_turn(&w);
     CHECK_INT_EQ(vow_loop_close(w.loop), 0);
     w.loop = NULL;
-    CHECK(s.rounds >= 9999); /* so long it was granted */
+    CHECK(s.rounds > 4000); /* so long it was granted */
     CHECK_INT_EQ(code_of(f), VOW_ECLOSED);
     vow_future_unref(s.awaited);
     vow_future_unref(f);

@@ -170,7 +170,7 @@ TEST(loop, without_file_descriptors_is_refused_and_loses_no_memory)
     int rc = -1;
     for (int some = 0; rc < 0; some++) {
         CHECK(some < 20);
-        limit.rlim_cur = (rlim_t)(lowest_free_fd() + some);
+        limit.rlim_cur = (rlim_t)lowest_free_fd() + (rlim_t)some;
         CHECK_INT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
         rc = try_loop(NULL);
         limit.rlim_cur = before;

@@ -72,10 +72,13 @@ static void check_guard(const struct vow__stack *stack, bool there)
     CHECK(is_readable(stack->low + vow__stack_size(stack) - 1));
 }
 
+/* 0 under sanitizers, whose shadows of our mappings are mappings too. */
 static size_t mappings(void)
 {
     size_t n = 0;
     int c;
+    if (TEST_ASAN || TEST_TSAN)
+        return 0;
     FILE *f = fopen("/proc/self/maps", "r");
     CHECK(f != NULL);
     while ((c = getc(f)) != EOF)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_value_test.c - values: kinds read back as they were put in, destructors
+/* value_test.c - values: kinds read back as they were put in, destructors
  * that run exactly once on every path, buffers shared without a copy. */
 #include "harness.h"
 #include "world.h"

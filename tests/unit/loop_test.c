@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_loop_test.c - what vow/loop.h promises about running and closing: what
+/* loop_test.c - what vow/loop.h promises about running and closing: what
  * keeps a loop running and what does not, who may run it, that nothing starves
  * I/O and timers, what close does to whatever is pending, and what may be
- * dropped afterwards. Virtual time is in spec_clock_test.c.
+ * dropped afterwards. Virtual time is in turn_test.c.
  */
 #include "harness.h"
 #include "world.h"
@@ -508,7 +508,7 @@ TEST(loop, close_tells_a_rejection_that_nobody_handled_once)
     CHECK_UINT_EQ(w.unhandled, 1);
     CHECK_INT_EQ(w.unhandled_code, VOW_EIO);
     CHECK_STR_EQ(w.unhandled_message, "lost");
-    CHECK(strstr(w.unhandled_site, "spec_loop_test.c:") != NULL);
+    CHECK(strstr(w.unhandled_site, "loop_test.c:") != NULL);
     vow_future_unref(f);
     CHECK_UINT_EQ(w.unhandled, 1);
     world_close_dirty(&w);

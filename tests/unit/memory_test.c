@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_memory_test.c - what it costs: one allocation per link and none while
+/* memory_test.c - what it costs: one allocation per link and none while
  * settling, 128 bytes per pending link, pools that are given back, and millions
  * of links with bounded stack.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_progress_test.c - progress: down the chain to every listener, through
+/* progress_test.c - progress: down the chain to every listener, through
  * follow, fan-out and combinators, the latest of a turn, never after the end.
  *
  * Others gave progress up because it neither bubbled nor composed:

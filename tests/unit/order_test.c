@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_order_test.c - when handlers run: never inside a call, first in first
+/* order_test.c - when handlers run: never inside a call, first in first
  * out, one at a time, waiting links in place. Promises/A+ 2.2.4 and 2.2.6. */
 #include "harness.h"
 #include "world.h"

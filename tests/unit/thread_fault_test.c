@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_thread_fault_test.c - fibers, jobs, remote ends and posts when memory
+/* thread_fault_test.c - fibers, jobs, remote ends and posts when memory
  * runs out: each allocation fails once, then each with all behind it. Lack of
  * memory arrives as VOW_ENOMEM where the headers say so, nothing is lost, and
  * what the headers call free of allocation works without any.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_retry_test.c - retry: tries, full jitter within its bounds, predicate,
+/* retry_test.c - retry: tries, full jitter within its bounds, predicate,
  * budget, a server's retry-after, deadline, cancel. */
 #include "harness.h"
 #include "world.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_await_test.c - what vow/fiber.h promises about waiting: what an await
+/* await_test.c - what vow/fiber.h promises about waiting: what an await
  * returns, when it returns, what survives it, that it is refused outside a
- * fiber, and that yielding is fair. vow_sleep() is in spec_clock_test.c.
+ * fiber, and that yielding is fair. vow_sleep() is in turn_test.c.
  */
 #include "harness.h"
 #include "world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_fault_test.c - no memory, at every single allocation, once and for ever:
+/* fault_test.c - no memory, at every single allocation, once and for ever:
  * every future settles, none is NULL, nothing leaks, every user and value is
  * freed exactly once, and whatever fails says VOW_ENOMEM. */
 #include "fault.h"

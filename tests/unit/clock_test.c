@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* clock_inner_test.c - base/clock.c: two kinds of time, due times that do not
+/* clock_test.c - base/clock.c: two kinds of time, due times that do not
  * wrap round, seeds. */
 #include "base/clock.h"
 #include "harness.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_unhandled_test.c - rejections nobody handled: told once, with the place,
+/* census_test.c - rejections nobody handled: told once, with the place,
  * when the last reference goes or the loop is closed; and the census of live
  * promises by place.
  *
@@ -96,7 +96,7 @@ TEST(unhandled, a_promise_that_nobody_ever_read_is_told)
     vow_deferred_unref(d);
     check_told(&w, 1);
     CHECK_STR_EQ(w.unhandled_message, "unread");
-    CHECK(strstr(w.unhandled_site, "spec_unhandled_test.c:") != NULL);
+    CHECK(strstr(w.unhandled_site, "census_test.c:") != NULL);
     world_close(&w);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_fiber_test.c - what vow/fiber.h promises about the life of a fiber: when
+/* fiber_test.c - what vow/fiber.h promises about the life of a fiber: when
  * it starts, how its future settles, what canceling asks of it, and how it ends
- * when the loop is closed under it. Waiting is in spec_await_test.c, stacks are
- * in spec_stack_test.c.
+ * when the loop is closed under it. Waiting is in await_test.c, stacks are
+ * in stack_test.c.
  */
 #include "harness.h"
 #include "world.h"
@@ -202,7 +202,7 @@ TEST(fiber, future_tells_where_the_fiber_was_started)
 {
     struct scene s;
     scene_open(&s, just_end, false);
-    CHECK(strstr(vow_future_site(s.f), "spec_fiber_test.c:") != NULL);
+    CHECK(strstr(vow_future_site(s.f), "fiber_test.c:") != NULL);
     CHECK_PTR_EQ(vow_future_loop(s.f), s.w.loop);
     scene_close(&s);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_uv_test.c - what vow/uv.h promises: vow on a libuv loop that the caller
+/* uv_test.c - what vow/uv.h promises: vow on a libuv loop that the caller
  * runs. Whoever settles, from whichever kind of libuv callback, the handlers
  * run in that same uv_run(); uv_run() returns when nothing is left; after the
  * close nothing of ours stays behind.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_remote_test.c - what vow/remote.h promises: a promise settled from any
+/* remote_test.c - what vow/remote.h promises: a promise settled from any
  * thread, once, always: without memory, with a full inbox, against another
  * thread; and what dropping, canceling and closing do to it.
  */
@@ -61,7 +61,7 @@ TEST(remote, is_resolved_from_a_thread_while_the_loop_waits_for_it)
     world_open_real(&w);
     vow_future *f = vow_promise_remote(w.loop, &r);
     CHECK_INT_EQ(vow_state_of(f), VOW_PENDING);
-    CHECK(strstr(vow_future_site(f), "spec_remote_test.c:") != NULL);
+    CHECK(strstr(vow_future_site(f), "remote_test.c:") != NULL);
     CHECK_INT_EQ(pthread_create(&thread, NULL, resolve_five, r), 0);
     world_run(&w); /* waits: it is alive and unsettled */
     CHECK_INT_EQ(vow_state_of(f), VOW_FULFILLED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_cancel_test.c - canceling: at once for what waits, a request to what
+/* cancel_test.c - canceling: at once for what waits, a request to what
  * runs, upstream only where nobody else holds; and the close of the loop, which
  * leaves no promise unsettled.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_post_test.c - what vow/loop.h promises about vow_loop_post(), the door
+/* inbox_test.c - what vow/loop.h promises about vow_loop_post(), the door
  * from other threads: nothing accepted is lost, each sender's messages run in
  * their order, a full inbox says so, many messages cost few wake-ups, and what
  * was accepted runs even while the loop closes.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_combine_test.c - all, all_settled, any, race: order, empty lists as in
+/* combine_test.c - all, all_settled, any, race: order, empty lists as in
  * ECMAScript, repeated and settled inputs, losers let go and not leaked. */
 #include "harness.h"
 #include "world.h"

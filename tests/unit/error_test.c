@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_error_test.c - errors: codes with names and texts, messages, causes that
+/* error_test.c - errors: codes with names and texts, messages, causes that
  * are never lost, the place of creation, one line for people. */
 #include "harness.h"
 #include "world.h"
@@ -90,7 +90,7 @@ TEST(error, knows_where_it_was_made)
     vow_error *e = vow_error_new_at("client.c:12", w.loop, -5, NULL, "x");
     vow_error *f = vow_error_new(w.loop, -5, "x");
     CHECK_STR_EQ(vow_error_site(e), "client.c:12");
-    CHECK(strstr(vow_error_site(f), "spec_error_test.c:") != NULL);
+    CHECK(strstr(vow_error_site(f), "error_test.c:") != NULL);
     vow_error_unref(e);
     vow_error_unref(f);
     world_close(&w);

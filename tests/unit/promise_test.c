@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_promise_test.c - what vow/promise.h promises of one promise: two ends,
+/* promise_test.c - what vow/promise.h promises of one promise: two ends,
  * settled once, followed, never waiting for itself. */
 #include "harness.h"
 #include "world.h"
@@ -281,7 +281,7 @@ TEST(promise, knows_its_loop_and_where_it_was_made)
     vow_future *f = keep(&s, vow_resolved_at("kitchen.c:12", loop, vow_int(1)));
     CHECK_PTR_EQ(vow_future_loop(f), loop);
     CHECK_STR_EQ(vow_future_site(f), "kitchen.c:12");
-    CHECK(strstr(vow_future_site(s.f[0]), "spec_promise_test.c:") != NULL);
+    CHECK(strstr(vow_future_site(s.f[0]), "promise_test.c:") != NULL);
     set_close(&s);
 }
 

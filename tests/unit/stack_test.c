@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_stack_test.c - what is promised about the stacks of fibers: 100,000 at
+/* stack_test.c - what is promised about the stacks of fibers: 100,000 at
  * once in little memory, pooled and given back, sizes, and that an overflow
  * dies at a guard page before it touches a neighbour. At the end: fibers that
  * still have a stack when their loop is closed.

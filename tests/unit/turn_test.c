@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_clock_test.c - time and turns. Virtual time stands until it is moved,
+/* turn_test.c - time and turns. Virtual time stands until it is moved,
  * runs everything at its own time, and jumps over what nobody waits for; real
  * time is never short. Then fibers in time: vow_sleep() and vow_yield().
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_work_test.c - what vow/work.h promises: results and errors cross from
+/* work_test.c - what vow/work.h promises: results and errors cross from
  * the pool's threads, a waiting job can be taken back, a running one is asked,
  * the queue has an end, and jobs that never return do not stop the others.
  *
@@ -61,7 +61,7 @@ TEST(work, runs_on_another_thread_and_gives_its_value)
     CHECK_PTR_EQ(s.arg, &s);
     CHECK_PTR_EQ(s.loop, w.loop);
     CHECK_UINT_EQ(stats_of(w.loop).jobs, 0);
-    CHECK(strstr(vow_future_site(f), "spec_work_test.c:") != NULL);
+    CHECK(strstr(vow_future_site(f), "work_test.c:") != NULL);
     vow_future_unref(f);
     world_close(&w);
 }

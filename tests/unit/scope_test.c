@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_scope_test.c - scopes: a tree that is canceled together and waited for,
+/* scope_test.c - scopes: a tree that is canceled together and waited for,
  * with deadlines, hooks, and the first cause kept. */
 #include "harness.h"
 #include "world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_time_test.c - futures of time: delays never early and in order, time
+/* delay_test.c - futures of time: delays never early and in order, time
  * limits that cancel only what nobody else holds, the virtual clock. */
 #include "harness.h"
 #include "world.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spec_chain_test.c - what vow/promise.h promises of chains: values and errors
+/* link_test.c - what vow/promise.h promises of chains: values and errors
  * that go on, recovery, insertion, finally, and users freed exactly once. */
 #include "harness.h"
 #include "world.h"
