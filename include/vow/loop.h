@@ -119,7 +119,7 @@ typedef struct vow_loop_stats {
     size_t fibers;         /* started and not ended */
     size_t stacks;         /* mapped, in use or pooled */
     size_t guards_missing; /* times a fiber ran without a guard page */
-    size_t timers;         /* armed */
+    size_t timers;         /* armed, and keeping the loop running */
     size_t scopes;         /* alive */
     size_t jobs;           /* on the thread pool, waiting or running */
     uint64_t late_settles; /* resolve or reject after the first */

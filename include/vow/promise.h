@@ -52,7 +52,8 @@ vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e);
 /* Settle. True for the one call that did it; false otherwise: then the value or
  * error is dropped and the loop counts a late settle. vow_resolve_with()
  * borrows the other future and settles as it settles; a promise that would wait
- * for itself, directly or round a ring, is rejected with VOW_ECYCLE. */
+ * for itself, directly or round a ring of links, timeouts and scope members, is
+ * rejected with VOW_ECYCLE. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_resolve(vow_deferred *d, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)

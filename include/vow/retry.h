@@ -35,7 +35,7 @@ typedef struct vow_retry_opts {
     uint32_t tries;           /* attempts in all; 0: 3 */
     uint64_t backoff_ms[2];   /* first and largest wait; 0: 100 and 10000 */
     uint64_t deadline_ms;     /* for all attempts and waits; 0: none */
-    vow_retry_if_fn retry_if; /* NULL: every failure but VOW_ECANCELED */
+    vow_retry_if_fn retry_if; /* NULL: all but ECANCELED and ECLOSED */
     void *retry_if_user;
     vow_retry_budget *budget; /* NULL: none; kept by reference */
 } vow_retry_opts;

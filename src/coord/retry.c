@@ -49,7 +49,8 @@ vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
                          void *arg, const vow_retry_opts *opts)
 {
     vow_retry_opts o = {.size = sizeof(o)};
-    if (opts != NULL)
+    bool known = opts == NULL || opts->size == sizeof(o);
+    if (opts != NULL && known)
         o = *opts;
     if (o.tries == 0)
         o.tries = 3;
@@ -57,8 +58,7 @@ vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
         o.backoff_ms[0] = 100;
     if (o.backoff_ms[1] == 0)
         o.backoff_ms[1] = o.backoff_ms[0] > 10000 ? o.backoff_ms[0] : 10000;
-    if (start == NULL || o.size != sizeof(o) ||
-        o.backoff_ms[1] < o.backoff_ms[0])
+    if (start == NULL || !known || o.backoff_ms[1] < o.backoff_ms[0])
         return vow_rejected_at(
             site, loop,
             vow_error_new(loop, VOW_EINVAL,
@@ -138,6 +138,8 @@ static vow_next after_failure(vow_error *e, void *user)
     vow_error_unref(r->last);
     r->last = vow_error_ref(e);
     VOW_AUTO(vow_future) wait = vow_delay_at(r->site, r->loop, ms);
+    if (vow_error_of(wait) != NULL) /* no memory, or the loop closes */
+        return vow_fail(vow_error_ref(vow_error_of(wait)));
     return vow_follow(next_round(r, wait));
 }
 
@@ -147,7 +149,8 @@ static bool worth_it(struct retry *r, vow_error *e)
         return false;
     if (r->opts.retry_if != NULL)
         return r->opts.retry_if(e, r->opts.retry_if_user);
-    return vow_error_code(e) != VOW_ECANCELED;
+    return vow_error_code(e) != VOW_ECANCELED &&
+           vow_error_code(e) != VOW_ECLOSED;
 }
 
 /* Full jitter, and never earlier than the server asked for. */

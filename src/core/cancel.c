@@ -13,18 +13,9 @@
  */
 #include "core/promise_internal.h"
 
-/* What a canceled future waited for: a reference to drop, and those of ours
- * that stay. */
-struct upstream {
-    vow_future *source;
-    uint32_t staying;
-};
-
-static struct upstream cancel_one(vow_loop *loop, vow_future *f,
+static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why);
+static vow_future *cancel_finally(vow_loop *loop, vow_future *f,
                                   vow_error *why);
-static struct upstream cancel_finally(vow_loop *loop, vow_future *f,
-                                      vow_error *why);
-static void cancel_up(vow_loop *loop, struct upstream up, vow_error *why);
 static void ask(vow_loop *loop, vow_future *f, vow_error *why);
 
 bool vow_cancel(vow_future *f, vow_error *why)
@@ -35,7 +26,7 @@ bool vow_cancel(vow_future *f, vow_error *why)
         return false;
     vow_error *e = vow__cancel_error(loop, f->site, why);
     vow__ref(f);
-    cancel_up(loop, cancel_one(loop, f, e), e);
+    vow__let_go(loop, cancel_one(loop, f, e), e);
     vow_error_unref(e);
     vow__unref(f);
     return true;
@@ -50,56 +41,49 @@ vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why)
 
 void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why)
 {
-    cancel_up(loop, (struct upstream){source, 0}, why);
-}
-
-static void cancel_up(vow_loop *loop, struct upstream up, vow_error *why)
-{
-    while (up.source != NULL) {
-        vow_future *source = up.source;
-        bool unheld =
-            vow__pending(source) && vow__readers(source) == 1 + up.staying;
-        up = (struct upstream){0};
-        if (unheld)
-            up = cancel_one(loop, source, why);
+    while (source != NULL) {
+        vow_future *next = NULL;
+        if (vow__pending(source) && vow__readers(source) == 1)
+            next = cancel_one(loop, source, why);
         vow__unref(source);
+        source = next;
     }
 }
 
 /* Cancel one pending future; returns what it waited for, to be let go. */
-static struct upstream cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
+static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
 {
     struct vow__node *n = &f->node;
     if (n->kind == VOW__PROMISE && f->u.call.u.ok != NULL) {
         ask(loop, f, why);
-        return (struct upstream){0};
+        return NULL;
     }
     if (n->source == NULL) { /* a root, or its handler runs: L2 of link.c */
         vow__reject(loop, f, vow_error_ref(why));
-        return (struct upstream){0};
+        return NULL;
     }
     if (n->kind == VOW__FINALLY)
         return cancel_finally(loop, f, why);
     vow_future *source = vow__unwait(loop, n);
+    vow__reject(loop, f, vow_error_ref(why));
     if (n->kind == VOW__LISTEN)
         vow__listener_free(loop, f);
-    vow__reject(loop, f, vow_error_ref(why));
-    if (n->kind != VOW__FOLLOW) /* that was dropped, or are ends */
+    else if (n->kind != VOW__FOLLOW) /* that was dropped, or has ends there */
         vow__user_drop(f);
     vow__unref(f); /* the list's */
-    return (struct upstream){source, 0};
+    return source;
 }
 
 /* Its readers go at once, but it stays behind its source: the function runs
- * when what it cleans up after has ended. A rejection leaves the word of the
- * tag. */
-static struct upstream cancel_finally(vow_loop *loop, vow_future *f,
-                                      vow_error *why)
+ * when what it cleans up after has ended. A rejection does not use the word of
+ * the tag. */
+static vow_future *cancel_finally(vow_loop *loop, vow_future *f, vow_error *why)
 {
     uintptr_t fn = (uintptr_t)f->u.call.u.finally;
     vow__reject(loop, f, vow_error_ref(why));
     f->u.value.tag = fn;
-    return (struct upstream){vow__ref(f->node.source), 1};
+    vow__ghost(f->node.source, 1);
+    return vow__ref(f->node.source);
 }
 
 static void ask(vow_loop *loop, vow_future *f, vow_error *why)
@@ -161,11 +145,21 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
         vow__hook_forget(vow__loop_of(f), f);
     f->u.call.u.hook = fn;
     f->user = user;
+    f->node.canceled = 0; /* the next cancel asks this one */
 }
 
 uint32_t vow__readers(const vow_future *f)
 {
+    if (f->node.ghosts == UINT8_MAX)
+        return UINT32_MAX; /* too many to know */
     uint32_t ends = f->node.ended;
     uint32_t waits = f->node.source != NULL;
-    return f->node.refs - ends - waits - f->node.queued;
+    return f->node.refs - ends - waits - f->node.queued - f->node.ghosts;
+}
+
+/* Beyond what it can count it stays there, and nothing is canceled upwards. */
+void vow__ghost(vow_future *f, int change)
+{
+    if (f->node.ghosts < UINT8_MAX)
+        f->node.ghosts = (uint8_t)(f->node.ghosts + change);
 }

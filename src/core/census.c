@@ -62,15 +62,24 @@ bool vow__promises_reject_all(vow_loop *loop)
     return some;
 }
 
+/* The hook may free futures: they are gathered first, in their own links. */
 void vow__promises_tell_unhandled(vow_loop *loop)
 {
     struct vow__pool_cursor at = {0};
+    vow_link *list = NULL;
     vow_future *f;
     while ((f = next_live(loop, &at)) != NULL) {
         if (f->node.state == VOW_REJECTED && !f->node.handled) {
             f->node.handled = 1;
-            vow__loop_tell_unhandled(loop, f);
+            vow__list_push(&list, &vow__ref(f)->node.link);
         }
+    }
+    vow_link *l;
+    while ((l = vow__list_take(&list)) != NULL) {
+        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        f = VOW__OUTER(n, vow_future, node);
+        vow__loop_tell_unhandled(loop, f);
+        vow__unref(f);
     }
 }
 
@@ -81,8 +90,12 @@ void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
     if (code == VOW_ECANCELED || code == VOW_ECLOSED || !vow__error_tell(e))
         return;
     loop->unhandled++;
-    if (loop->on_unhandled != NULL)
-        loop->on_unhandled(e, f->site, loop->on_unhandled_user);
+    if (loop->on_unhandled == NULL)
+        return;
+    bool busy = loop->busy;
+    loop->busy = true; /* it may not turn or close the loop */
+    loop->on_unhandled(e, vow_future_site(f), loop->on_unhandled_user);
+    loop->busy = busy;
 }
 
 void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)

@@ -172,7 +172,7 @@ static void leg_run(struct vow__watch *w)
     }
     if (g->left == 0)
         conclude(g);
-    else if (g->out->node.listened)
+    else
         vow__notify(g->loop, g->out, vow_int((int64_t)(g->n - g->left)));
 }
 

@@ -106,10 +106,13 @@ static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
 {
     struct timeout *t = VOW__OUTER(timer, struct timeout, timer);
     vow_future *out = t->watch.out;
+    if (!vow__pending(t->watch.node.source))
+        return; /* it came in time: the watch is in the queue */
     vow_future *source = vow__unwait(loop, &t->watch.node);
-    vow_error *e =
+    vow_error *e = vow__error_or(
         vow_error_new_at(out->site, loop, VOW_ETIMEDOUT, NULL,
-                         "no result within %llu ms", (unsigned long long)t->ms);
+                         "no result within %llu ms", (unsigned long long)t->ms),
+        VOW_ETIMEDOUT);
     vow_error *why = vow__cancel_error(loop, out->site, e);
     vow__reject(loop, out, e);
     timeout_free(t);

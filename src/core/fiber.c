@@ -224,6 +224,7 @@ int vow_await(vow_future *f)
     rc = suspend(b, WAITING);
     if (rc < 0)
         return rc; /* canceled: the watch has left the future */
+    f = b->watch.node.source;
     b->watch.node.source = NULL;
     rc = outcome_code(f);
     vow__unref(f);

@@ -7,9 +7,10 @@
  * HOW   vow__nodes_run() is the only place that calls handlers. Settling a link
  *       there moves its own waiters to the queue, and the loop goes on.
  * INVARIANTS
- *   L1  a node with a source is in its waiters (source pending) or in the ready
+ *   L1  a link with a source is in its waiters (source pending) or in the ready
  *       queue (source settled), and holds one reference to it
- *   L2  a link whose handler runs is pending and has no source
+ *   L2  a link whose handler runs has no source; it is pending, unless it is a
+ *       finally that was canceled
  *   L3  drop(user) runs once: after the handler, or when it never will
  * THREADS  loop thread only.
  */
@@ -132,7 +133,14 @@ void vow__user_drop(vow_future *f)
     if (VOW__LIKELY(drop == NULL))
         return;
     f->w.drop = NULL; /* keeps L3 */
+    vow_loop *loop = vow__loop_of(f);
+    bool busy = loop->busy;
+    bool canceling = loop->canceling;
+    loop->busy = true;       /* it may not turn or close the loop, */
+    loop->canceling = false; /* and what it cancels is canceled at once */
     drop(f->user);
+    loop->busy = busy;
+    loop->canceling = canceling;
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -231,6 +239,8 @@ static void run_finally(vow_loop *loop, vow_future *link)
     vow_finally_fn fn =
         canceled ? (vow_finally_fn)link->u.value.tag : link->u.call.u.finally;
     link->node.source = NULL;
+    if (canceled)
+        vow__ghost(source, -1);
     vow_next next = fn(link->user);
     vow__user_drop(link);
     vow_value out = next.out;

@@ -294,10 +294,9 @@ static void settle_everything(vow_loop *loop)
     vow_loop_stats now;
     vow_loop_stats_get(loop, &now);
     uint64_t end = loop->handlers_run + 2 * (uint64_t)now.futures + CLOSE_TURNS;
-    bool some = true;
-    while (some && loop->handlers_run < end) {
-        some = vow__promises_reject_all(loop);
-        some |= loop->ready != NULL;
+    while (loop->handlers_run < end) {
+        if (loop->ready == NULL && !vow__promises_reject_all(loop))
+            break;
         loop->busy = false;
         (void)vow__loop_drain(loop);
         loop->busy = true;

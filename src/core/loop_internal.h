@@ -79,7 +79,7 @@ struct vow_loop {
     bool armed;      /* the idle handle keeps libuv turning */
     bool busy;       /* inside a turn: no run, turn or close */
     bool reaping;    /* vow__future_destroy() is at work */
-    bool canceling;  /* inside vow_cancel() */
+    bool canceling;  /* a hook of core runs: queue further ones */
     bool closing;    /* vow_loop_close() has begun */
     bool closed;     /* and is done: the last object frees the loop */
     struct vow__fiber *current; /* the running fiber */
@@ -123,7 +123,7 @@ struct vow_loop {
     uint32_t fiber_guards;
     uint32_t work_threads;
     uint32_t work_queue_max;
-    uv_thread_t thread; /* that made the loop, for debug asserts */
+    uv_thread_t thread; /* that runs it, for debug asserts */
 };
 
 /* Run ready nodes, at most turn_max; true when some are left. */
@@ -140,6 +140,8 @@ void vow__loop_idle_memory(vow_loop *loop);
 /* An error of this loop; never NULL, owned. */
 vow_error *vow__error(vow_loop *loop, const char *site, int code,
                       vow_error *cause, const char *text);
+/* `e`, or if there was no memory for it, the constant error of this code. */
+vow_error *vow__error_or(vow_error *e, int code);
 /* A rejected future was dropped without being handled. */
 void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f);
 
@@ -155,7 +157,7 @@ size_t vow__work_count(const vow_loop *loop);
 void vow__work_close(vow_loop *loop);
 void vow__remotes_close(vow_loop *loop);
 
-/* ---- promise.c: the loop's part ------------------------------------------ */
+/* ---- census.c: all futures of a loop ------------------------------------- */
 
 int vow__promises_open(vow_loop *loop, bool pooled);
 /* Reject every promise that is still pending; false when there was none. */

@@ -20,6 +20,7 @@
 struct news {
     uint32_t refs;
     vow_value value;
+    struct news *next; /* replaced by a newer one, during a walk */
 };
 
 struct vow__listener {
@@ -31,10 +32,9 @@ struct vow__listener {
 };
 
 static void deliver(struct vow__watch *w);
-static void hand_over(vow_loop *loop, vow_future *link, struct news *news);
+static void hand_over(vow_loop *loop, vow_future *link, struct news *news,
+                      struct news **replaced);
 static void news_unref(vow_loop *loop, struct news *news);
-static struct vow__node *walk_next(struct vow__node *n, const vow_future *root);
-static struct vow__node *first_waiter(const vow_future *f);
 
 vow_future *vow_on_progress_at(const char *site, vow_future *f,
                                vow_progress_fn fn, void *user)
@@ -94,10 +94,17 @@ bool vow__notify(vow_loop *loop, vow_future *f, vow_value progress)
         return !f->node.listened;
     }
     *news = (struct news){.refs = 1, .value = progress};
-    struct vow__node *n = first_waiter(f);
-    for (; n != NULL; n = walk_next(n, f))
+    struct news *replaced = NULL;
+    struct vow__node *n = vow__first_waiter(f);
+    for (; n != NULL; n = vow__walk_next(n, f, true))
         if (n->kind == VOW__LISTEN)
-            hand_over(loop, VOW__OUTER(n, vow_future, node), news);
+            hand_over(loop, VOW__OUTER(n, vow_future, node), news, &replaced);
+    while (replaced != NULL) { /* destructors may change the tree: after it */
+        struct news *old = replaced;
+        replaced = old->next;
+        old->refs = 1;
+        news_unref(loop, old);
+    }
     news_unref(loop, news);
     return true;
 }
@@ -108,16 +115,19 @@ void vow__listen_up(vow_future *f)
         f->node.listened = 1;
 }
 
-static void hand_over(vow_loop *loop, vow_future *link, struct news *news)
+static void hand_over(vow_loop *loop, vow_future *link, struct news *news,
+                      struct news **replaced)
 {
     struct vow__listener *l = link->user;
     struct news *old = l->news;
     l->news = news;
     news->refs++;
-    if (old == NULL)
+    if (old == NULL) {
         vow__enqueue(loop, &l->call.node.link); /* keeps N2 */
-    else
-        news_unref(loop, old);
+    } else if (--old->refs == 0) {
+        old->next = *replaced;
+        *replaced = old;
+    }
 }
 
 /* The callback may end the listener; nothing of it is read afterwards. */
@@ -137,30 +147,4 @@ static void news_unref(vow_loop *loop, struct news *news)
         return;
     vow_value_drop(news->value);
     vow__mem_free(&loop->alloc, news, sizeof(*news));
-}
-
-/* The next node below `root`, depth first, without a stack: down by waiters,
- * across by the list, up by the source. */
-static struct vow__node *walk_next(struct vow__node *n, const vow_future *root)
-{
-    vow_future *below = n->kind == VOW__WATCH
-                            ? VOW__OUTER(n, struct vow__watch, node)->out
-                            : VOW__OUTER(n, vow_future, node);
-    if (below != NULL && below->node.listened && vow__pending(below) &&
-        below->waiters != NULL)
-        return first_waiter(below);
-    while (n->link.next == NULL) {
-        vow_future *parent = n->source;
-        if (parent == root)
-            return NULL;
-        n = parent->node.relayed ? &((struct vow__watch *)parent->user)->node
-                                 : &parent->node;
-    }
-    return VOW__OUTER(n->link.next, struct vow__node, link);
-}
-
-static struct vow__node *first_waiter(const vow_future *f)
-{
-    return f->waiters == NULL ? NULL
-                              : VOW__OUTER(f->waiters, struct vow__node, link);
 }

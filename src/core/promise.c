@@ -25,7 +25,6 @@ VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
 VOW__COLD static void break_promise(vow_future *f);
 VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
 static void reap(vow_loop *loop);
-static void object_free(vow_loop *loop, vow_future *f);
 
 /* ---- making -------------------------------------------------------------- */
 
@@ -250,44 +249,37 @@ void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
         vow__adopt(loop, f, other);
         return;
     }
-    if (f->node.queued)
-        vow__hook_forget(loop, f);
     if (only_waiters_hold(f)) {
         collapse(loop, f, other);
         return;
     }
+    vow_error *why = NULL; /* canceled, and its hook has not run yet */
+    if (f->node.queued) {
+        why = vow_error_ref(f->u.call.v.why);
+        vow__hook_forget(loop, f);
+    }
     f->node.kind = VOW__FOLLOW;
-    f->node.relayed = 0;
     vow__ref(f);
     vow__wait(loop, &f->node, other);
+    if (why != NULL) {
+        (void)vow_cancel(f, why);
+        vow_error_unref(why);
+    }
 }
 
-bool vow__waits_for(const vow_future *f, const vow_future *target)
-{
-    for (; f != NULL; f = vow__upstream(f))
-        if (f == target)
-            return true;
-    return false;
-}
-
-vow_future *vow__upstream(const vow_future *f)
-{
-    if (!vow__pending(f))
-        return NULL;
-    if (f->node.relayed)
-        return ((struct vow__watch *)f->user)->node.source;
-    return f->node.source;
-}
-
-/* A link that only its waiters and link.c hold: nobody can read or cancel it.
- * Few waiters, so that the look costs little. */
+/* A link that only link.c and links behind it hold: nobody can read or cancel
+ * it. Few waiters, so that the look costs little; and no watch among them, whose
+ * owner knows what it waits for. */
 static bool only_waiters_hold(const vow_future *f)
 {
     uint32_t held = 1;
     if (f->node.kind != VOW__THEN || f->node.refs > 8)
         return false;
-    for (const vow_link *l = f->waiters; l != NULL; l = l->next)
+    for (vow_link *l = f->waiters; l != NULL; l = l->next) {
+        if (VOW__OUTER(l, struct vow__node, link)->kind == VOW__WATCH)
+            return false;
         held++;
+    }
     return f->node.refs == held;
 }
 
@@ -300,6 +292,8 @@ static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
         struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
         f->node.refs--;
         vow__wait(loop, n, other);
+        if (!vow__pending(VOW__OUTER(n, vow_future, node)))
+            vow__ghost(other, 1); /* a canceled finally goes over as well */
     }
     f->u.value = vow_nothing();
     f->node.state = VOW_FULFILLED; /* and nobody is left to see it */
@@ -376,7 +370,9 @@ void vow__future_destroy(vow_future *f)
 static void reap(vow_loop *loop)
 {
     vow_link *l;
+    bool busy = loop->busy;
     loop->reaping = true;
+    loop->busy = true; /* a destructor may not turn or close the loop */
     while ((l = vow__list_take(&loop->dead)) != NULL) {
         struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
         vow_future *f = VOW__OUTER(n, vow_future, node);
@@ -384,16 +380,10 @@ static void reap(vow_loop *loop)
             vow_error_unref(vow__error_in(f));
         else if (n->state == VOW_FULFILLED)
             vow_value_drop(f->u.value);
-        object_free(loop, f);
+        n->kind = VOW__FREE;
+        vow__pool_give(f->home, f);
     }
     loop->reaping = false;
+    loop->busy = busy;
     vow__loop_maybe_free(loop);
-}
-
-static void object_free(vow_loop *loop, vow_future *f)
-{
-    f->node.kind = VOW__FREE;
-    vow__pool_give(f->home, f);
-    if (VOW__UNLIKELY(loop->closed))
-        vow__loop_maybe_free(loop);
 }

@@ -50,6 +50,7 @@ struct vow__node {
     uint8_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
     uint8_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
     uint8_t ended;          /* 1: it has ends, counted in w.ends */
+    uint8_t ghosts;         /* references of nodes that only wait for its end */
     uint32_t refs;
 };
 
@@ -153,6 +154,7 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
     f->node.relayed = 0;
     f->node.inner_hook = 0;
     f->node.ended = end;
+    f->node.ghosts = 0;
     f->node.refs = refs;
     f->home = slab;
     f->waiters = NULL;
@@ -196,9 +198,7 @@ vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
 vow_future *vow__promise_new(vow_loop *loop, const char *site,
                              vow__hook_fn hook, void *user);
 
-/* Settle a pending future; values and errors are moved. Not for futures that
- * wait for a source: these are taken off it first. */
-/* The promise is settled or freed: its queued hook will not run. */
+/* The queued hook of a promise will not run. */
 void vow__hook_forget(vow_loop *loop, vow_future *f);
 /* Everything that waits for a settled future is ready. */
 static inline void vow__flush(vow_loop *loop, vow_future *f)
@@ -209,6 +209,8 @@ static inline void vow__flush(vow_loop *loop, vow_future *f)
     if (VOW__UNLIKELY(!loop->armed))
         vow__loop_arm(loop);
 }
+/* Settle a pending future; values and errors are moved. Not for futures that
+ * wait for a source: these are taken off it first. */
 static inline void vow__fulfil(vow_loop *loop, vow_future *f, vow_value v)
 {
     VOW__ASSERT(vow__pending(f));
@@ -241,10 +243,6 @@ static inline void vow__settle_next(vow_loop *loop, vow_future *f,
 }
 /* Wait for `other` and settle as it does; borrows it. */
 void vow__follow(vow_loop *loop, vow_future *f, vow_future *other);
-/* True if `f` waits for `target`, directly or through others. */
-bool vow__waits_for(const vow_future *f, const vow_future *target);
-/* What a pending future waits for, NULL if it is a root. */
-vow_future *vow__upstream(const vow_future *f);
 void vow__next_drop(vow_next next);
 
 /* ---- link.c -------------------------------------------------------------- */
@@ -269,6 +267,17 @@ vow_future *vow__unwait(vow_loop *loop, struct vow__node *n);
 uint32_t vow__nodes_run(vow_loop *loop, uint32_t max);
 void vow__user_drop(vow_future *f);
 
+/* ---- tree.c -------------------------------------------------------------- */
+
+/* What a pending future waits for, NULL if it is a root. */
+vow_future *vow__upstream(const vow_future *f);
+/* True if `f` waits for `target`, directly or through others. */
+bool vow__waits_for(const vow_future *f, const vow_future *target);
+/* All nodes below a pending `root`, or only those on the way to a listener. */
+struct vow__node *vow__first_waiter(const vow_future *f);
+struct vow__node *vow__walk_next(struct vow__node *n, const vow_future *root,
+                                 bool listened);
+
 /* ---- cancel.c ------------------------------------------------------------ */
 
 /* VOW_ECANCELED with this cause; owned. */
@@ -278,6 +287,9 @@ vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why);
 void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why);
 /* References to a pending future that are not the machinery's own. */
 uint32_t vow__readers(const vow_future *f);
+/* A node stays behind `f` though its readers have gone, or leaves after all: a
+ * canceled finally, a member of a canceled scope. */
+void vow__ghost(vow_future *f, int change);
 /* Ask a promise through its hook, from the queue; and do so. */
 void vow__hook_queue(vow_loop *loop, vow_future *f, vow_error *why);
 void vow__hook_run(vow_loop *loop, vow_future *f);

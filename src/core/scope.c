@@ -8,9 +8,10 @@
  *       until its future is settled, because something may still run. Canceling
  *       a tree first marks all of it, which calls nobody, and then walks the
  *       marked scopes. `active` counts own members and children that are not
- *       empty, so joining and leaving a busy scope is O(1).
+ *       empty, `hooked` the same for hooks, so joining and leaving a busy scope
+ *       is O(1).
  * INVARIANTS
- *   S1  active == members + children with active > 0
+ *   S1  active == members + children with active > 0; hooked likewise
  *   S2  a child of a canceled scope is canceled, with the same cause
  *   S3  the deadline's timer keeps the loop running only while the scope has
  *       members or hooks
@@ -36,6 +37,7 @@ struct vow_scope {
     size_t active;
     vow_link *hooks;
     size_t hook_count;
+    size_t hooked;
     struct vow__watch hook_call; /* queued while canceled hooks wait */
     bool hook_queued;
     vow_error *cause;        /* why it was canceled, counted */
@@ -51,6 +53,7 @@ struct member {
     vow_link in_scope;
     vow_scope *scope; /* counted */
     bool out_open;    /* the result is not settled */
+    bool told;        /* its future was canceled for the scope */
 };
 
 struct wait {
@@ -212,14 +215,17 @@ static void member_run(struct vow__watch *w)
     vow_scope *s = m->scope;
     vow_loop *loop = s->loop;
     vow_future *source = w->node.source;
-    if (m->out_open) {
-        vow__adopt(loop, w->out, source);
-        vow_deferred_unref(vow__end_of(w->out));
-    }
+    vow_future *out = m->out_open ? w->out : NULL;
     vow__list_remove(&s->members, &m->in_scope);
     vow__mem_free(&loop->alloc, m, sizeof(*m));
-    if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 &&
-        source->node.state == VOW_REJECTED)
+    if (out != NULL) {
+        vow__adopt(loop, out, source);
+        vow_deferred_unref(vow__end_of(out));
+    }
+    int code = vow_error_code(
+        source->node.state == VOW_REJECTED ? vow__error_in(source) : NULL);
+    if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 && code < 0 &&
+        code != VOW_ECANCELED) /* one that a reader canceled did not fail */
         (void)vow_scope_cancel(s, vow__error_in(source));
     vow__unref(source);
     leave(s);
@@ -234,9 +240,10 @@ static void member_cancel(vow_future *out, vow_error *why)
     vow_future *source = m->watch.node.source;
     m->out_open = false;
     m->watch.out = NULL;
+    vow__ghost(source, 1);
     vow__reject(loop, out, vow_error_ref(why));
     vow_deferred_unref(vow__end_of(out));
-    if (vow__readers(source) == 1) /* the member itself */
+    if (vow__pending(source) && vow__readers(source) == 0)
         (void)vow_cancel(source, why);
 }
 
@@ -245,14 +252,18 @@ static void member_close(struct member *m, vow_error *why)
 {
     vow_loop *loop = m->scope->loop;
     vow_future *out = m->watch.out;
+    vow_future *source = m->watch.node.source;
+    bool told = m->told;
+    m->told = true;
     if (m->out_open) {
         m->out_open = false;
         m->watch.out = NULL;
+        vow__ghost(source, 1);
         vow__reject(loop, out, vow_error_ref(why));
         vow_deferred_unref(vow__end_of(out));
     }
-    if (vow__pending(m->watch.node.source))
-        (void)vow_cancel(m->watch.node.source, why);
+    if (!told)
+        (void)vow_cancel(source, why);
 }
 
 static void join(vow_scope *s)
@@ -275,6 +286,8 @@ bool vow_scope_cancel(vow_scope *s, vow_error *why)
 {
     if (s->state == CANCELED)
         return false;
+    while (vow_error_code(why) == VOW_ECANCELED && vow_error_cause(why) != NULL)
+        why = vow_error_cause(why); /* what is behind it is the first cause */
     vow_error *cause = vow_error_ref(why);
     if (cause == NULL)
         cause = vow__error(s->loop, NULL, VOW_ECANCELED, NULL, NULL);
@@ -335,16 +348,18 @@ static vow_scope *tree_next(const vow_scope *s, const vow_scope *top)
 static void deadline_fire(vow_loop *loop, struct vow__timer *t)
 {
     vow_scope *s = VOW__OUTER(t, vow_scope, timer);
-    vow_error *e = vow_error_new_at(NULL, loop, VOW_ETIMEDOUT, NULL,
-                                    "the deadline of %llu ms passed",
-                                    (unsigned long long)s->deadline_ms);
+    vow_error *e =
+        vow__error_or(vow_error_new_at(NULL, loop, VOW_ETIMEDOUT, NULL,
+                                       "the deadline of %llu ms passed",
+                                       (unsigned long long)s->deadline_ms),
+                      VOW_ETIMEDOUT);
     (void)vow_scope_cancel(s, e);
     vow_error_unref(e);
 }
 
 static void deadline_weigh(vow_scope *s)
 {
-    bool weak = s->active == 0 && s->hook_count == 0; /* keeps S3 */
+    bool weak = s->active == 0 && s->hooked == 0; /* keeps S3 */
     if (!s->timer.armed || s->timer.weak == weak)
         return;
     vow__timer_stop(s->loop, &s->timer);
@@ -380,7 +395,10 @@ static vow_future *outcome(vow_scope *s, const char *site)
 
 static void settle_waits(vow_scope *s)
 {
-    while (s->waits != NULL) {
+    size_t n = 0; /* not those that somebody makes meanwhile */
+    for (const vow_link *l = s->waits; l != NULL; l = l->next)
+        n++;
+    for (; n > 0 && s->waits != NULL; n--) {
         struct wait *w = VOW__OUTER(s->waits, struct wait, in_scope);
         if (s->state == CANCELED)
             vow__reject(s->loop, w->out, vow_error_ref(s->cause));
@@ -419,7 +437,8 @@ int vow_hook_add(vow_hook *hook, vow_scope *s, vow_cancel_fn fn, void *user)
     hook->scope = vow_scope_ref(s);
     vow__list_push(&s->hooks, &hook->link);
     s->hook_count++;
-    deadline_weigh(s);
+    for (vow_scope *up = s; up != NULL && up->hooked++ == 0; up = up->parent)
+        deadline_weigh(up);
     if (s->state == CANCELED)
         hooks_queue(s);
     return 0;
@@ -433,7 +452,8 @@ bool vow_hook_remove(vow_hook *hook)
     vow__list_remove(&s->hooks, &hook->link);
     hook->scope = NULL;
     s->hook_count--;
-    deadline_weigh(s);
+    for (vow_scope *up = s; up != NULL && --up->hooked == 0; up = up->parent)
+        deadline_weigh(up);
     vow_scope_unref(s);
     return true;
 }
@@ -447,17 +467,19 @@ static void hooks_queue(vow_scope *s)
     vow__enqueue(s->loop, &s->hook_call.node.link);
 }
 
-/* A hook may remove itself, others, or add some: always take the first. */
+/* A hook may remove itself, others, or add some: always take the first; those
+ * that are added meanwhile have their turn later. */
 static void hooks_run(struct vow__watch *w)
 {
     vow_scope *s = VOW__OUTER(w, vow_scope, hook_call);
     s->hook_queued = false;
-    while (s->hooks != NULL) {
+    for (size_t n = s->hook_count; n > 0 && s->hooks != NULL; n--) {
         vow_hook *hook = VOW__OUTER(s->hooks, vow_hook, link);
         vow_cancel_fn fn = hook->fn;
         void *user = hook->user;
         (void)vow_hook_remove(hook);
         fn(s->told, user);
     }
+    hooks_queue(s);
     vow_scope_unref(s);
 }

@@ -56,7 +56,7 @@ vow_loop *vow_future_loop(const vow_future *f)
 
 const char *vow_future_site(const vow_future *f)
 {
-    return f->site;
+    return f->site == NULL ? "" : f->site;
 }
 
 vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
@@ -75,8 +75,13 @@ vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
 vow_error *vow__error(vow_loop *loop, const char *site, int code,
                       vow_error *cause, const char *text)
 {
-    vow_error *e = vow_error_new_at(site, loop, code, cause,
-                                    text == NULL ? NULL : "%s", text);
+    return vow__error_or(vow_error_new_at(site, loop, code, cause,
+                                          text == NULL ? NULL : "%s", text),
+                         code);
+}
+
+vow_error *vow__error_or(vow_error *e, int code)
+{
     return e == vow__error_static(VOW_ENOMEM) ? vow__error_static(code) : e;
 }
 

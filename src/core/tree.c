@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* tree.c - walking what waits for what, up and down, without a stack.
+ *
+ * WHY   Rings must be found, and progress told down a chain of a million links.
+ * HOW   Up is a pointer: what a future waits for. Down is its list of waiters,
+ *       and the way back up from there is the same pointer; so a depth-first
+ *       walk needs no memory. Nobody is called during a walk.
+ * LIMITS  Finding a ring costs the shorter of the way up from the one and of
+ *       all that waits below the other.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+static vow_future *derived(const struct vow__node *n);
+
+vow_future *vow__upstream(const vow_future *f)
+{
+    if (!vow__pending(f))
+        return NULL;
+    if (f->node.relayed)
+        return ((struct vow__watch *)f->user)->node.source;
+    return f->node.source;
+}
+
+/* Up from `f` and down from `target` in turns: whichever ends first without
+ * having met the other says no. */
+bool vow__waits_for(const vow_future *f, const vow_future *target)
+{
+    const vow_future *goal = f;
+    struct vow__node *below = vow__first_waiter(target);
+    while (f != target) {
+        if (f == NULL || below == NULL)
+            return false;
+        if (derived(below) == goal)
+            return true;
+        f = vow__upstream(f);
+        below = vow__walk_next(below, target, false);
+    }
+    return true;
+}
+
+struct vow__node *vow__first_waiter(const vow_future *f)
+{
+    return f->waiters == NULL ? NULL
+                              : VOW__OUTER(f->waiters, struct vow__node, link);
+}
+
+struct vow__node *vow__walk_next(struct vow__node *n, const vow_future *root,
+                                 bool listened)
+{
+    const vow_future *f = derived(n);
+    if (f != NULL && vow__pending(f) && f->waiters != NULL &&
+        (f->node.listened || !listened))
+        return vow__first_waiter(f);
+    while (n->link.next == NULL) {
+        vow_future *parent = n->source;
+        if (parent == root)
+            return NULL;
+        n = parent->node.relayed ? &((struct vow__watch *)parent->user)->node
+                                 : &parent->node;
+    }
+    return VOW__OUTER(n->link.next, struct vow__node, link);
+}
+
+/* The future that goes on from this node; NULL: none. */
+static vow_future *derived(const struct vow__node *n)
+{
+    return n->kind == VOW__WATCH ? VOW__OUTER(n, struct vow__watch, node)->out
+                                 : VOW__OUTER(n, vow_future, node);
+}
