@@ -268,8 +268,8 @@ void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
 }
 
 /* A link that only link.c and links behind it hold: nobody can read or cancel
- * it. Few waiters, so that the look costs little; and no watch among them, whose
- * owner knows what it waits for. */
+ * it. Few waiters, so that the look costs little; and no watch among them,
+ * whose owner knows what it waits for. */
 static bool only_waiters_hold(const vow_future *f)
 {
     uint32_t held = 1;

@@ -414,7 +414,7 @@ static void add_line(const vow_census *line, void *user)
 TEST(unhandled, census_of_many_places_leaves_none_out)
 {
     enum { PLACES = 500 };
-    static char site[PLACES][16];
+    static char site[PLACES][24];
     static vow_future *f[PLACES * 2];
     struct world w;
     world_open(&w);

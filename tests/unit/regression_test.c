@@ -62,8 +62,8 @@ TEST(regression, post_in_advance_is_told_busy)
     world_close(&w);
 }
 
-/* The same for what runs from a timer on the real clock: here the drop of a step
- * that a timeout cancels. */
+/* The same for what runs from a timer on the real clock: here the drop of a
+ * step that a timeout cancels. */
 static void drop_runs(void *loop)
 {
     codes[0] = vow_loop_run(loop);
@@ -127,8 +127,8 @@ TEST_OPTS(regression, release_without_hold_does_not_hang_the_loop,
     world_close(&w);
 }
 
-/* The count of deferreds stopped at 65,535: such a promise was never broken, and
- * after so many failed vow_promise() calls the loop itself was leaked. */
+/* The count of deferreds stopped at 65,535: such a promise was never broken,
+ * and after so many failed vow_promise() calls the loop itself was leaked. */
 enum { N = 70000 };
 TEST(regression, promise_with_many_ends_is_broken_by_the_last)
 {
