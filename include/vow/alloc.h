@@ -3,7 +3,8 @@
  *
  * Threads: the function is called on the loop's thread and, for posts, errors
  * and byte buffers made there, on any other thread; it must allow that, as
- * malloc does.
+ * malloc does. It must stay usable until the last handle of the loop is dropped
+ * and the last job on its thread pool has returned.
  */
 #ifndef VOW_ALLOC_H
 #define VOW_ALLOC_H

@@ -37,7 +37,7 @@ typedef struct vow_loop_opts {
     void *on_unhandled_user;
     uint32_t turn_max;       /* handlers before I/O gets a turn; 0: 10000 */
     uint32_t inbox_max;      /* posts not yet run; 0: 1048576 */
-    uint32_t work_threads;   /* thread pool; 0: one per core */
+    uint32_t work_threads;   /* thread pool, at most 1024; 0: one per core */
     uint32_t work_queue_max; /* jobs that wait for a thread; 0: 1048576 */
     uint32_t fiber_guards;   /* guard pages kept by mprotect; 0: 8192 */
     uint64_t seed;           /* of jitter; 0: from the system */
@@ -52,8 +52,9 @@ VOW_API VOW_MUST_USE VOW_NONNULL(2)
 int vow_loop_new(const vow_loop_opts *opts, vow_loop **ret_loop);
 
 /* Run until nothing is left to do. Under virtual time, time jumps to the next
- * timer whenever nothing else is left. VOW_EBUSY when called from inside a
- * handler or a fiber. */
+ * timer whenever nothing else is left; while a job, a remote or a hold is, time
+ * stands and this waits for it. VOW_EBUSY when called from inside a handler, a
+ * fiber, or another run. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 int vow_loop_run(vow_loop *loop);
 
@@ -71,14 +72,15 @@ int vow_loop_turn(vow_loop *loop);
 /* Close: jobs are asked to stop and waited for up to a second, whatever is
  * still pending is rejected with VOW_ECLOSED and its handlers run, unhandled
  * rejections are told, handles are closed. A loop with its own libuv loop is
- * gone when this returns, which waits for handles you put on it; on yours, ours
- * close in its next turn. NULL does nothing; VOW_EBUSY from inside a handler,
- * and nothing is closed. */
+ * gone when this returns, which waits for active handles you put on it and
+ * closes idle ones; on yours, ours close in its next turn. NULL does nothing;
+ * VOW_EBUSY from inside a handler or a run, and nothing is closed. */
 VOW_API VOW_LOOP_THREAD int vow_loop_close(vow_loop *loop);
 
 /* Run fn(arg) on the loop's thread. Messages of one sender run in their order;
  * each accepted one runs, at the latest while the loop closes. VOW_ENOMEM,
- * VOW_EQUEUEFULL, VOW_ECLOSED, VOW_EINVAL: it was not accepted. Since 0.1. */
+ * VOW_EQUEUEFULL, VOW_ECLOSED, VOW_EINVAL: it was not accepted. The loop must
+ * not be closed meanwhile, or something of it must be held. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
 int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg);
 
@@ -109,7 +111,7 @@ VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_loop_random(vow_loop *loop);
 
 /* Give pooled memory and stacks that are not in use back now. Without it, half
- * of what stayed unused for a second goes back, again and again. */
+ * of the memory and all stacks that stayed unused for a second go back. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_loop_trim(vow_loop *loop);
 

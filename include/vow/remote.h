@@ -35,8 +35,8 @@ VOW_API VOW_ANY_THREAD bool vow_resolve_any(vow_remote *r, vow_value v);
 VOW_API VOW_ANY_THREAD bool vow_reject_any(vow_remote *r, vow_error *e);
 
 /* Progress from any thread, the latest wins. The value is moved; false when the
- * promise is settled, or without memory to carry a value with a destructor:
- * that is then dropped on the calling thread. */
+ * promise is settled, or when a value with a destructor cannot be carried: no
+ * memory, or 64 others wait for the loop. It is dropped on this thread then. */
 VOW_API VOW_ANY_THREAD bool vow_notify_any(vow_remote *r, vow_value progress);
 
 /* True once the future was canceled: the work may stop. */

@@ -92,10 +92,9 @@ void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
     loop->unhandled++;
     if (loop->on_unhandled == NULL)
         return;
-    bool busy = loop->busy;
-    loop->busy = true; /* it may not turn or close the loop */
+    struct vow__visit before = vow__visit_begin(loop);
     loop->on_unhandled(e, vow_future_site(f), loop->on_unhandled_user);
-    loop->busy = busy;
+    vow__visit_end(loop, before);
 }
 
 void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)

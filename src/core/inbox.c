@@ -5,8 +5,8 @@
  * HOW   A list under a mutex. The sender that finds it empty wakes the loop, so
  *       a thousand messages cost one wake-up. The loop takes the whole list and
  *       runs it outside the lock. Closing is a flag under the same mutex: a
- *       message was either accepted, and runs, or was refused. The inbox is
- *       counted apart from the loop, because a vow_remote may outlive it.
+ *       message was either accepted, and runs, or was refused. A vow_remote may
+ *       outlive the loop: it counts on the inbox, which keeps the loop's memory.
  * INVARIANTS
  *   I1  messages run in the order in which they were accepted
  *   I2  if the list is not empty, a wake-up is under way or the loop is running
@@ -25,24 +25,22 @@ static void post_run(vow_loop *loop, struct vow__message *m);
 static struct vow__message *take_all(struct vow__inbox *in);
 static void run_list(vow_loop *loop, struct vow__message *m);
 
-int vow__inbox_new(const struct vow_alloc *alloc, uv_async_t *wake,
-                   uint32_t max, struct vow__inbox **ret_inbox)
+int vow__inbox_new(vow_loop *loop, uint32_t max)
 {
-    struct vow__inbox *in = vow__mem_zero(alloc, sizeof(*in));
+    struct vow__inbox *in = vow__mem_zero(&loop->alloc, sizeof(*in));
     if (in == NULL)
         return VOW_ENOMEM;
     int rc = uv_mutex_init(&in->mutex);
     if (rc < 0) {
-        vow__mem_free(alloc, in, sizeof(*in));
+        vow__mem_free(&loop->alloc, in, sizeof(*in));
         return rc;
     }
     atomic_init(&in->refs, 1);
     atomic_init(&in->waiting, false);
     in->max = max;
     in->last = &in->first;
-    in->wake = wake;
-    in->alloc = *alloc;
-    *ret_inbox = in;
+    in->loop = loop;
+    loop->inbox = in;
     return 0;
 }
 
@@ -56,9 +54,11 @@ void vow__inbox_unref(struct vow__inbox *in)
 {
     if (atomic_fetch_sub_explicit(&in->refs, 1, memory_order_acq_rel) > 1)
         return;
-    struct vow_alloc alloc = in->alloc;
+    vow_loop *loop = in->loop;
+    struct vow_alloc alloc = loop->alloc;
     uv_mutex_destroy(&in->mutex);
     vow__mem_free(&alloc, in, sizeof(*in));
+    vow__mem_free(&alloc, loop, sizeof(*loop));
 }
 
 void vow__inbox_lock(struct vow__inbox *in)
@@ -85,7 +85,7 @@ bool vow__inbox_push(struct vow__inbox *in, struct vow__message *m)
     in->last = &m->next;
     if (in->count++ == 0) { /* keeps I2 */
         atomic_store_explicit(&in->waiting, true, memory_order_release);
-        (void)uv_async_send(in->wake);
+        (void)uv_async_send(&in->loop->wake);
     }
     return true;
 }

@@ -51,6 +51,8 @@ vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
 static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
                                   vow_fail_fn fail, void *user)
 {
+    if (vow__loop_of(f)->closed)
+        return vow__refuse(vow__loop_of(f), site, VOW_ECLOSED, NULL);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
 }
@@ -58,8 +60,14 @@ static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
 vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
                          size_t n)
 {
+    vow_loop *loop = vow__loop_of(f);
     if (steps == NULL && n > 0)
-        return vow__refuse(vow__loop_of(f), site, VOW_EINVAL, "no steps");
+        return vow__refuse(loop, site, VOW_EINVAL, "no steps");
+    for (size_t i = 0; loop->closed && i < n; i++)
+        if (steps[i].drop != NULL)
+            steps[i].drop(steps[i].user);
+    if (loop->closed)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
     vow_future *last = vow__ref(f);
     for (size_t i = 0; i < n; i++) {
         vow_future *link = link_new(site, last, VOW__THEN, steps[i]);
@@ -75,6 +83,8 @@ vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
                            void *user)
 {
     vow_step step = {.user = user};
+    if (vow__loop_of(f)->closed)
+        return vow__refuse(vow__loop_of(f), site, VOW_ECLOSED, NULL);
     if (fn == NULL)
         return link_new(site, f, VOW__THEN, step);
     vow_future *link = link_new(site, f, VOW__FINALLY, step);
@@ -134,13 +144,9 @@ void vow__user_drop(vow_future *f)
         return;
     f->w.drop = NULL; /* keeps L3 */
     vow_loop *loop = vow__loop_of(f);
-    bool busy = loop->busy;
-    bool canceling = loop->canceling;
-    loop->busy = true;       /* it may not turn or close the loop, */
-    loop->canceling = false; /* and what it cancels is canceled at once */
+    struct vow__visit before = vow__visit_begin(loop);
     drop(f->user);
-    loop->busy = busy;
-    loop->canceling = canceling;
+    vow__visit_end(loop, before);
 }
 
 /* ---- running ------------------------------------------------------------- */

@@ -11,7 +11,7 @@
  *       in the close callbacks of the handles; the memory goes with the last
  *       object that somebody still holds.
  * INVARIANTS
- *   O1  if something is ready, idle is active or a turn is running
+ *   O1  if something is ready, idle is active, a turn is running or it closes
  *   O2  wake keeps the loop alive if and only if keep > 0
  * THREADS  loop thread only.
  */
@@ -38,6 +38,7 @@ static void on_wake(uv_async_t *handle);
 static void settle_everything(vow_loop *loop);
 static void handles_close(vow_loop *loop);
 static void on_handle_closed(uv_handle_t *handle);
+static void close_handle(uv_handle_t *handle, void *arg);
 static void on_trim(vow_loop *loop, struct vow__timer *t);
 
 const char *vow_version(void)
@@ -90,11 +91,11 @@ static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
         return VOW_ENOMEM;
     loop->uv = uv;
     settings(loop, o);
-    int rc = vow__inbox_new(&loop->alloc, &loop->wake,
-                            o->inbox_max == 0 ? INBOX_MAX : o->inbox_max,
-                            &loop->inbox);
-    if (rc < 0)
-        goto fail;
+    int rc = vow__inbox_new(loop, o->inbox_max == 0 ? INBOX_MAX : o->inbox_max);
+    if (rc < 0) {
+        vow__mem_free(&o->alloc, loop, sizeof(*loop));
+        return rc;
+    }
     rc = vow__promises_open(loop, (o->flags & VOW_LOOP_UNPOOLED) == 0);
     if (rc < 0)
         goto fail_inbox;
@@ -109,9 +110,7 @@ fail_promises:
     vow__unref(loop->no_memory);
     vow__pool_fini(&loop->futures);
 fail_inbox:
-    vow__inbox_unref(loop->inbox);
-fail:
-    vow__mem_free(&o->alloc, loop, sizeof(*loop));
+    vow__inbox_unref(loop->inbox); /* and with it the loop */
     return rc;
 }
 
@@ -167,6 +166,8 @@ static void on_prepare(uv_prepare_t *handle)
         loop->armed = false; /* keeps O1: nothing is ready */
         (void)uv_idle_stop(&loop->idle);
     }
+    if (loop->until != NULL && !vow__pending(loop->until))
+        uv_stop(loop->uv); /* nothing to poll for any more */
 }
 
 static void on_check(uv_check_t *handle)
@@ -261,7 +262,7 @@ int vow_loop_close(vow_loop *loop)
 {
     if (loop == NULL)
         return 0;
-    if (loop->busy)
+    if (loop->busy || loop->running || loop->closing)
         return VOW_EBUSY;
     loop->closing = true;
     loop->busy = true;
@@ -277,13 +278,27 @@ int vow_loop_close(vow_loop *loop)
     handles_close(loop);
     if (!loop->owns_uv)
         return 0;
-    uv_loop_t *uv = loop->uv;
+    vow_future *hold = vow__ref(loop->no_memory); /* handles of the user's may
+                                                     still look at the loop */
     struct vow_alloc alloc = loop->alloc;
-    (void)uv_run(uv, UV_RUN_NOWAIT);      /* ends in on_handle_closed() */
-    while (uv_loop_close(uv) == UV_EBUSY) /* handles of the user's */
+    uv_loop_t *uv = loop->uv;
+    (void)uv_run(uv, UV_RUN_NOWAIT); /* ends in on_handle_closed() */
+    (void)uv_run(uv, UV_RUN_DEFAULT);
+    if (uv_loop_close(uv) == UV_EBUSY) { /* some that nothing will end */
+        uv_walk(uv, close_handle, NULL);
         (void)uv_run(uv, UV_RUN_DEFAULT);
+        (void)uv_loop_close(uv);
+    }
+    vow__unref(hold);
     vow__mem_free(&alloc, uv, sizeof(*uv));
     return 0;
+}
+
+static void close_handle(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
 }
 
 /* Handlers and fibers may make new promises while the loop closes: again, until
@@ -322,7 +337,6 @@ static void on_handle_closed(uv_handle_t *handle)
         return;
     loop->closed = true;
     vow__fibers_close(loop);
-    vow__inbox_unref(loop->inbox);
     vow__pool_trim(&loop->futures);
     vow__unref(loop->no_memory); /* frees the loop if it is the last */
 }
@@ -332,7 +346,22 @@ void vow__loop_maybe_free(vow_loop *loop)
     if (!loop->closed || loop->reaping || !vow__pool_unused(&loop->futures) ||
         loop->scopes > 0)
         return;
-    struct vow_alloc alloc = loop->alloc;
     vow__pool_fini(&loop->futures);
-    vow__mem_free(&alloc, loop, sizeof(*loop));
+    vow__inbox_unref(loop->inbox); /* a remote may keep it a little longer */
+}
+
+struct vow__visit vow__visit_begin(vow_loop *loop)
+{
+    struct vow__visit before = {loop->busy, loop->canceling, loop->current};
+    loop->busy = true;
+    loop->canceling = false;
+    loop->current = NULL;
+    return before;
+}
+
+void vow__visit_end(vow_loop *loop, struct vow__visit before)
+{
+    loop->busy = before.busy;
+    loop->canceling = before.canceling;
+    loop->current = before.current;
 }

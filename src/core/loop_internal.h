@@ -53,12 +53,11 @@ struct vow__inbox {
     uint32_t count;
     uint32_t max;
     struct vow__message *first, **last;
-    uv_async_t *wake; /* the loop's; valid until closed */
-    struct vow_alloc alloc;
+    vow_loop *loop; /* its memory goes with the inbox */
 };
 
-int vow__inbox_new(const struct vow_alloc *alloc, uv_async_t *wake,
-                   uint32_t max, struct vow__inbox **ret_inbox);
+int vow__inbox_new(vow_loop *loop, uint32_t max);
+/* The last reference frees the loop's memory as well: from any thread. */
 struct vow__inbox *vow__inbox_ref(struct vow__inbox *in);
 void vow__inbox_unref(struct vow__inbox *in);
 void vow__inbox_lock(struct vow__inbox *in);
@@ -78,6 +77,7 @@ struct vow_loop {
     vow_link *ready; /* nodes to run, first in first out */
     bool armed;      /* the idle handle keeps libuv turning */
     bool busy;       /* inside a turn: no run, turn or close */
+    bool running;    /* inside vow_loop_run(): no run or close */
     bool reaping;    /* vow__future_destroy() is at work */
     bool canceling;  /* a hook of core runs: queue further ones */
     bool closing;    /* vow_loop_close() has begun */
@@ -107,8 +107,9 @@ struct vow_loop {
 
     uv_loop_t *uv;
     bool owns_uv;
-    uint32_t keep;  /* reasons to wait for messages */
-    uint32_t holds; /* of these, by vow_loop_hold() */
+    const vow_future *until; /* what vow_loop_run_until() waits for */
+    uint32_t keep;           /* reasons to wait for messages */
+    uint32_t holds;          /* of these, by vow_loop_hold() */
     size_t closing_handles;
     uv_prepare_t prepare;
     uv_check_t check;
@@ -131,6 +132,15 @@ bool vow__loop_drain(vow_loop *loop);
 /* Make libuv turn, because something is ready. The slow part of
  * vow__enqueue. */
 void vow__loop_arm(vow_loop *loop);
+/* Around user code that runs inside our own: a destructor, a hook. It may not
+ * turn or close the loop nor await, and what it cancels is canceled at once. */
+struct vow__visit {
+    bool busy;
+    bool canceling;
+    struct vow__fiber *current;
+};
+struct vow__visit vow__visit_begin(vow_loop *loop);
+void vow__visit_end(vow_loop *loop, struct vow__visit before);
 /* Another, or one less, reason to wait for messages. */
 void vow__loop_keep(vow_loop *loop, int change);
 /* The loop is closed and an object is gone: free it with the last one. */
@@ -181,12 +191,14 @@ static inline bool vow__inbox_run(vow_loop *loop)
     return true;
 }
 
-static inline void vow__assert_thread(const vow_loop *loop)
+static inline void vow__assert_thread(vow_loop *loop)
 {
 #ifdef NDEBUG
     (void)loop;
 #else
     uv_thread_t self = uv_thread_self();
+    if (!loop->busy)
+        loop->thread = self; /* between turns it may change hands */
     VOW__ASSERT(uv_thread_equal(&loop->thread, &self));
 #endif
 }

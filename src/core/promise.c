@@ -370,9 +370,8 @@ void vow__future_destroy(vow_future *f)
 static void reap(vow_loop *loop)
 {
     vow_link *l;
-    bool busy = loop->busy;
+    struct vow__visit before = vow__visit_begin(loop);
     loop->reaping = true;
-    loop->busy = true; /* a destructor may not turn or close the loop */
     while ((l = vow__list_take(&loop->dead)) != NULL) {
         struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
         vow_future *f = VOW__OUTER(n, vow_future, node);
@@ -384,6 +383,6 @@ static void reap(vow_loop *loop)
         vow__pool_give(f->home, f);
     }
     loop->reaping = false;
-    loop->busy = busy;
+    vow__visit_end(loop, before);
     vow__loop_maybe_free(loop);
 }

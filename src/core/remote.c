@@ -20,6 +20,8 @@
 
 #include <stdatomic.h>
 
+enum { STALE_MAX = 64 };
+
 /* Progress with a destructor that was replaced before it was told. */
 struct kept {
     struct kept *next;
@@ -41,6 +43,7 @@ struct vow_remote {
     vow_value news;         /* the latest, not yet told */
     struct kept *news_node; /* for it, if it has a destructor */
     struct kept *stale;     /* older ones, whose destructors have to run */
+    uint32_t stale_count;
     struct vow__message settle;
     struct vow__message notify;
     /* loop thread only */
@@ -145,7 +148,10 @@ static bool swap_news(vow_remote *r, vow_value *news, struct kept **node)
     if (r->settled || vow__inbox_closed(r->inbox))
         return false;
     vow_value older = r->news;
+    if (r->news_node != NULL && r->stale_count == STALE_MAX)
+        return false; /* the loop is too far behind */
     if (r->news_node != NULL) {
+        r->stale_count++;
         *r->news_node = (struct kept){.next = r->stale, .value = older};
         r->stale = r->news_node;
         older = vow_nothing();
@@ -218,6 +224,7 @@ static void notify_run(vow_loop *loop, struct vow__message *m)
     r->news = vow_nothing();
     r->news_node = NULL;
     r->stale = NULL;
+    r->stale_count = 0;
     r->news_queued = false;
     vow__inbox_unlock(r->inbox);
     vow__mem_free(&loop->alloc, node, sizeof(*node));

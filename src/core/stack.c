@@ -23,6 +23,7 @@
  */
 #include "base/assert.h"
 #include "core/stack_internal.h"
+#include "core/switch.h"
 
 #include <sys/mman.h>
 
@@ -50,8 +51,7 @@ static struct vow__stack_slab *slab_new(struct vow__stacks *s, int class_index);
 static void slab_free(struct vow__stacks *s, struct vow__stack_slab *slab);
 static void guards_install(struct vow__stacks *s, struct vow__stack_slab *slab);
 static void disarm(struct vow__stacks *s, struct vow__stack *stack);
-static bool slab_trim(struct vow__stacks *s, struct vow__stack_slab *slab,
-                      bool all);
+static bool slab_trim(struct vow__stack_slab *slab, bool all);
 static void free_list_rebuild(struct vow__stacks *s);
 static size_t slab_size(uint32_t n);
 
@@ -189,6 +189,7 @@ static void slab_free(struct vow__stacks *s, struct vow__stack_slab *slab)
             s->guards--;
         }
     }
+    vow__stack_unmapped(slab->base, slab->bytes);
     (void)munmap(slab->base, slab->bytes);
     vow__list_remove(&s->slabs, &slab->link);
     s->mapped -= slab->n;
@@ -204,7 +205,7 @@ bool vow__stacks_trim(struct vow__stacks *s, bool all)
         struct vow__stack_slab *slab =
             VOW__OUTER(l, struct vow__stack_slab, link);
         l = l->next;
-        bool left = slab_trim(s, slab, all);
+        bool left = slab_trim(slab, all);
         more |= left;
         if (slab->used == 0 && !left) {
             slab_free(s, slab);
@@ -217,11 +218,9 @@ bool vow__stacks_trim(struct vow__stacks *s, bool all)
 }
 
 /* Give back the pages of free stacks; true when some stay for the next time. */
-static bool slab_trim(struct vow__stacks *s, struct vow__stack_slab *slab,
-                      bool all)
+static bool slab_trim(struct vow__stack_slab *slab, bool all)
 {
     bool more = false;
-    (void)s;
     for (uint32_t i = 0; i < slab->n; i++) {
         struct vow__stack *stack = &slab->stacks[i];
         if (stack->in_use)

@@ -8,7 +8,7 @@
  *       way, with vow__switch_start() as where to go on. Elsewhere, or with
  *       VOW_SWITCH_UCONTEXT, swapcontext() does the same, with a system call
  *       for the signal mask.
- * THREADS  a stack may only be run by the thread that made it.
+ * THREADS  a stack is run by the thread that runs its loop.
  */
 #include "core/switch.h"
 #include "base/assert.h"
@@ -148,6 +148,15 @@ void vow__context_end(struct vow__context *c)
     (void)c;
 }
 
+void vow__stack_unmapped(void *low, size_t size)
+{
+#ifdef VOW__ASAN
+    __asan_unpoison_memory_region(low, size);
+#endif
+    (void)low;
+    (void)size;
+}
+
 /* ---- switching ----------------------------------------------------------- */
 
 #ifndef VOW__SWITCH_INLINE
@@ -198,7 +207,7 @@ static inline void arrive(struct vow__context *c)
     const void *stack;
     size_t size;
     __sanitizer_finish_switch_fiber(c->fake_stack, &stack, &size);
-    if (c->from->stack == NULL) {
+    if (c->from->entry == NULL) { /* a loop may change its thread */
         c->from->stack = stack;
         c->from->size = size;
     }

@@ -48,6 +48,9 @@ void vow__context_make(struct vow__context *c, void *stack, size_t size,
 /* The stack is not used any more; it was left by a last switch. */
 void vow__context_end(struct vow__context *c);
 
+/* This memory will be something else than stacks. */
+void vow__stack_unmapped(void *low, size_t size);
+
 /* Leave `from`, go on where `to` was left. Inline where nobody has to be told:
  * each return on another stack than its call costs a wrong prediction. */
 #ifdef VOW__SWITCH_INLINE

@@ -14,16 +14,37 @@
 vow__switch_raw:
     .cfi_startproc
     sub     sp, sp, #176
+    .cfi_def_cfa_offset 176
     stp     d8, d9, [sp, #0]
+    .cfi_rel_offset d8, 0
+    .cfi_rel_offset d9, 8
     stp     d10, d11, [sp, #16]
+    .cfi_rel_offset d10, 16
+    .cfi_rel_offset d11, 24
     stp     d12, d13, [sp, #32]
+    .cfi_rel_offset d12, 32
+    .cfi_rel_offset d13, 40
     stp     d14, d15, [sp, #48]
+    .cfi_rel_offset d14, 48
+    .cfi_rel_offset d15, 56
     stp     x19, x20, [sp, #64]
+    .cfi_rel_offset x19, 64
+    .cfi_rel_offset x20, 72
     stp     x21, x22, [sp, #80]
+    .cfi_rel_offset x21, 80
+    .cfi_rel_offset x22, 88
     stp     x23, x24, [sp, #96]
+    .cfi_rel_offset x23, 96
+    .cfi_rel_offset x24, 104
     stp     x25, x26, [sp, #112]
+    .cfi_rel_offset x25, 112
+    .cfi_rel_offset x26, 120
     stp     x27, x28, [sp, #128]
+    .cfi_rel_offset x27, 128
+    .cfi_rel_offset x28, 136
     stp     x29, x30, [sp, #144]
+    .cfi_rel_offset x29, 144
+    .cfi_rel_offset x30, 152
     mrs     x9, fpcr
     str     x9, [sp, #160]
     mov     x10, sp
@@ -44,6 +65,7 @@ vow__switch_raw:
     ldp     x27, x28, [sp, #128]
     ldp     x29, x30, [sp, #144]
     add     sp, sp, #176
+    .cfi_def_cfa_offset 0
     br      x30
     .cfi_endproc
     .size   vow__switch_raw, . - vow__switch_raw

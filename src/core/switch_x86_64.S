@@ -16,12 +16,25 @@
 vow__switch_raw:
     .cfi_startproc
     pushq   %rbp
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset rbp, 0
     pushq   %rbx
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset rbx, 0
     pushq   %r12
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r12, 0
     pushq   %r13
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r13, 0
     pushq   %r14
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r14, 0
     pushq   %r15
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r15, 0
     subq    $8, %rsp
+    .cfi_adjust_cfa_offset 8
     stmxcsr (%rsp)
     fnstcw  4(%rsp)
     movl    (%rsp), %eax
@@ -29,22 +42,35 @@ vow__switch_raw:
     movq    %rsp, (%rdi)
     movq    %rsi, %rsp
     cmpl    (%rsp), %eax
-    jne     1f
-2:  cmpw    4(%rsp), %cx
-    jne     3f
-4:  addq    $8, %rsp
+    je      1f
+    ldmxcsr (%rsp)
+1:  cmpw    4(%rsp), %cx
+    je      2f
+    fldcw   4(%rsp)
+2:  addq    $8, %rsp
+    .cfi_adjust_cfa_offset -8
     popq    %r15
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore r15
     popq    %r14
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore r14
     popq    %r13
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore r13
     popq    %r12
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore r12
     popq    %rbx
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore rbx
     popq    %rbp
+    .cfi_adjust_cfa_offset -8
+    .cfi_restore rbp
     popq    %rcx
+    .cfi_adjust_cfa_offset -8
+    .cfi_register rip, rcx
     jmp     *%rcx
-1:  ldmxcsr (%rsp)
-    jmp     2b
-3:  fldcw   4(%rsp)
-    jmp     4b
     .cfi_endproc
     .size   vow__switch_raw, . - vow__switch_raw
 

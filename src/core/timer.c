@@ -67,9 +67,8 @@ void vow__timers_on_uv(uv_timer_t *handle)
     loop->busy = true;
     loop->timer_armed_ns = 0;
     vow__timers_run(loop);
-    rearm(loop); /* it may have been early: keeps T1 */
-    loop->busy = busy;
-    (void)vow__loop_drain(loop);
+    rearm(loop);       /* it may have been early: keeps T1 */
+    loop->busy = busy; /* prepare runs what this made ready, before polling */
 }
 
 static void rearm(vow_loop *loop)

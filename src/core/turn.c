@@ -72,9 +72,11 @@ int vow_loop_run_until(vow_loop *loop, vow_future *f)
 
 static int run_while(vow_loop *loop, const vow_future *until)
 {
-    if (!enter(loop))
+    if (loop->running || !enter(loop))
         return VOW_EBUSY;
     loop->busy = false;
+    loop->running = true;
+    loop->until = until;
     bool more = true;
     while (more && (until == NULL || vow__pending(until))) {
         (void)enter(loop);
@@ -87,6 +89,8 @@ static int run_while(vow_loop *loop, const vow_future *until)
         else
             more = uv_run(loop->uv, UV_RUN_ONCE) != 0 || posted;
     }
+    loop->running = false;
+    loop->until = NULL;
     return 0;
 }
 

@@ -12,7 +12,7 @@
  * INVARIANTS
  *   W1  a job is in the queue (queued), or on a thread, or gone; its memory
  *       goes when both its thread and its promise are done with it
- *   W2  the pool's memory goes with the last of the loop and its threads
+ *   W2  the pool's memory goes with the last of the loop, threads and jobs
  * THREADS  vow_work(): the loop's. vow_job_...(): the job's. Else: the pool's.
  */
 #include "vow/work.h"
@@ -24,6 +24,7 @@
 
 enum {
     TICK_MS = 50,
+    THREADS_MAX = 1024,
     EXTRA_THREADS = 64,
     CLOSE_WAIT_NS = 1000000000 /* for running jobs, when the loop closes */
 };
@@ -32,7 +33,7 @@ struct vow__work_pool {
     uv_mutex_t mutex;
     uv_cond_t some;   /* a job is waiting, or stop is set */
     uv_cond_t fewer;  /* a thread ended */
-    uint32_t refs;    /* the loop and each thread */
+    uint32_t refs;    /* the loop, each thread, each job */
     uint32_t threads; /* alive */
     uint32_t idle;    /* of these, waiting for a job */
     uint32_t usual;   /* as many as asked for */
@@ -47,7 +48,7 @@ struct vow__work_pool {
 
 struct vow_job {
     vow_link in_queue;
-    struct vow__work_pool *pool; /* alive while the job is */
+    struct vow__work_pool *pool; /* counted */
     vow_remote *remote;          /* owned */
     vow_work_fn fn;
     void *arg;
@@ -57,6 +58,7 @@ struct vow_job {
 };
 
 static int pool_open(vow_loop *loop);
+static void pool_unref(struct vow__work_pool *p);
 static void pool_free(struct vow__work_pool *p);
 static int submit(vow_loop *loop, vow_job *job);
 static int thread_add(struct vow__work_pool *p);
@@ -97,6 +99,9 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
     job->arg = arg;
     job->alloc = loop->alloc;
     atomic_init(&job->refs, 2);
+    uv_mutex_lock(&job->pool->mutex);
+    job->pool->refs++;
+    uv_mutex_unlock(&job->pool->mutex);
     vow__remote_attach(job->remote, &remote_ops, job);
     rc = submit(loop, job);
     if (rc < 0) {
@@ -126,6 +131,8 @@ static int pool_open(vow_loop *loop)
     p->usual = loop->work_threads;
     if (p->usual == 0)
         p->usual = uv_available_parallelism();
+    if (p->usual > THREADS_MAX)
+        p->usual = THREADS_MAX;
     p->alloc = loop->alloc;
     loop->work = p;
     return 0;
@@ -216,8 +223,10 @@ static void job_unref(vow_job *job)
 {
     if (atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) > 1)
         return;
+    struct vow__work_pool *p = job->pool;
     struct vow_alloc alloc = job->alloc;
     vow__mem_free(&alloc, job, sizeof(*job));
+    pool_unref(p);
 }
 
 size_t vow__work_count(const vow_loop *loop)
@@ -257,11 +266,9 @@ void vow__work_close(vow_loop *loop)
     uv_mutex_lock(&p->mutex);
     while (p->threads > 0 && vow__clock_now_ns(&real) < end)
         (void)uv_cond_timedwait(&p->fewer, &p->mutex, CLOSE_WAIT_NS / 10);
-    uint32_t refs = --p->refs; /* keeps W2 */
     uv_mutex_unlock(&p->mutex);
     loop->work = NULL;
-    if (refs == 0)
-        pool_free(p);
+    pool_unref(p); /* keeps W2 */
 }
 
 /* ---- on the pool's threads ----------------------------------------------- */
@@ -328,6 +335,15 @@ static void job_run(struct vow__work_pool *p, vow_job *job)
     (void)vow__remote_settle(remote, next);
     vow_remote_unref(remote);
     job_unref(job);
+}
+
+static void pool_unref(struct vow__work_pool *p)
+{
+    uv_mutex_lock(&p->mutex);
+    uint32_t refs = --p->refs;
+    uv_mutex_unlock(&p->mutex);
+    if (refs == 0)
+        pool_free(p);
 }
 
 static void pool_free(struct vow__work_pool *p)

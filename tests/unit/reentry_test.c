@@ -301,8 +301,7 @@ TEST(reentry, unhandled_hook_is_told_busy)
     world_open_with(&w, VOW_LOOP_OPTS(.flags = VOW_LOOP_UNPOOLED,
                                       .on_unhandled = turn_on_unhandled,
                                       .on_unhandled_user = &w));
-    vow_future_unref(
-        vow_rejected(w.loop, vow_error_new(w.loop, VOW_EIO, "x")));
+    vow_future_unref(vow_rejected(w.loop, vow_error_new(w.loop, VOW_EIO, "x")));
     CHECK_INT_EQ(calls, 1);
     world_turn(&w);
     world_close(&w);
