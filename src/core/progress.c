@@ -147,6 +147,8 @@ static void news_unref(vow_loop *loop, struct news *news)
 {
     if (--news->refs > 0)
         return;
+    struct vow__visit before = vow__visit_begin(loop);
     vow_value_drop(news->value);
+    vow__visit_end(loop, before);
     vow__mem_free(&loop->alloc, news, sizeof(*news));
 }

@@ -153,9 +153,7 @@ void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
 {
     vow_value v = next.out;
     if (v.tag == VOW_TAG_FOLLOW && v.as.ptr != NULL) {
-        vow_future *other = v.as.ptr;
-        vow__follow(loop, f, other);
-        vow__unref(other);
+        vow__follow(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_ERROR && v.as.ptr != NULL) {
         vow__reject(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_PASS && came != NULL) {
@@ -236,31 +234,26 @@ void vow__next_drop(vow_next next)
 
 void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
 {
+    vow_error *why = NULL; /* canceled, and its hook has not run yet */
     if (vow__loop_of(other) != loop) {
         vow__reject_code(loop, f, VOW_EINVAL, "a future of another loop");
-        return;
-    }
-    if (other == f || (f->waiters != NULL && vow__waits_for(other, f))) {
+    } else if (other == f || (f->waiters != NULL && vow__waits_for(other, f))) {
         vow__reject_code(loop, f, VOW_ECYCLE, NULL);
-        return;
-    }
-    if (!vow__pending(other)) {
+    } else if (!vow__pending(other)) {
         other->node.handled = 1;
         vow__adopt(loop, f, other);
-        return;
-    }
-    if (only_waiters_hold(f)) {
+    } else if (only_waiters_hold(f)) {
         collapse(loop, f, other);
-        return;
+    } else {
+        if (f->node.queued) {
+            why = vow_error_ref(f->u.call.v.why);
+            vow__hook_forget(loop, f);
+        }
+        f->node.kind = VOW__FOLLOW;
+        vow__ref(f);
+        vow__wait(loop, &f->node, other);
     }
-    vow_error *why = NULL; /* canceled, and its hook has not run yet */
-    if (f->node.queued) {
-        why = vow_error_ref(f->u.call.v.why);
-        vow__hook_forget(loop, f);
-    }
-    f->node.kind = VOW__FOLLOW;
-    vow__ref(f);
-    vow__wait(loop, &f->node, other);
+    vow__unref(other);
     if (why != NULL) {
         (void)vow_cancel(f, why);
         vow_error_unref(why);

@@ -241,7 +241,7 @@ static inline void vow__settle_next(vow_loop *loop, vow_future *f,
     else
         vow__settle_other(loop, f, next, came);
 }
-/* Wait for `other` and settle as it does; borrows it. */
+/* Wait for `other` and settle as it does; its reference is moved. */
 void vow__follow(vow_loop *loop, vow_future *f, vow_future *other);
 void vow__next_drop(vow_next next);
 

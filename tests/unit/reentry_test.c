@@ -436,3 +436,47 @@ TEST(reentry, fiber_added_to_a_scope_being_canceled_sees_one_cancel)
     vow_scope_unref(scope);
     world_close(&w);
 }
+
+TEST(reentry, destructor_of_undelivered_progress_is_told_busy)
+{
+    struct world w;
+    vow_deferred *d;
+    open_unpooled(&w);
+    scope = new_scope(&w);
+    vow_future *f = vow_promise(w.loop, &d);
+    vow_future *in[2] = {vow_on_progress(f, ignore, NULL),
+                         vow_promise(w.loop, &end)};
+    for (int i = 0; i < 2; i++) {
+        vow_future_unref(vow_scope_add(scope, in[i]));
+        vow_future_unref(in[i]);
+    }
+    CHECK(vow_notify(d, vow_own(w.loop, settle_and_turn_the_loop)));
+    CHECK(vow_scope_cancel(scope, NULL));
+    CHECK_INT_EQ(calls, 1);
+    vow_future_unref(f);
+    vow_deferred_unref(d);
+    vow_deferred_unref(end);
+    world_run(&w);
+    vow_scope_unref(scope);
+    world_close(&w);
+}
+
+TEST(reentry, delay_canceled_by_undelivered_progress_is_rejected_at_once)
+{
+    struct world w;
+    vow_deferred *d;
+    open_unpooled(&w);
+    victim = vow_delay(w.loop, 100);
+    vow_future *f = vow_promise(w.loop, &d);
+    vow_future *link = vow_on_progress(f, ignore, NULL);
+    vow_future *t = vow_timeout(link, 50);
+    vow_future_unref(link);
+    CHECK(vow_notify(d, vow_own(&w, cancel_victim_at_once)));
+    CHECK(vow_cancel(t, NULL));
+    CHECK_INT_EQ(calls, 1);
+    vow_future_unref(t);
+    vow_future_unref(f);
+    vow_future_unref(victim);
+    vow_deferred_unref(d);
+    world_close(&w);
+}
