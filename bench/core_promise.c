@@ -99,10 +99,8 @@ static vow_next next_round(vow_value v, void *user)
     if (r->left-- > 0) {
         vow_deferred *end;
         vow_future *f = vow_promise(r->loop, &end);
-        vow_future *result = vow_then(f, next_round, NULL, r);
-        vow_resolve(end, vow_int(1));
-        vow_deferred_unref(end);
-        vow_future_unref(f);
+        vow_future *result = vow_then_drop(f, next_round, NULL, r);
+        vow_resolve_drop(end, vow_int(1));
         vow_future_unref(result);
     }
     return vow_ok(vow_int(0));
@@ -116,12 +114,10 @@ static double rounds_by_hand(vow_loop *loop)
     for (long i = 0; i < CYCLES; i++) {
         vow_deferred *end;
         vow_future *f = vow_promise(loop, &end);
-        vow_future *result = vow_then(f, count, NULL, &sum);
-        vow_resolve(end, vow_int(1));
+        vow_future *result = vow_then_drop(f, count, NULL, &sum);
+        vow_resolve_drop(end, vow_int(1));
         MUST(vow_loop_turn(loop) == 0);
         vow_future_unref(result);
-        vow_future_unref(f);
-        vow_deferred_unref(end);
     }
     MUST(sum == CYCLES);
     return (now_ns() - begin) / CYCLES;

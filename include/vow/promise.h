@@ -63,6 +63,12 @@ bool vow_reject_code(vow_deferred *d, int code, const char *text);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_resolve_with(vow_deferred *d, vow_future *other);
 
+/* Settle and drop the caller's deferred: the usual end of a producer. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+bool vow_resolve_drop(vow_deferred *d, vow_value v);
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+bool vow_reject_drop(vow_deferred *d, vow_error *e);
+
 /* Settle with what a step returned. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_settle(vow_deferred *d, vow_next next);
@@ -121,6 +127,16 @@ typedef struct vow_step {
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                         vow_fail_fn fail, void *user);
+
+/* Attach a step and drop the caller's reference to `f`, so that links need no
+ * names: vow_then_drop(vow_delay(loop, 10), ring, NULL, bell). */
+#define vow_then_drop(f, ok, fail, user)                                       \
+    vow_then_drop_at(VOW_HERE, (f), (ok), (fail), (user))
+#define vow_catch_drop(f, fail, user)                                          \
+    vow_then_drop_at(VOW_HERE, (f), NULL, (fail), (user))
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
+vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
+                             vow_fail_fn fail, void *user);
 
 /* Attach `n` steps one behind the other; the future is of the last. Without
  * memory for a step, those before it never run and those behind it get

@@ -21,6 +21,9 @@ VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
 VOW__COLD static vow_future *then_with_care(const char *site, vow_future *f,
                                             vow_ok_fn ok, vow_fail_fn fail,
                                             void *user);
+VOW__COLD static vow_future *then_drop_with_care(const char *site,
+                                                 vow_future *f, vow_ok_fn ok,
+                                                 vow_fail_fn fail, void *user);
 VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
                                           void *user);
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
@@ -55,6 +58,29 @@ static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
         return vow__refuse(vow__loop_of(f), site, VOW_ECLOSED, NULL);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
+}
+
+vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
+                             vow_fail_fn fail, void *user)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (VOW__UNLIKELY(!vow__pending(f) || !vow__pool_ready(&loop->futures)))
+        return then_drop_with_care(site, f, ok, fail, user);
+    vow_future *link = vow__future_new(loop, site, VOW__THEN, 2, false);
+    link->u.call.u.ok = ok;
+    link->u.call.v.fail = fail;
+    link->user = user;
+    vow__wait_moved(loop, &link->node, f);
+    return link;
+}
+
+static vow_future *then_drop_with_care(const char *site, vow_future *f,
+                                       vow_ok_fn ok, vow_fail_fn fail,
+                                       void *user)
+{
+    vow_future *link = then_with_care(site, f, ok, fail, user);
+    vow__unref(f);
+    return link;
 }
 
 vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,

@@ -24,6 +24,7 @@ VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
                                                vow_deferred **ret_end);
 VOW__COLD static void break_promise(vow_future *f);
 VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
+VOW__COLD static bool settle_drop_with_care(vow_deferred *d, vow_next next);
 static void reap(vow_loop *loop);
 
 /* ---- making -------------------------------------------------------------- */
@@ -108,6 +109,35 @@ bool vow_resolve(vow_deferred *d, vow_value v)
     f->node.state = VOW_FULFILLED;
     vow__list_splice(&loop->ready, &f->waiters); /* keeps P1 */
     return true;
+}
+
+bool vow_resolve_drop(vow_deferred *d, vow_value v)
+{
+    vow_future *f = vow__future_of(d);
+    vow_loop *loop = vow__loop_of(f);
+    vow__assert_thread(loop);
+    if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed ||
+                      f->w.ends != 1 || f->node.refs == 1))
+        return settle_drop_with_care(d, vow_ok(v));
+    f->u.value = v;
+    f->node.state = VOW_FULFILLED;
+    f->node.ended = 0;
+    f->w.ends = 0;
+    f->node.refs--;
+    vow__list_splice(&loop->ready, &f->waiters); /* keeps P1 */
+    return true;
+}
+
+bool vow_reject_drop(vow_deferred *d, vow_error *e)
+{
+    return settle_drop_with_care(d, vow_fail(e));
+}
+
+static bool settle_drop_with_care(vow_deferred *d, vow_next next)
+{
+    bool first = settle_with_care(d, next);
+    vow_deferred_unref(d);
+    return first;
 }
 
 bool vow_reject(vow_deferred *d, vow_error *e)

@@ -249,15 +249,20 @@ void vow__next_drop(vow_next next);
 
 /* Put a node behind `source`: with its waiters, or in the ready queue. The
  * first is for nodes with no listener below them. */
-static inline void vow__wait_quiet(vow_loop *loop, struct vow__node *n,
+static inline void vow__wait_moved(vow_loop *loop, struct vow__node *n,
                                    vow_future *source)
 {
-    n->source = vow__ref(source);
+    n->source = source;
     source->node.handled = 1;
     if (vow__pending(source))
         vow__list_push(&source->waiters, &n->link);
     else
         vow__enqueue(loop, &n->link);
+}
+static inline void vow__wait_quiet(vow_loop *loop, struct vow__node *n,
+                                   vow_future *source)
+{
+    vow__wait_moved(loop, n, vow__ref(source));
 }
 void vow__wait(vow_loop *loop, struct vow__node *n, vow_future *source);
 /* Take a waiting node off; returns the source, whose reference is moved. */
