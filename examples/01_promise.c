@@ -25,8 +25,7 @@ static vow_next answer(vow_value v, void *user)
 static vow_future *fetch(struct client *c)
 {
     c->attempt++;
-    VOW_AUTO(vow_future) wait = vow_delay(c->loop, 10);
-    return vow_then(wait, answer, NULL, c);
+    return vow_then_drop(vow_delay(c->loop, 10), answer, NULL, c);
 }
 
 static vow_next again(vow_error *e, void *user)
@@ -36,8 +35,7 @@ static vow_next again(vow_error *e, void *user)
            vow_error_message(e));
     if (c->attempt == 5)
         return vow_pass(); /* give up: the error goes on down the chain */
-    VOW_AUTO(vow_future) next = fetch(c);
-    return vow_follow(vow_catch(next, again, c));
+    return vow_follow(vow_catch_drop(fetch(c), again, c));
 }
 
 static vow_next twice(vow_value v, void *user)

@@ -138,6 +138,15 @@ VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
                              vow_fail_fn fail, void *user);
 
+/* The end of a chain: attach a last step that nobody waits for, and drop the
+ * caller's reference to `f`. What it returns, if it fails, is an unhandled
+ * rejection. 0, VOW_ENOMEM or VOW_ECLOSED: then it never runs. */
+#define vow_done(f, ok, fail, user)                                            \
+    vow_done_at(VOW_HERE, (f), (ok), (fail), (user))
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(2)
+int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
+                void *user);
+
 /* Attach `n` steps one behind the other; the future is of the last. Without
  * memory for a step, those before it never run and those behind it get
  * VOW_ENOMEM. */

@@ -24,6 +24,8 @@ VOW__COLD static vow_future *then_with_care(const char *site, vow_future *f,
 VOW__COLD static vow_future *then_drop_with_care(const char *site,
                                                  vow_future *f, vow_ok_fn ok,
                                                  vow_fail_fn fail, void *user);
+VOW__COLD static int done_with_care(const char *site, vow_future *f,
+                                    vow_ok_fn ok, vow_fail_fn fail, void *user);
 VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
                                           void *user);
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
@@ -81,6 +83,29 @@ static vow_future *then_drop_with_care(const char *site, vow_future *f,
     vow_future *link = then_with_care(site, f, ok, fail, user);
     vow__unref(f);
     return link;
+}
+
+int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
+                void *user)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (VOW__UNLIKELY(!vow__pending(f) || !vow__pool_ready(&loop->futures)))
+        return done_with_care(site, f, ok, fail, user);
+    vow_future *link = vow__future_new(loop, site, VOW__THEN, 1, false);
+    link->u.call.u.ok = ok;
+    link->u.call.v.fail = fail;
+    link->user = user;
+    vow__wait_moved(loop, &link->node, f);
+    return 0;
+}
+
+static int done_with_care(const char *site, vow_future *f, vow_ok_fn ok,
+                          vow_fail_fn fail, void *user)
+{
+    vow_future *link = then_drop_with_care(site, f, ok, fail, user);
+    int rc = vow_error_code(vow_error_of(link)); /* refused, or pending */
+    vow__unref(link);
+    return rc;
 }
 
 vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
