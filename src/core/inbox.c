@@ -6,8 +6,8 @@
  *       a thousand messages cost one wake-up. The loop takes the whole list and
  *       runs it outside the lock. Closing is a flag under the same mutex: a
  *       message was either accepted, and runs, or was refused. A vow_remote may
- *       outlive the loop: it counts on the inbox, which keeps the loop's
- * memory. INVARIANTS
+ *       outlive the loop: it counts on the inbox, which keeps the memory.
+ * INVARIANTS
  *   I1  messages run in the order in which they were accepted
  *   I2  if the list is not empty, a wake-up is under way or the loop is running
  *   I3  nothing is accepted after closed is set
