@@ -497,8 +497,8 @@ TEST(work, progress_of_a_job_reaches_listeners_while_it_runs)
 static vow_next tell_owned(vow_job *job, void *arg)
 {
     (void)arg;
-    for (int i = 0; i < 100; i++)
-        vow_job_notify(job, vow_own(malloc(4), note_drop));
+    for (int i = 0; i < 60; i++) /* more could be refused, and dropped here */
+        CHECK(vow_job_notify(job, vow_own(malloc(4), note_drop)));
     return vow_ok(vow_nothing());
 }
 
@@ -508,7 +508,7 @@ TEST(work, owned_progress_is_dropped_once_heard_or_not)
     world_open_real(&w);
     vow_future_unref(vow_work(w.loop, tell_owned, NULL));
     world_run(&w);
-    CHECK_INT_EQ(drops, 100);
+    CHECK_INT_EQ(drops, 60);
     world_close(&w);
 }
 
