@@ -145,7 +145,7 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
         vow__hook_forget(vow__loop_of(f), f);
     f->u.call.u.hook = fn;
     f->user = user;
-    f->node.canceled = 0; /* the next cancel asks this one */
+    f->node.canceled = f->node.queued; /* else the next cancel asks this one */
 }
 
 uint32_t vow__readers(const vow_future *f)

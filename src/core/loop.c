@@ -273,6 +273,7 @@ int vow_loop_close(vow_loop *loop)
     vow__fibers_abandon(loop);
     settle_everything(loop);
     vow__promises_tell_unhandled(loop);
+    settle_everything(loop); /* what the hook began */
     vow__timer_stop(loop, &loop->trim);
     loop->busy = false;
     handles_close(loop);

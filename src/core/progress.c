@@ -92,8 +92,9 @@ bool vow__notify(vow_loop *loop, vow_future *f, vow_value progress)
     if (f->node.listened)
         news = vow__mem_new(&loop->alloc, sizeof(*news));
     if (news == NULL) {
+        bool heard = !f->node.listened; /* its destructor may listen */
         vow_value_drop(progress);
-        return !f->node.listened;
+        return heard;
     }
     *news = (struct news){.refs = 1, .value = progress};
     struct news *replaced = NULL;
