@@ -173,6 +173,6 @@ bool chaos_retry_if(vow_error *e, void *user);
 vow_next chaos_fiber(void *user);
 void chaos_post(void *user);
 void chaos_drop(void *user);
-void chaos_on_unhandled(vow_error *e, const char *site, void *chaos);
+void chaos_on_unhandled(vow_error *e, const char *site, void *user);
 
 #endif
