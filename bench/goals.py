@@ -1,130 +1,90 @@
 # SPDX-License-Identifier: MIT
-"""goals.py - the cases of the core suite, what they must reach, and the table.
+"""goals.py - from what was measured to tables and verdicts, for every suite.
 
-A sample is one row of one round: (case, peer) -> [values]. Everything shown is
-the median over the rounds of one run; a ratio is a ratio of medians.
+A suite is a module (goals_core.py, goals_coord.py) with its tables. A sample is
+one row of one round: (row, peer) -> [values]. Everything shown is the median
+over the rounds of one run; a ratio is a ratio of medians. The kinds of goals:
+
+  at_most      our value is at most so many times theirs
+  faster       theirs is at least so many times ours; of several the least
+  below        our value is at most so much
+  never_above  the same in every single round
 """
 import statistics
 
 OURS = 'vow'
-COLUMNS = ['vow', 'c-pool', 'c-malloc', 'c-mutex', 'boost', 'node', 'go-p1',
-           'go-p2', 'tokio']
-
-# Rows in the order of the table: name, unit, what it is.
-CASES = [
-    ('chain', 'ns', 'one then-link of a chain of 1,000,000, warm'),
-    ('chain-cold', 'ns', 'the same, first run in the process'),
-    ('fanout', 'ns', 'one of 1,000,000 handlers on one promise, warm'),
-    ('fanout-cold', 'ns', 'the same, first run in the process'),
-    ('cycle', 'ns', 'create, handler, resolve, run, free, one at a time'),
-    ('cycle-derived', 'ns', 'ours again; the floor with two objects, as ours'),
-    ('cycle-turn', 'ns', 'the same, each with a turn of the loop by hand'),
-    ('switch', 'ns', 'one raw switch of stacks'),
-    ('await', 'ns', 'await of a promise that the other fiber settles'),
-    ('yield', 'ns', 'giving way to the other fiber'),
-    ('spawn', 'ns', 'start a fiber and await its result'),
-    ('post-1', 'ns', 'one message to the loop, 1 sending thread'),
-    ('post-4', 'ns', 'one message to the loop, 4 sending threads'),
-    ('link-bytes', 'bytes', 'one pending link, by the pools'),
-    ('link-rss', 'bytes', 'one pending link, resident'),
-    ('fiber-bytes', 'bytes', 'one of 100,000 waiting fibers, resident'),
-    ('fiber-tables', 'bytes', 'its page tables, in the kernel'),
-]
-
-# What the programs are asked for. Some asked for once give several rows.
-PROGRAMS = ['chain', 'fanout', 'cycle', 'switch', 'await', 'yield', 'spawn',
-            'post-1', 'post-4', 'link-bytes', 'fiber-bytes']
-RUNS = {
-    'vow': PROGRAMS,
-    'c-pool': ['chain', 'fanout', 'cycle', 'link-bytes'],
-    'c-malloc': ['chain', 'fanout', 'cycle', 'link-bytes'],
-    'c-mutex': ['post-1', 'post-4'],
-    'boost': ['switch'],
-    'node': ['chain', 'fanout', 'cycle', 'await', 'yield', 'link-bytes'],
-    'go-p1': [c for c in PROGRAMS if c != 'switch'],
-    'go-p2': [c for c in PROGRAMS if c != 'switch'],
-    'tokio': [c for c in PROGRAMS if c != 'switch'],
-}
-
-GO = ['go-p1', 'go-p2']
-
-# work, our case, kind, limit, who, (peers, their case)
-#   at_most: our time is at most so many times theirs
-#   faster:  their time is at least so many times ours; of several the fastest
-#   below:   our value is at most so much
-GOALS = [
-    ('then-link', 'chain', 'at_most', 4.0, 'floor', (['c-pool'], 'chain')),
-    ('then-link', 'chain', 'faster', 10.0, 'Node', (['node'], 'chain')),
-    ('then-link', 'chain', 'faster', 8.0, 'tokio', (['tokio'], 'chain')),
-    ('fan-out', 'fanout', 'faster', 10.0, 'Node', (['node'], 'fanout')),
-    ('cycle', 'cycle', 'at_most', 4.0, 'floor', (['c-pool'], 'cycle')),
-    ('cycle', 'cycle', 'faster', 4.0, "Node's await", (['node'], 'cycle')),
-    ('raw switch', 'switch', 'at_most', 1.3, "Boost's jump",
-     (['boost'], 'switch')),
-    ('await', 'await', 'faster', 2.0, "Go's channel ping-pong", (GO, 'await')),
-    ('await', 'await', 'faster', 2.0, "tokio's task switch",
-     (['tokio'], 'yield')),
-    ('fiber start+finish', 'spawn', 'faster', 3.0, 'a goroutine', (GO, 'spawn')),
-    ('post, 1 sender', 'post-1', 'at_most', 2.0, 'mutex queue + uv_async',
-     (['c-mutex'], 'post-1')),
-    ('post, 4 senders', 'post-4', 'at_most', 2.0, 'mutex queue + uv_async',
-     (['c-mutex'], 'post-4')),
-    ('pending link', 'link-bytes', 'below', 128.0, 'bytes', None),
-]
+COUNTS = ['spans', 'starts']       # units of whole numbers
+COSTS = ['ns', 'bytes', 'MiB']     # units of which ratios are told
 
 
-def needed(chosen):
+def programs(suite):
+    """What the programs are asked for, in order. Some give several rows."""
+    return list(dict.fromkeys(case for _, _, case, _ in suite.CASES))
+
+
+def case_of(suite, row):
+    return next(case for name, _, case, _ in suite.CASES if name == row)
+
+
+def unit_of(suite, row):
+    return next(unit for name, unit, _, _ in suite.CASES if name == row)
+
+
+def needed(suite, chosen):
     """What the goals of the chosen cases compare with: {(case, peer)}."""
-    return {(theirs[1], p) for _, case, _, _, _, theirs in GOALS
-            if theirs and case in chosen for p in theirs[0]}
+    return {(case_of(suite, theirs[1]), p)
+            for _, row, _, _, _, theirs in suite.GOALS
+            if theirs and case_of(suite, row) in chosen for p in theirs[0]}
 
 
 def medians(samples):
     return {key: statistics.median(v) for key, v in samples.items()}
 
 
-def number(v):
+def number(v, unit):
+    if unit == 's':
+        return f'{v:.3f}'
     if v >= 1000:
         return f'{v:,.0f}'
-    return f'{v:.0f}' if v >= 100 else f'{v:.1f}' if v >= 10 else f'{v:.2f}'
+    if v >= 100 or unit in COUNTS:
+        return f'{v:.0f}'
+    return f'{v:.1f}' if v >= 10 else f'{v:.2f}'
 
 
 def times(v):
     return f'{v:.0f}x' if v >= 100 else f'{v:.1f}x'
 
 
-def table(mid):
-    """Lines of cells: a head, then one line per case that was measured. A
+def table(suite, mid):
+    """Lines of cells: a head, then one line per row that was measured. A
     peer's cell has its value and how many times ours that is."""
-    peers = [p for p in COLUMNS if any(p == peer for _, peer in mid)]
+    peers = [p for p in suite.COLUMNS if any(p == peer for _, peer in mid)]
     lines = [['case', 'unit'] + peers]
-    for case, unit, _ in CASES:
-        ours = mid.get((case, OURS))
-        line = [case, unit]
+    for row, unit, _, _ in suite.CASES:
+        ours = mid.get((row, OURS))
+        line = [row, unit]
         for p in peers:
-            v = mid.get((case, p))
+            v = mid.get((row, p))
             if v is None:
                 line.append('')
-            elif p == OURS or not ours:
-                line.append(number(v))
+            elif p == OURS or not ours or unit not in COSTS:
+                line.append(number(v, unit))
             else:
-                line.append(f'{number(v)} {times(v / ours)}')
+                line.append(f'{number(v, unit)} {times(v / ours)}')
         if any(line[2:]):
             lines.append(line)
     return lines
 
 
-def judge(mid, goal):
+def judge(suite, samples, goal):
     """One goal: (text, True or False, or None when it was not measured)."""
-    _, case, kind, limit, who, theirs = goal
-    ours = mid.get((case, OURS))
-    if kind == 'below':
-        text = f'goal <= {limit:.0f} {who}'
-        if ours is None:
-            return f'{text}: not measured', None
-        return f'{text}: {number(ours)}', ours <= limit
+    _, row, kind, limit, who, theirs = goal
+    if theirs is None:
+        return judge_alone(suite, samples, goal)
     text = (f'goal <= {limit:.1f}x {who}' if kind == 'at_most'
             else f'goal >= {limit:.1f}x faster than {who}')
+    mid = medians(samples)
+    ours = mid.get((row, OURS))
     found = [mid[(theirs[1], p)] for p in theirs[0] if (theirs[1], p) in mid]
     if ours is None or not found:
         return f'{text}: not measured', None
@@ -134,13 +94,25 @@ def judge(mid, goal):
     return f'{text}: {best / ours:.2f}x', best >= limit * ours
 
 
-def verdicts(mid, chosen):
+def judge_alone(suite, samples, goal):
+    """The same for a goal without a peer."""
+    _, row, kind, limit, what, _ = goal
+    never = kind == 'never_above'
+    text = f'goal {"never over" if never else "<="} {limit:g} {what}'
+    values = samples.get((row, OURS))
+    if not values:
+        return f'{text}: not measured', None
+    v = max(values) if never else statistics.median(values)
+    return f'{text}: {number(v, unit_of(suite, row))}', v <= limit
+
+
+def verdicts(suite, samples, chosen):
     """(work, text, verdict) for each goal of the chosen cases."""
     words = {True: 'yes', False: 'NO', None: '-'}
     lines = []
-    for goal in GOALS:
-        if goal[1] in chosen:
-            text, reached = judge(mid, goal)
+    for goal in suite.GOALS:
+        if case_of(suite, goal[1]) in chosen:
+            text, reached = judge(suite, samples, goal)
             lines.append((goal[0], text, words[reached]))
     return lines
 
@@ -163,13 +135,14 @@ def markdown(lines):
                      for line in [head, rule] + rest)
 
 
-def spread(samples):
+def spread(suite, samples):
     """Every row with its least and greatest value, for those who doubt."""
     lines = [['case', 'peer', 'median', 'least', 'greatest']]
-    for case, _, _ in CASES:
-        for p in COLUMNS:
-            v = samples.get((case, p))
+    for row, unit, _, _ in suite.CASES:
+        for p in suite.COLUMNS:
+            v = samples.get((row, p))
             if v:
-                lines.append([case, p, number(statistics.median(v)),
-                              number(min(v)), number(max(v))])
+                told = [number(x, unit)
+                        for x in (statistics.median(v), min(v), max(v))]
+                lines.append([row, p] + told)
     return lines

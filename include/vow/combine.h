@@ -52,6 +52,11 @@ vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms);
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms);
 
+/* The same at a point of the loop's clock (vow_loop_now_ns()). */
+#define vow_deadline(f, due_ns) vow_deadline_at(VOW_HERE, (f), (due_ns))
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
+vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns);
+
 VOW_END_DECLS
 
 #endif

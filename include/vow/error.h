@@ -36,7 +36,9 @@ typedef struct vow_error vow_error;
     X(EQUEUEFULL, -6003, "the queue is full")                                  \
     X(ENOFIBER, -6004, "await outside a fiber")                                \
     X(EALLFAILED, -6005, "all of them failed")                                 \
-    X(ECLOSED, -6006, "the loop is closed")
+    X(ECLOSED, -6006, "closed")                                                \
+    X(EOPEN, -6007, "the circuit breaker is open")                             \
+    X(EDEADLK, -6008, "it would wait for what waits for it")
 /* clang-format on */
 
 enum vow_error_code {

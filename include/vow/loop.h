@@ -96,6 +96,12 @@ void vow_loop_release(vow_loop *loop);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_loop_now_ns(const vow_loop *loop);
 
+/* The flags it was made with; whether vow_loop_close() has begun. */
+VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
+uint32_t vow_loop_flags(const vow_loop *loop);
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+bool vow_loop_closing(const vow_loop *loop);
+
 /* Move virtual time on, running all that falls due at its own time and all
  * that becomes ready. VOW_ENOTSUP on a loop with real time, VOW_EBUSY from
  * inside a handler. */

@@ -63,15 +63,14 @@ bool vow_reject_code(vow_deferred *d, int code, const char *text);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_resolve_with(vow_deferred *d, vow_future *other);
 
-/* Settle and drop the caller's deferred: the usual end of a producer. */
+/* Settle and drop the caller's deferred. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_resolve_drop(vow_deferred *d, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_reject_drop(vow_deferred *d, vow_error *e);
 
 /* Settle with what a step returned. */
-VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
-bool vow_settle(vow_deferred *d, vow_next next);
+VOW_API VOW_LOOP_THREAD bool vow_settle(vow_deferred *d, vow_next next);
 
 /* Tell the listeners down the chain how far it is. The value is moved. Those
  * of one turn are coalesced: a listener sees the latest. False when settled,
@@ -86,6 +85,14 @@ bool vow_notify(vow_deferred *d, vow_value progress);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user);
 
+/* The same for what waits in a list: fn runs inside vow_cancel(), leaves the
+ * list, settles `d` and calls no code of others. A cancel through vow_timeout()
+ * and kin, or the loop's close, runs it from the queue; until then
+ * vow_deferred_canceled() tells. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+void vow_on_cancel_now(vow_deferred *d, vow_cancel_fn fn, void *user);
+VOW_API VOW_LOOP_THREAD bool vow_deferred_canceled(const vow_deferred *d);
+VOW_API VOW_LOOP_THREAD vow_future *vow_deferred_future(vow_deferred *d);
 VOW_API VOW_LOOP_THREAD bool vow_deferred_pending(const vow_deferred *d);
 VOW_API VOW_LOOP_THREAD vow_deferred *vow_deferred_ref(vow_deferred *d);
 VOW_API VOW_LOOP_THREAD vow_deferred *vow_deferred_unref(vow_deferred *d);
@@ -102,10 +109,8 @@ vow_value vow_get(const vow_future *f);
 /* The error, borrowed; NULL unless rejected. It then counts as handled. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 vow_error *vow_error_of(vow_future *f);
-VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
-vow_loop *vow_future_loop(const vow_future *f);
-VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
-const char *vow_future_site(const vow_future *f);
+VOW_API VOW_ANY_THREAD vow_loop *vow_future_loop(const vow_future *f);
+VOW_API VOW_ANY_THREAD const char *vow_future_site(const vow_future *f);
 
 /* ---- chaining ----------------------------------------------------------- */
 

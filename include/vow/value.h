@@ -140,6 +140,12 @@ VOW_API size_t vow_list_size(vow_value list);
 VOW_API vow_future *vow_list_at(vow_value list, size_t index);
 VOW_API vow_value vow_list_get(vow_value list, size_t index);
 
+/* Make a list of settled futures of one loop, whose references are moved, also
+ * on failure. VOW_EINVAL (one is pending), VOW_ENOMEM. Since 0.1. */
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 4)
+int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
+                 vow_value *ret_list);
+
 static inline void vow_bytes_cleanup(vow_bytes **b)
 {
     vow_bytes_unref(*b);

@@ -8,6 +8,9 @@
 #include "base/clock.h"
 
 #include <uv.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 uint64_t vow__clock_now_ns(const struct vow__clock *c)
 {
@@ -20,6 +23,18 @@ uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms)
     if (ms > (UINT64_MAX - now) / VOW__NS_PER_MS)
         return UINT64_MAX;
     return now + ms * VOW__NS_PER_MS;
+}
+
+bool vow__clock_has_cycles(void)
+{
+#if defined(__x86_64__)
+    enum { POWER_LEAF = 0x80000007, INVARIANT_TSC = 1 << 8 };
+    unsigned a, b, c, d;
+    return __get_cpuid((unsigned)POWER_LEAF, &a, &b, &c, &d) != 0 &&
+           (d & INVARIANT_TSC) != 0;
+#else
+    return false;
+#endif
 }
 
 uint64_t vow__clock_entropy(void)

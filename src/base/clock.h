@@ -17,6 +17,19 @@ uint64_t vow__clock_now_ns(const struct vow__clock *c);
 /* now + ms without overflow; the end of time means never. */
 uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms);
 
+/* The processor's counter, where it runs at a constant rate of at least half a
+ * cycle per nanosecond on all of them. Not in order with the
+ * instructions around it. */
+bool vow__clock_has_cycles(void);
+static inline uint64_t vow__clock_cycles(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return 0;
+#endif
+}
+
 /* Seed of a loop's random numbers. */
 uint64_t vow__clock_entropy(void);
 

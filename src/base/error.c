@@ -43,6 +43,8 @@ struct vow_error {
 #define UV_ENOFIBER 0
 #define UV_EALLFAILED 0
 #define UV_ECLOSED 0
+#define UV_EOPEN 0
+#define UV_EDEADLK 0
 VOW_ERROR_MAP(CHECK_UV)
 
 static const vow_error constants[] = {

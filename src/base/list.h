@@ -31,6 +31,23 @@ static inline void vow__list_push(vow_link **head, vow_link *l)
     first->prev = l;
 }
 
+/* Before `next`, which is in the list; NULL: at the end. */
+static inline void vow__list_insert(vow_link **head, vow_link *next,
+                                    vow_link *l)
+{
+    if (next == NULL) {
+        vow__list_push(head, l);
+        return;
+    }
+    l->next = next;
+    l->prev = next->prev;
+    if (*head == next)
+        *head = l;
+    else
+        next->prev->next = l;
+    next->prev = l;
+}
+
 static inline void vow__list_remove(vow_link **head, vow_link *l)
 {
     vow_link *first = *head;

@@ -61,13 +61,13 @@ vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
     if (start == NULL || !known || o.backoff_ms[1] < o.backoff_ms[0])
         return vow_rejected_at(
             site, loop,
-            vow_error_new(loop, VOW_EINVAL,
-                          "a retry needs a start function and a largest wait "
-                          "that is not below the first"));
+            vow_error_new_at(site, loop, VOW_EINVAL, NULL,
+                             "a retry needs a start function and a largest "
+                             "wait that is not below the first"));
     struct retry *r = vow__mem_new(vow_loop_alloc(loop), sizeof(*r));
     if (r == NULL)
-        return vow_rejected_at(site, loop,
-                               vow_error_new(loop, VOW_ENOMEM, NULL));
+        return vow_rejected_at(
+            site, loop, vow_error_new_at(site, loop, VOW_ENOMEM, NULL, NULL));
     *r = (struct retry){.loop = loop, .site = site, .start = start, .arg = arg};
     r->opts = o;
     r->alloc = *vow_loop_alloc(loop);

@@ -6,9 +6,9 @@
  * HOW   A link leaves its source and is rejected. If the source is then held by
  *       nobody but the machinery that will settle it, it is canceled in turn,
  *       and so on up the chain, in a loop. A promise with a hook is asked:
- *       hooks of core run at once, those of users from the queue. A hook of
- *       core that lets go of further promises queues their hooks, so that the
- *       depth of nesting costs no stack.
+ *       from the queue, or at once if it wants that, as core's own do. A hook
+ *       that lets go of further promises queues their hooks, so that the depth
+ *       of nesting costs no stack.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
@@ -88,13 +88,13 @@ static vow_future *cancel_finally(vow_loop *loop, vow_future *f, vow_error *why)
 
 static void ask(vow_loop *loop, vow_future *f, vow_error *why)
 {
-    if (f->node.inner_hook && !loop->canceling) {
+    if (f->node.hook_now && !loop->canceling) {
         loop->canceling = true;
-        f->u.call.u.inner(f, why);
+        f->u.call.u.hook(why, f->user);
         loop->canceling = false;
         return;
     }
-    if (!f->node.canceled || f->node.inner_hook) /* a user is asked once */
+    if (!f->node.canceled || f->node.hook_now) /* a user is asked once */
         vow__hook_queue(loop, f, why);
     f->node.canceled = 1;
 }
@@ -115,13 +115,9 @@ void vow__hook_run(vow_loop *loop, vow_future *f)
     VOW__ASSERT(f->node.queued);
     f->node.queued = 0;
     f->u.call.v.why = NULL;
-    if (f->node.inner_hook) {
-        loop->canceling = true;
-        f->u.call.u.inner(f, why);
-        loop->canceling = false;
-    } else {
-        f->u.call.u.hook(why, f->user);
-    }
+    loop->canceling = f->node.hook_now;
+    f->u.call.u.hook(why, f->user);
+    loop->canceling = false;
     vow_error_unref(why);
     vow__unref(f);
 }
@@ -145,7 +141,27 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
         vow__hook_forget(vow__loop_of(f), f);
     f->u.call.u.hook = fn;
     f->user = user;
+    f->node.hook_now = 0;
     f->node.canceled = f->node.queued; /* else the next cancel asks this one */
+}
+
+void vow_on_cancel_now(vow_deferred *d, vow_cancel_fn fn, void *user)
+{
+    vow_future *f = vow__future_of(d);
+    vow_on_cancel(d, fn, user);
+    f->node.hook_now = fn != NULL && f->node.kind == VOW__PROMISE;
+}
+
+bool vow_deferred_canceled(const vow_deferred *d)
+{
+    const vow_future *f = vow__future_of(d);
+    if (f == NULL)
+        return false;
+    if (vow__pending(f))
+        return f->node.kind == VOW__PROMISE &&
+               (f->node.canceled || f->node.queued);
+    return f->node.state == VOW_REJECTED &&
+           vow_error_code(vow__error_in(f)) == VOW_ECANCELED;
 }
 
 uint32_t vow__readers(const vow_future *f)
@@ -153,7 +169,8 @@ uint32_t vow__readers(const vow_future *f)
     if (f->node.ghosts == UINT8_MAX)
         return UINT32_MAX; /* too many to know */
     uint32_t ends = f->node.ended;
-    uint32_t waits = f->node.source != NULL;
+    bool link = f->node.kind != VOW__PROMISE && f->node.kind != VOW__NONE;
+    uint32_t waits = f->node.source != NULL || link; /* or its handler runs */
     return f->node.refs - ends - waits - f->node.queued - f->node.ghosts;
 }
 

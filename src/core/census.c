@@ -52,7 +52,7 @@ bool vow__promises_reject_all(vow_loop *loop)
             continue;
         if (e == NULL)
             e = vow__error(loop, NULL, VOW_ECLOSED, NULL, NULL);
-        if (f->node.inner_hook)
+        if (f->node.hook_now)
             vow__hook_queue(loop, f, e);
         else
             vow__reject(loop, f, vow_error_ref(e));

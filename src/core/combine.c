@@ -24,7 +24,22 @@ struct leg {
     bool done; /* its input is settled and was counted */
 };
 
+/* What a VOW_LIST value points to: futures, one every `stride` bytes. */
+struct items {
+    size_t n;
+    vow_future **first;
+    size_t stride;
+    void (*drop)(struct items *items);
+};
+
+struct array {
+    struct items items;
+    struct vow_alloc alloc;
+    vow_future *at[];
+};
+
 struct group {
+    struct items items; /* the legs' inputs; set when it becomes a list */
     vow_loop *loop;
     vow_future *out; /* the result, its end is ours */
     enum mode mode;
@@ -40,10 +55,12 @@ static vow_future *combine(const char *site, vow_loop *loop,
 static struct group *group_new(const char *site, vow_loop *loop, size_t n,
                                enum mode mode);
 static void group_free(struct group *g);
+static void group_drop(struct items *items);
+static void array_drop(struct items *items);
 static void leg_run(struct vow__watch *w);
 static void conclude(struct group *g);
 static void let_legs_go(struct group *g, vow_error *why);
-static void on_cancel(vow_future *out, vow_error *why);
+static void on_cancel(vow_error *why, void *user);
 static size_t group_size(size_t n);
 
 vow_future *vow_all_at(const char *site, vow_loop *loop,
@@ -76,14 +93,16 @@ vow_future *vow_race_at(const char *site, vow_loop *loop,
 
 size_t vow_list_size(vow_value list)
 {
-    return list.tag == VOW_LIST ? ((struct group *)list.as.ptr)->n : 0;
+    return list.tag == VOW_LIST ? ((struct items *)list.as.ptr)->n : 0;
 }
 
 vow_future *vow_list_at(vow_value list, size_t index)
 {
     if (index >= vow_list_size(list))
         return NULL;
-    return ((struct group *)list.as.ptr)->legs[index].watch.node.source;
+    struct items *items = list.as.ptr;
+    return *(vow_future **)(void *)((char *)items->first +
+                                    index * items->stride);
 }
 
 vow_value vow_list_get(vow_value list, size_t index)
@@ -92,9 +111,55 @@ vow_value vow_list_get(vow_value list, size_t index)
     return f == NULL ? vow_nothing() : vow_get(f);
 }
 
-void vow__list_drop(void *group)
+int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
+                 vow_value *ret_list)
 {
-    group_free(group);
+    struct array *a = NULL;
+    int rc = n > 0 && futures == NULL ? VOW_EINVAL : 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (futures[i] == NULL || vow__pending(futures[i]) ||
+            vow__loop_of(futures[i]) != loop)
+            rc = VOW_EINVAL;
+    if (rc == 0 && n <= (SIZE_MAX - sizeof(*a)) / sizeof(a->at[0]))
+        a = vow__mem_new(&loop->alloc, sizeof(*a) + n * sizeof(a->at[0]));
+    if (rc == 0 && a == NULL)
+        rc = VOW_ENOMEM;
+    if (rc < 0) {
+        for (size_t i = 0; futures != NULL && i < n; i++)
+            vow_future_unref(futures[i]);
+        return rc;
+    }
+    a->alloc = loop->alloc;
+    a->items = (struct items){
+        .n = n, .first = a->at, .stride = sizeof(a->at[0]), .drop = array_drop};
+    for (size_t i = 0; i < n; i++) {
+        futures[i]->node.handled = 1;
+        a->at[i] = futures[i];
+    }
+    ret_list->as.ptr = a;
+    ret_list->tag = VOW_LIST;
+    return 0;
+}
+
+void vow__list_drop(void *list)
+{
+    struct items *items = list;
+    items->drop(items);
+}
+
+static void group_drop(struct items *items)
+{
+    group_free(VOW__OUTER(items, struct group, items));
+}
+
+static void array_drop(struct items *items)
+{
+    struct array *a = VOW__OUTER(items, struct array, items);
+    struct vow_alloc alloc = a->alloc;
+    size_t n = items->n;
+    for (size_t i = 0; i < n; i++)
+        vow__unref(a->at[i]);
+    vow__mem_free(&alloc, a, sizeof(*a) + n * sizeof(a->at[0]));
 }
 
 static vow_future *combine(const char *site, vow_loop *loop,
@@ -189,8 +254,12 @@ static void conclude(struct group *g)
         group_free(g);
         return;
     }
+    g->items = (struct items){.n = g->n,
+                              .first = &g->legs[0].watch.node.source,
+                              .stride = sizeof(g->legs[0]),
+                              .drop = group_drop};
     vow_value list;
-    list.as.ptr = g;
+    list.as.ptr = &g->items;
     list.tag = VOW_LIST;
     g->out = NULL; /* keeps G2 */
     vow__fulfil(g->loop, out, list);
@@ -214,10 +283,10 @@ static void let_legs_go(struct group *g, vow_error *why)
     }
 }
 
-static void on_cancel(vow_future *out, vow_error *why)
+static void on_cancel(vow_error *why, void *user)
 {
-    struct group *g = out->user;
-    vow__reject(g->loop, out, vow_error_ref(why));
+    struct group *g = user;
+    vow__reject(g->loop, g->out, vow_error_ref(why));
     let_legs_go(g, why);
     group_free(g);
 }

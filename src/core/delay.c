@@ -21,11 +21,13 @@ struct timeout {
 };
 
 static void delay_fire(vow_loop *loop, struct vow__timer *t);
-static void delay_cancel(vow_future *out, vow_error *why);
+static void delay_cancel(vow_error *why, void *user);
 static void delay_free(vow_loop *loop, struct delay *d);
+static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
+                           uint64_t ms);
 static void timeout_run(struct vow__watch *w);
 static void timeout_fire(vow_loop *loop, struct vow__timer *timer);
-static void timeout_cancel(vow_future *out, vow_error *why);
+static void timeout_cancel(vow_error *why, void *user);
 static void timeout_free(struct timeout *t);
 
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
@@ -47,6 +49,20 @@ vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
 
 vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
 {
+    const struct vow__clock *clock = &vow__loop_of(f)->clock;
+    return timeout(site, f, vow__clock_due_ns(clock, ms), ms);
+}
+
+vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
+{
+    uint64_t now = vow__clock_now_ns(&vow__loop_of(f)->clock);
+    uint64_t left = due_ns > now ? due_ns - now : 0;
+    return timeout(site, f, due_ns, left / VOW__NS_PER_MS);
+}
+
+static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
+                           uint64_t ms)
+{
     vow_loop *loop = vow__loop_of(f);
     if (loop->closing)
         return vow__refuse(loop, site, VOW_ECLOSED, NULL);
@@ -65,7 +81,7 @@ vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
     t->watch.run = timeout_run;
     t->watch.out = out;
     t->timer.fire = timeout_fire;
-    vow__timer_start(loop, &t->timer, vow__clock_due_ns(&loop->clock, ms));
+    vow__timer_start(loop, &t->timer, due_ns);
     vow__wait(loop, &t->watch.node, f);
     return out;
 }
@@ -77,11 +93,11 @@ static void delay_fire(vow_loop *loop, struct vow__timer *t)
     delay_free(loop, d);
 }
 
-static void delay_cancel(vow_future *out, vow_error *why)
+static void delay_cancel(vow_error *why, void *user)
 {
-    struct delay *d = out->user;
-    vow_loop *loop = vow__loop_of(out);
-    vow__reject(loop, out, vow_error_ref(why));
+    struct delay *d = user;
+    vow_loop *loop = vow__loop_of(d->out);
+    vow__reject(loop, d->out, vow_error_ref(why));
     delay_free(loop, d);
 }
 
@@ -120,12 +136,12 @@ static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
     vow_error_unref(why);
 }
 
-static void timeout_cancel(vow_future *out, vow_error *why)
+static void timeout_cancel(vow_error *why, void *user)
 {
-    struct timeout *t = VOW__OUTER(out->user, struct timeout, watch);
+    struct timeout *t = VOW__OUTER(user, struct timeout, watch);
     vow_loop *loop = t->loop;
     vow_future *source = vow__unwait(loop, &t->watch.node);
-    vow__reject(loop, out, vow_error_ref(why));
+    vow__reject(loop, t->watch.out, vow_error_ref(why));
     timeout_free(t);
     vow__let_go(loop, source, why);
 }

@@ -44,6 +44,7 @@ struct vow__fiber {
     struct vow__stack *stack;
     vow_link in_loop;
     vow_error *why;   /* of the first cancel, counted */
+    vow_context *in;  /* what it was started in, counted */
     uint32_t cancels; /* not yet seen by an await */
     int wake_code;    /* what the pending wait returns */
     uint8_t state;
@@ -65,7 +66,7 @@ static void resume(struct vow__watch *w);
 static int suspend(struct vow__fiber *b, uint8_t state);
 static void wake(struct vow__fiber *b, int code);
 static void wake_by_timer(vow_loop *loop, struct vow__timer *t);
-static void on_cancel(vow_future *out, vow_error *why);
+static void on_cancel(vow_error *why, void *user);
 static struct vow__fiber *running(vow_loop *loop, int *ret_code);
 static int outcome_code(vow_future *f);
 
@@ -132,6 +133,7 @@ static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
     b->out = out;
     b->stack = stack;
     b->why = NULL;
+    b->in = vow_context_ref(loop->in);
     b->cancels = 0;
     b->state = READY;
     vow__context_make(&b->context, stack->low, size, body, b);
@@ -148,6 +150,7 @@ static void fiber_free(struct vow__fiber *b)
     vow__list_remove(&fs->live, &b->in_loop);
     fs->count--;
     vow_error_unref(b->why);
+    vow_context_unref(b->in);
     vow__context_end(&b->context);
     vow__stack_give(&fs->stacks, stack); /* and with it the block itself */
     vow__loop_idle_memory(loop);
@@ -180,7 +183,9 @@ static void resume(struct vow__watch *w)
     vow__stack_guard(&loop->fibers->stacks, b->stack);
     vow__sm_move(&b->state, RUNNING, moves);
     loop->current = b;
+    loop->in = b->in;
     vow__switch(&loop->fibers->main, &b->context);
+    loop->in = NULL;
     loop->current = NULL; /* keeps F1 */
     if (b->state == DONE)
         fiber_free(b);
@@ -296,9 +301,9 @@ static int outcome_code(vow_future *f)
 
 /* ---- canceling and closing ----------------------------------------------- */
 
-static void on_cancel(vow_future *out, vow_error *why)
+static void on_cancel(vow_error *why, void *user)
 {
-    struct vow__fiber *b = out->user;
+    struct vow__fiber *b = user;
     vow_loop *loop = b->loop;
     int code = vow_error_code(why);
     if (b->why == NULL)

@@ -26,6 +26,8 @@ VOW__COLD static vow_future *then_drop_with_care(const char *site,
                                                  vow_fail_fn fail, void *user);
 VOW__COLD static int done_with_care(const char *site, vow_future *f,
                                     vow_ok_fn ok, vow_fail_fn fail, void *user);
+VOW__COLD static vow_future *step_new(const char *site, vow_future *f,
+                                      vow_step step);
 VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
                                           void *user);
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
@@ -35,6 +37,8 @@ static void run_pass(vow_loop *loop, vow_future *link);
 static void run_finally_wait(vow_loop *loop, vow_future *link);
 VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
                         vow_future *source);
+VOW__COLD static void finish_late(vow_loop *loop, vow_future *link,
+                                  vow_next next);
 static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
                          vow_future *source);
 static void drop_future(void *f);
@@ -44,29 +48,31 @@ static void drop_future(void *f);
 vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                         vow_fail_fn fail, void *user)
 {
-    if (VOW__UNLIKELY(!vow__pending(f) ||
-                      !vow__pool_ready(&vow__loop_of(f)->futures)))
+    vow_loop *loop = vow__loop_of(f);
+    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+                      !vow__pool_ready(&loop->futures)))
         return then_with_care(site, f, ok, fail, user);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
-/* Needs a new slab, or the queue: kept apart, so that the way of a million
- * links calls nothing. */
+/* Needs a new slab, or the queue, or is in a context: kept apart, so that the
+ * way of a million links calls nothing. */
 static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
                                   vow_fail_fn fail, void *user)
 {
-    if (vow__loop_of(f)->closed)
-        return vow__refuse(vow__loop_of(f), site, VOW_ECLOSED, NULL);
-    return link_new(site, f, VOW__THEN,
-                    (vow_step){.ok = ok, .fail = fail, .user = user});
+    vow_loop *loop = vow__loop_of(f);
+    if (loop->closed)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+    return step_new(site, f, (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
 vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
                              vow_fail_fn fail, void *user)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__UNLIKELY(!vow__pending(f) || !vow__pool_ready(&loop->futures)))
+    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+                      !vow__pool_ready(&loop->futures)))
         return then_drop_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 2, false);
     link->u.call.u.ok = ok;
@@ -89,7 +95,8 @@ int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
                 void *user)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__UNLIKELY(!vow__pending(f) || !vow__pool_ready(&loop->futures)))
+    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+                      !vow__pool_ready(&loop->futures)))
         return done_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 1, false);
     link->u.call.u.ok = ok;
@@ -121,7 +128,7 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
         return vow__refuse(loop, site, VOW_ECLOSED, NULL);
     vow_future *last = vow__ref(f);
     for (size_t i = 0; i < n; i++) {
-        vow_future *link = link_new(site, last, VOW__THEN, steps[i]);
+        vow_future *link = step_new(site, last, steps[i]);
         if (link->node.kind != VOW__THEN && last != f)
             (void)vow_cancel(last, NULL); /* a chain is whole or not at all */
         vow__unref(last);
@@ -133,11 +140,14 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
 vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
                            void *user)
 {
+    vow_loop *loop = vow__loop_of(f);
     vow_step step = {.user = user};
-    if (vow__loop_of(f)->closed)
-        return vow__refuse(vow__loop_of(f), site, VOW_ECLOSED, NULL);
+    if (loop->closed)
+        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
     if (fn == NULL)
         return link_new(site, f, VOW__THEN, step);
+    if (loop->in != NULL && !vow__carry(loop, &step, &fn))
+        return link_refused(loop, NULL, NULL);
     vow_future *link = link_new(site, f, VOW__FINALLY, step);
     if (link->node.kind == VOW__FINALLY)
         link->u.call.u.finally = fn;
@@ -158,6 +168,15 @@ VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
     link->w.drop = step.drop;
     vow__wait_quiet(loop, &link->node, f);
     return link;
+}
+
+/* A link in the current context, if there is one. */
+static vow_future *step_new(const char *site, vow_future *f, vow_step step)
+{
+    vow_loop *loop = vow__loop_of(f);
+    if (loop->in != NULL && !vow__carry(loop, &step, NULL))
+        return link_refused(loop, step.drop, step.user);
+    return link_new(site, f, VOW__THEN, step);
 }
 
 static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop, void *user)
@@ -273,11 +292,21 @@ VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
     } else if (vow__pending(link)) {
         vow__settle_other(loop, link, next, source);
     } else {
-        loop->late_settles++;
-        vow__next_drop(next);
+        finish_late(loop, link, next);
     }
     vow__unref_hot(source);
     vow__unref_hot(link);
+}
+
+/* It was canceled by its own handler: nobody needs what that follows. */
+static void finish_late(vow_loop *loop, vow_future *link, vow_next next)
+{
+    loop->late_settles++;
+    if (next.out.tag == VOW_TAG_FOLLOW && next.out.as.ptr != NULL &&
+        link->node.state == VOW_REJECTED)
+        vow__let_go(loop, next.out.as.ptr, vow__error_in(link));
+    else
+        vow__next_drop(next);
 }
 
 static void run_pass(vow_loop *loop, vow_future *link)

@@ -353,10 +353,12 @@ void vow__loop_maybe_free(vow_loop *loop)
 
 struct vow__visit vow__visit_begin(vow_loop *loop)
 {
-    struct vow__visit before = {loop->busy, loop->canceling, loop->current};
+    struct vow__visit before = {loop->busy, loop->canceling, loop->current,
+                                loop->in};
     loop->busy = true;
     loop->canceling = false;
     loop->current = NULL;
+    loop->in = NULL;
     return before;
 }
 
@@ -365,4 +367,5 @@ void vow__visit_end(vow_loop *loop, struct vow__visit before)
     loop->busy = before.busy;
     loop->canceling = before.canceling;
     loop->current = before.current;
+    loop->in = before.in;
 }

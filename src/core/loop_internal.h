@@ -82,8 +82,10 @@ struct vow_loop {
     bool canceling;  /* a hook of core runs: queue further ones */
     bool closing;    /* vow_loop_close() has begun */
     bool closed;     /* and is done: the last object frees the loop */
-    struct vow__fiber *current; /* the running fiber */
-    vow_link *dead;             /* futures to destroy */
+    struct vow__fiber *current;  /* the running fiber */
+    struct vow_context *in;      /* the current context, NULL: none */
+    struct vow_context *outside; /* what it was before this turn */
+    vow_link *dead;              /* futures to destroy */
     uint64_t handlers_run;
     uint32_t turn_max;
     struct vow__pool futures;
@@ -103,6 +105,7 @@ struct vow_loop {
     uint64_t timer_seq;
     size_t timers_strong;
     struct vow__timer trim;  /* weak, once a second while pools are idle */
+    bool in_timer;           /* inside libuv's call */
     uint64_t timer_armed_ns; /* what uv_timer is set to; 0: not set */
 
     uv_loop_t *uv;
@@ -133,11 +136,13 @@ bool vow__loop_drain(vow_loop *loop);
  * vow__enqueue. */
 void vow__loop_arm(vow_loop *loop);
 /* Around user code that runs inside our own: a destructor, a hook. It may not
- * turn or close the loop nor await, and what it cancels is canceled at once. */
+ * turn or close the loop nor await, what it cancels is canceled at once, and it
+ * is in no context. */
 struct vow__visit {
     bool busy;
     bool canceling;
     struct vow__fiber *current;
+    struct vow_context *in;
 };
 struct vow__visit vow__visit_begin(vow_loop *loop);
 void vow__visit_end(vow_loop *loop, struct vow__visit before);

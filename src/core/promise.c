@@ -30,13 +30,13 @@ static void reap(vow_loop *loop);
 /* ---- making -------------------------------------------------------------- */
 
 vow_future *vow__promise_new(vow_loop *loop, const char *site,
-                             vow__hook_fn hook, void *user)
+                             vow_cancel_fn hook, void *user)
 {
     vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
     if (f == NULL)
         return NULL;
-    f->node.inner_hook = hook != NULL;
-    f->u.call.u.inner = hook;
+    f->node.hook_now = hook != NULL;
+    f->u.call.u.hook = hook;
     f->user = user;
     return f;
 }
@@ -367,6 +367,11 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
         break_promise(f);
     vow__unref_hot(f);
     return NULL;
+}
+
+vow_future *vow_deferred_future(vow_deferred *d)
+{
+    return vow__future_of(d);
 }
 
 static void break_promise(vow_future *f)

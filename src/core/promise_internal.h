@@ -22,6 +22,7 @@
 #include "base/pool.h"
 #include "core/loop_internal.h"
 #include "vow/combine.h"
+#include "vow/context.h"
 
 enum vow__node_kind {
     VOW__FREE = 0,         /* the object is not in use */
@@ -40,17 +41,17 @@ enum { VOW__TAG_ALIAS = 7 };
 
 struct vow__node {
     vow_link link;
-    vow_future *source;     /* what it waits for, counted; NULL: nothing */
-    uint8_t kind;           /* enum vow__node_kind */
-    uint8_t state : 2;      /* enum vow_state */
-    uint8_t handled : 1;    /* somebody looks after its rejection */
-    uint8_t listened : 1;   /* a progress listener is somewhere below */
-    uint8_t canceled : 1;   /* its hook was asked */
-    uint8_t queued : 1;     /* PROMISE: the node is in the ready queue */
-    uint8_t relayed : 1;    /* PROMISE: `user` is the watch it relays for */
-    uint8_t inner_hook : 1; /* PROMISE: the hook is ours, called at once */
-    uint8_t ended;          /* 1: it has ends, counted in w.ends */
-    uint8_t ghosts;         /* references of nodes that only wait for its end */
+    vow_future *source;   /* what it waits for, counted; NULL: nothing */
+    uint8_t kind;         /* enum vow__node_kind */
+    uint8_t state : 2;    /* enum vow_state */
+    uint8_t handled : 1;  /* somebody looks after its rejection */
+    uint8_t listened : 1; /* a progress listener is somewhere below */
+    uint8_t canceled : 1; /* its hook was asked */
+    uint8_t queued : 1;   /* PROMISE: the node is in the ready queue */
+    uint8_t relayed : 1;  /* PROMISE: `user` is the watch it relays for */
+    uint8_t hook_now : 1; /* PROMISE: the hook is called at once */
+    uint8_t ended;        /* 1: it has ends, counted in w.ends */
+    uint8_t ghosts;       /* references of nodes that only wait for its end */
     uint32_t refs;
 };
 
@@ -62,10 +63,6 @@ struct vow__watch {
 
 struct vow__listener;
 
-/* A hook of ours: runs inside vow_cancel() on the loop's stack and may
- * settle. */
-typedef void (*vow__hook_fn)(vow_future *f, vow_error *why);
-
 struct vow_future {
     struct vow__node node;
     struct vow__slab *home; /* its owner is the loop */
@@ -76,7 +73,6 @@ struct vow_future {
                 vow_ok_fn ok;
                 vow_finally_fn finally;
                 vow_cancel_fn hook; /* PROMISE */
-                vow__hook_fn inner; /* PROMISE with inner_hook */
             } u;
             union {
                 vow_fail_fn fail;
@@ -152,7 +148,7 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
     f->node.canceled = 0;
     f->node.queued = 0;
     f->node.relayed = 0;
-    f->node.inner_hook = 0;
+    f->node.hook_now = 0;
     f->node.ended = end;
     f->node.ghosts = 0;
     f->node.refs = refs;
@@ -196,7 +192,7 @@ vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
 /* A promise of core's own, one end and one handle; NULL without memory. `hook`
  * (may be NULL) runs inside vow_cancel(); `user` is for it. */
 vow_future *vow__promise_new(vow_loop *loop, const char *site,
-                             vow__hook_fn hook, void *user);
+                             vow_cancel_fn hook, void *user);
 
 /* The queued hook of a promise will not run. */
 void vow__hook_forget(vow_loop *loop, vow_future *f);
@@ -307,8 +303,14 @@ bool vow__notify(vow_loop *loop, vow_future *f, vow_value progress);
 /* The LISTEN link leaves its source. */
 void vow__listener_free(vow_loop *loop, vow_future *link);
 
+/* ---- context.c ----------------------------------------------------------- */
+
+/* The step (or the finally, if it is not NULL) belongs to the current context.
+ * False: no memory, it is as it was. */
+bool vow__carry(vow_loop *loop, vow_step *step, vow_finally_fn *finally);
+
 /* ---- combine.c ----------------------------------------------------------- */
 
-void vow__list_drop(void *group);
+void vow__list_drop(void *list);
 
 #endif

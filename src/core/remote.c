@@ -58,7 +58,7 @@ static bool swap_news(vow_remote *r, vow_value *news, struct kept **node);
 static void settle_run(vow_loop *loop, struct vow__message *m);
 static void notify_run(vow_loop *loop, struct vow__message *m);
 static void detach(vow_loop *loop, vow_remote *r);
-static void on_cancel(vow_future *out, vow_error *why);
+static void on_cancel(vow_error *why, void *user);
 static void memory_unref(vow_remote *r);
 
 vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
@@ -253,14 +253,14 @@ static void detach(vow_loop *loop, vow_remote *r)
 }
 
 /* The reader does not wait for the other thread: what comes is too late. */
-static void on_cancel(vow_future *out, vow_error *why)
+static void on_cancel(vow_error *why, void *user)
 {
-    vow_remote *r = out->user;
+    vow_remote *r = user;
     atomic_store_explicit(&r->canceled, true, memory_order_release);
     if (r->ops != NULL)
-        r->ops->on_cancel(out, why, r->user);
+        r->ops->on_cancel(r->out, why, r->user);
     else
-        vow__reject(vow__loop_of(out), out, vow_error_ref(why));
+        vow__reject(vow__loop_of(r->out), r->out, vow_error_ref(why));
 }
 
 void vow__remote_attach(vow_remote *r, const struct vow__remote_ops *ops,

@@ -63,13 +63,13 @@ struct wait {
 };
 
 static void member_run(struct vow__watch *w);
-static void member_cancel(vow_future *out, vow_error *why);
+static void member_cancel(vow_error *why, void *user);
 static void member_close(struct member *m, vow_error *why);
 static void join(vow_scope *s);
 static void leave(vow_scope *s);
 static void settle_waits(vow_scope *s);
 static vow_future *outcome(vow_scope *s, const char *site);
-static void wait_cancel(vow_future *out, vow_error *why);
+static void wait_cancel(vow_error *why, void *user);
 static void wait_end(struct wait *w);
 static vow_scope *mark_tree(vow_scope *top, vow_error *why);
 static void mark(vow_scope *s, vow_error *why, vow_scope **list);
@@ -235,10 +235,11 @@ static void member_run(struct vow__watch *w)
 }
 
 /* The result was canceled by its reader. */
-static void member_cancel(vow_future *out, vow_error *why)
+static void member_cancel(vow_error *why, void *user)
 {
-    struct member *m = VOW__OUTER(out->user, struct member, watch);
+    struct member *m = VOW__OUTER(user, struct member, watch);
     vow_loop *loop = m->scope->loop;
+    vow_future *out = m->watch.out;
     vow_future *source = m->watch.node.source;
     m->out_open = false;
     m->watch.out = NULL;
@@ -410,10 +411,11 @@ static void settle_waits(vow_scope *s)
     }
 }
 
-static void wait_cancel(vow_future *out, vow_error *why)
+static void wait_cancel(vow_error *why, void *user)
 {
-    vow__reject(vow__loop_of(out), out, vow_error_ref(why));
-    wait_end(out->user);
+    struct wait *w = user;
+    vow__reject(w->scope->loop, w->out, vow_error_ref(why));
+    wait_end(w);
 }
 
 static void wait_end(struct wait *w)

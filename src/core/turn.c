@@ -12,6 +12,7 @@
 
 static inline bool enter(vow_loop *loop);
 static inline void leave(vow_loop *loop);
+static inline void done(vow_loop *loop);
 static bool step(vow_loop *loop);
 static void settle_down(vow_loop *loop);
 static int run_while(vow_loop *loop, const vow_future *until);
@@ -27,9 +28,15 @@ bool vow__loop_drain(vow_loop *loop)
 static inline void leave(vow_loop *loop)
 {
     loop->handlers_run += vow__nodes_run(loop, loop->turn_max);
-    loop->busy = false;
+    done(loop);
     if (VOW__UNLIKELY(loop->futures.empties > 0))
         vow__loop_idle_memory(loop);
+}
+
+static inline void done(vow_loop *loop)
+{
+    loop->busy = false;
+    loop->in = loop->outside;
 }
 
 /* A turn begins, unless one is running. */
@@ -38,6 +45,8 @@ static inline bool enter(vow_loop *loop)
     if (loop->busy)
         return false;
     loop->busy = true;
+    loop->outside = loop->in; /* handlers are in no context but their own */
+    loop->in = NULL;
 #ifndef NDEBUG
     loop->thread = uv_thread_self();
 #endif
@@ -74,14 +83,14 @@ static int run_while(vow_loop *loop, const vow_future *until)
 {
     if (loop->running || !enter(loop))
         return VOW_EBUSY;
-    loop->busy = false;
+    done(loop);
     loop->running = true;
     loop->until = until;
     bool more = true;
     while (more && (until == NULL || vow__pending(until))) {
         (void)enter(loop);
         bool posted = vow__inbox_run(loop); /* it keeps no loop alive */
-        loop->busy = false;
+        done(loop);
         if (loop->clock.is_virtual)
             more = step(loop);
         else if (until == NULL)
@@ -102,11 +111,11 @@ static bool step(vow_loop *loop)
         (void)uv_run(loop->uv, UV_RUN_NOWAIT);
         return true;
     }
-    if (uv_loop_alive(loop->uv)) {
+    uint64_t next = vow__timers_next_ns(loop);
+    if (next > loop->clock.virtual_ns && uv_loop_alive(loop->uv)) {
         (void)uv_run(loop->uv, UV_RUN_ONCE);
         return true;
     }
-    uint64_t next = vow__timers_next_ns(loop);
     if (next == UINT64_MAX)
         return false;
     if (next > loop->clock.virtual_ns)
@@ -147,6 +156,17 @@ static void settle_down(vow_loop *loop)
 uint64_t vow_loop_now_ns(const vow_loop *loop)
 {
     return vow__clock_now_ns(&loop->clock);
+}
+
+uint32_t vow_loop_flags(const vow_loop *loop)
+{
+    return (loop->clock.is_virtual ? VOW_LOOP_VIRTUAL_TIME : 0) |
+           (loop->futures.per_slab == 1 ? VOW_LOOP_UNPOOLED : 0);
+}
+
+bool vow_loop_closing(const vow_loop *loop)
+{
+    return loop->closing;
 }
 
 /* xorshift128+: for jitter, not for secrets. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// main.go - goroutines and channels at the cases of core.c.
+// main.go - goroutines and channels at the cases of core.c; limits.go has those
+// of coord.c.
 //
 // usage: GOMAXPROCS=1|2 go-peer CASE. With one processor Go never wakes a
 // second thread, with two it is what a user gets; goals use the faster one.
@@ -206,6 +207,14 @@ func main() {
 		"post-4":      func() { post("post-4", 4) },
 		"link-bytes":  linkBytes,
 		"fiber-bytes": fiberBytes,
+		"sem-free":    semFree,
+		"sem-queue":   func() { coldAndWarm("sem-queue", semQueue) },
+		"sem-bytes":   semBytes,
+		"map-queue":   mapQueue,
+		"gate-free":   gateFree,
+		"rate-queue":  rateQueue,
+		"exact":       func() { accuracy("exact", 0, 0) },
+		"late":        func() { accuracy("late", 1, 900*time.Millisecond) },
 	}
 	if len(os.Args) != 2 || cases[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: go-peer CASE")

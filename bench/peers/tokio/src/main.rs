@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-//! Tokio's tasks and oneshot channels at the cases of core.c.
+//! Tokio's tasks and oneshot channels at the cases of core.c; limits.rs has
+//! those of coord.c.
 //!
 //! usage: tokio-peer CASE, on the current_thread runtime: one loop, one thread,
 //! as ours, and the faster of its two runtimes at this work. It has timers, as
 //! every loop of ours has. Its I/O driver is left out: with it a task switch
 //! takes twice as long, without timers half as long.
+mod limits;
+
 use futures::future::FutureExt;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -25,11 +28,15 @@ fn per_op(begin: Instant, n: u64) -> f64 {
     begin.elapsed().as_nanos() as f64 / n as f64
 }
 
-fn rss_bytes() -> f64 {
+fn status_bytes(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(field)).unwrap();
     let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kib * 1024.0
+}
+
+fn rss_bytes() -> f64 {
+    status_bytes("VmRSS:")
 }
 
 /// One oneshot channel and one spawned task per link, all of them waiting.
@@ -200,7 +207,7 @@ async fn run(case: &str) {
         "post-4" => post(case, 4).await,
         "link-bytes" => link_bytes().await,
         "fiber-bytes" => fiber_bytes().await,
-        _ => panic!("no such case"),
+        _ => assert!(limits::run(case).await, "no such case"),
     }
 }
 

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* table.c - an intrusive hash table of names.
+ *
+ * WHY   Keys come from users, perhaps from the network: whoever chooses them
+ *       must not be able to choose how long a look-up takes.
+ * HOW   Chains in a power of two of slots, doubled when there are more names
+ *       than slots; SipHash with a random key. When there is no memory to grow,
+ *       the chains get longer and nothing fails.
+ * THREADS  the owner's.
+ */
+#include "base/table.h"
+#include "base/assert.h"
+
+#include <sodium.h>
+#include <string.h>
+
+enum { FIRST_ROOM = 16 };
+
+_Static_assert(crypto_shorthash_KEYBYTES == 16, "the seed is the key");
+_Static_assert(crypto_shorthash_BYTES == 8, "a hash is a word");
+
+static uint64_t hash_of(const struct vow__table *t, const char *name,
+                        size_t length);
+static void grow(struct vow__table *t, size_t room);
+
+void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
+                     uint64_t seed)
+{
+    *t = (struct vow__table){.alloc = alloc, .seed = {seed, ~seed}};
+}
+
+void vow__table_fini(struct vow__table *t)
+{
+    vow__mem_free(t->alloc, t->slots, t->room * sizeof(t->slots[0]));
+    t->slots = NULL;
+}
+
+struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
+                                   size_t length)
+{
+    if (t->count == 0)
+        return NULL;
+    uint64_t hash = hash_of(t, name, length);
+    struct vow__named *n = t->slots[hash & (t->room - 1)];
+    while (n != NULL && (n->hash != hash || n->length != length ||
+                         memcmp(n->name, name, length) != 0))
+        n = n->next;
+    return n;
+}
+
+int vow__table_add(struct vow__table *t, struct vow__named *n)
+{
+    if (t->count >= t->room)
+        grow(t, t->room == 0 ? FIRST_ROOM : 2 * t->room);
+    if (t->room == 0)
+        return VOW_ENOMEM;
+    n->hash = hash_of(t, n->name, n->length);
+    struct vow__named **slot = &t->slots[n->hash & (t->room - 1)];
+    n->next = *slot;
+    *slot = n;
+    t->count++;
+    return 0;
+}
+
+void vow__table_remove(struct vow__table *t, struct vow__named *n)
+{
+    struct vow__named **at = &t->slots[n->hash & (t->room - 1)];
+    while (*at != n)
+        at = &(*at)->next;
+    *at = n->next;
+    t->count--;
+}
+
+struct vow__named *vow__table_next(const struct vow__table *t,
+                                   const struct vow__named *n)
+{
+    if (n != NULL && n->next != NULL)
+        return n->next;
+    size_t i = n == NULL ? 0 : (n->hash & (t->room - 1)) + 1;
+    while (i < t->room && t->slots[i] == NULL)
+        i++;
+    return i < t->room ? t->slots[i] : NULL;
+}
+
+static uint64_t hash_of(const struct vow__table *t, const char *name,
+                        size_t length)
+{
+    uint64_t hash;
+    (void)crypto_shorthash((unsigned char *)&hash, (const unsigned char *)name,
+                           length, (const unsigned char *)t->seed);
+    return hash;
+}
+
+static void grow(struct vow__table *t, size_t room)
+{
+    struct vow__named **slots =
+        vow__mem_zero(t->alloc, room * sizeof(slots[0]));
+    if (slots == NULL)
+        return;
+    struct vow__named *n = vow__table_next(t, NULL);
+    while (n != NULL) {
+        struct vow__named *next = vow__table_next(t, n);
+        n->next = slots[n->hash & (room - 1)];
+        slots[n->hash & (room - 1)] = n;
+        n = next;
+    }
+    vow__mem_free(t->alloc, t->slots, t->room * sizeof(t->slots[0]));
+    t->slots = slots;
+    t->room = room;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* table.h - an intrusive hash table of names. See table.c. */
+#ifndef VOW_BASE_TABLE_H
+#define VOW_BASE_TABLE_H
+
+#include "base/alloc.h"
+#include "vow/error.h"
+
+struct vow__named {
+    struct vow__named *next; /* in its slot */
+    uint64_t hash;
+    const char *name; /* the owner's; stays while it is in the table */
+    size_t length;
+};
+
+struct vow__table {
+    const struct vow_alloc *alloc;
+    struct vow__named **slots; /* NULL: none yet */
+    size_t room;               /* slots, a power of two */
+    size_t count;
+    uint64_t seed[2];
+};
+
+/* The seed keeps others from choosing names that fall into one slot. */
+void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
+                     uint64_t seed);
+/* The nodes must be gone or never be looked at again. */
+void vow__table_fini(struct vow__table *t);
+
+/* NULL: not there. */
+struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
+                                   size_t length);
+/* Name and length are set, and not there yet. VOW_ENOMEM. */
+int vow__table_add(struct vow__table *t, struct vow__named *n);
+void vow__table_remove(struct vow__table *t, struct vow__named *n);
+/* One after the other; NULL begins, and NULL is the end. The one that was
+ * returned may be removed only after the next was asked for. */
+struct vow__named *vow__table_next(const struct vow__table *t,
+                                   const struct vow__named *n);
+
+#endif

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: MIT */
+/* gate.c - one admission object: making it, asking it, and its permits.
+ *
+ * WHY   Every limiter of our seeds is a setting of one: a serializer has one
+ *       place, a semaphore weights, a throttle a rate. In one object they are
+ *       granted together, so none is held while another is waited for.
+ * HOW   What asks becomes a job and joins the line (gate_line.c). Whatever may
+ *       change who is next calls vow__gate_admit(), which runs nobody's code:
+ *       it moves jobs to `starting`, from where the loop's queue begins them
+ *       (gate_run.c). A permit that need not wait makes no job at all.
+ * INVARIANTS
+ *   G1  a job is in the one list that its state says
+ *   G2  whoever is let in has taken from the gate's quota and from its key's
+ *   G3  a job and a permit hold a reference to the gate, and one use of a group
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+enum {
+    JOBS_PER_SLAB = 32,
+    TIDY_NS = 1000000000,
+    KEYS_MAX = 65536,
+    QUEUE_MAX = 1048576
+};
+
+const char vow__job_kind = 0;
+
+static const vow_gate_opts gate_defaults = {.size = sizeof(gate_defaults)};
+static const vow_job_opts job_defaults = {.size = sizeof(job_defaults)};
+
+static void gate_free(vow_gate *g);
+static int job_check(const vow_gate *g, const vow_job_opts *o,
+                     const char **ret_text);
+static vow_future *refuse(const char *site, vow_gate *g, int code,
+                          const char *text);
+VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
+                                const char *site, uint32_t weight);
+static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
+                               const vow_job_opts *o);
+static void extra_free(vow_gate *g, struct extra *x);
+static void run_drop(void *context);
+static void tidy_later(vow_gate *g);
+static void tidy(void *gate);
+VOW__COLD static bool try_slowly(vow_gate *g, const vow_job_opts *o,
+                                 uint32_t weight, vow_permit *ret_permit);
+static bool free_now(vow_gate *g, struct group *group, uint32_t weight);
+VOW__COLD static void release_slowly(vow_gate *g, const vow_permit *p,
+                                     uint32_t weight);
+static vow_permit permit_of(struct job *j);
+static void permit_drop(void *job);
+
+/* ---- making -------------------------------------------------------------- */
+
+int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
+{
+    vow_gate_opts o = opts == NULL ? gate_defaults : *opts;
+    int rc = vow__gate_complete(&o);
+    if (rc < 0)
+        return rc;
+    const struct vow_alloc *alloc = vow_loop_alloc(loop);
+    vow_gate *g = vow__mem_zero(alloc, sizeof(*g));
+    if (g == NULL)
+        return VOW_ENOMEM;
+    g->loop = loop;
+    g->alloc = *alloc;
+    g->opts = o;
+    g->refs = 1;
+    g->timer_ns = UINT64_MAX;
+
+    g->nobody.quota.most = UINT32_MAX;
+    g->nobody.quota.top = UINT32_MAX;
+    g->anchor = vow_resolved(loop, vow_nothing());
+    rc = vow__quota_init(&g->quota, &g->alloc, vow__gate_limits(&o));
+    if (rc < 0 || vow_state_of(g->anchor) != VOW_FULFILLED) {
+        vow_future_unref(g->anchor);
+        vow__quota_fini(&g->quota, alloc);
+        vow__mem_free(alloc, g, sizeof(*g));
+        return VOW_ENOMEM;
+    }
+    bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
+    vow__pool_init(&g->jobs, &g->alloc, g, sizeof(struct job), pooled);
+    vow__pool_init(&g->permits, &g->alloc, g, offsetof(struct job, start),
+                   pooled);
+    vow__pool_init(&g->runs, &g->alloc, g, sizeof(struct run), pooled);
+    if (pooled) {
+        g->jobs.per_slab = JOBS_PER_SLAB;
+        g->permits.per_slab = JOBS_PER_SLAB;
+        g->runs.per_slab = JOBS_PER_SLAB;
+    }
+    vow__table_init(&g->keys, &g->alloc, vow_loop_random(loop));
+    vow__tick_init(&g->tick, loop);
+    (void)vow_oracle_ref(o.oracle);
+    vow__gate_adapt(g, o.adapt_min);
+    vow__gate_slow(g, SLOW_TIMED, true);
+    vow__gate_slow(g, SLOW_ORACLE, o.oracle != NULL);
+
+    *ret_gate = g;
+    return 0;
+}
+
+int vow__gate_complete(vow_gate_opts *o)
+{
+    const uint64_t ms_max = UINT64_C(1) << 40; /* 34 years */
+    const uint64_t age_max = 86400000;         /* a day */
+    if (o->size != sizeof(*o) || o->rate > VOW__RATE_MAX ||
+        o->key_rate > VOW__RATE_MAX || o->window_ms > ms_max ||
+        o->key_window_ms > ms_max || o->age_ms > age_max ||
+        o->overflow > VOW_OVERFLOW_WAIT || o->adapt_min > o->concurrent)
+        return VOW_EINVAL;
+    o->window_ms = o->window_ms == 0 ? 1000 : o->window_ms;
+    o->key_window_ms = o->key_window_ms == 0 ? 1000 : o->key_window_ms;
+    o->age_ms = o->age_ms == 0 ? 1000 : o->age_ms;
+    o->queue_max = o->queue_max == 0 ? QUEUE_MAX : o->queue_max;
+    o->keys_max = o->keys_max == 0 ? KEYS_MAX : o->keys_max;
+    return 0;
+}
+
+struct vow__limits vow__gate_limits(const vow_gate_opts *o)
+{
+    return (struct vow__limits){.most = o->concurrent,
+                                .rate = o->rate,
+                                .window_ns = o->window_ms * NS_PER_MS,
+                                .even = o->even};
+}
+
+struct vow__limits vow__gate_key_limits(const vow_gate_opts *o)
+{
+    return (struct vow__limits){.most = o->key_concurrent,
+                                .rate = o->key_rate,
+                                .window_ns = o->key_window_ms * NS_PER_MS};
+}
+
+vow_gate *vow_gate_ref(vow_gate *g)
+{
+    if (g != NULL)
+        g->refs++;
+    return g;
+}
+
+vow_gate *vow_gate_unref(vow_gate *g)
+{
+    if (g != NULL && --g->refs == 0 && g->active == 0)
+        gate_free(g);
+    return NULL;
+}
+
+static void gate_free(vow_gate *g)
+{
+    struct vow_alloc alloc = g->alloc;
+    vow_future *anchor = g->anchor;
+    VOW__ASSERT(g->waiting == 0);
+    VOW__ASSERT(g->idle_waits == NULL);
+    VOW__ASSERT(g->room_waits == NULL);
+    (void)vow_call_stop(&g->timer);
+    (void)vow_call_stop(&g->begin);
+    (void)vow_call_stop(&g->tidy);
+    vow__groups_free(g);
+    vow__table_fini(&g->keys);
+    vow__pool_fini(&g->jobs);
+    vow__pool_fini(&g->permits);
+    vow__pool_fini(&g->runs);
+    vow__quota_fini(&g->quota, &alloc);
+    vow_oracle_unref(g->opts.oracle);
+    vow__mem_free(&alloc, g, sizeof(*g));
+    vow_future_unref(anchor);
+}
+
+void vow__gate_slow(vow_gate *g, uint32_t bit, bool on)
+{
+    g->slow = on ? g->slow | bit : g->slow & ~bit;
+}
+
+uint64_t vow__gate_now(vow_gate *g)
+{
+    return (g->slow & SLOW_TIMED) == 0 ? 0 : vow__tick_low(&g->tick);
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
+                            void *arg, const vow_job_opts *job)
+{
+    const vow_job_opts *o = job == NULL ? &job_defaults : job;
+    const struct vow__task task = {.start = start, .arg = arg};
+    if (start == NULL)
+        return refuse(site, g, VOW_EINVAL, "a job needs a start function");
+    if (o->size == sizeof(*o) && o->retry != NULL)
+        return vow__gate_retry(site, g, start, arg, o);
+    return vow__gate_submit(g, site, &task, o);
+}
+
+vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
+                              const vow_job_opts *job)
+{
+    const vow_job_opts *o = job == NULL ? &job_defaults : job;
+    const struct vow__task task = {.start = NULL};
+    if (o->size == sizeof(*o) &&
+        (o->retry != NULL || o->nested == VOW_NESTED_LEND))
+        return refuse(site, g, VOW_EINVAL,
+                      "a permit is neither retried nor lent");
+    return vow__gate_submit(g, site, &task, o);
+}
+
+vow_future *vow__gate_submit(vow_gate *g, const char *site,
+                             const struct vow__task *task,
+                             const vow_job_opts *o)
+{
+    const char *text = NULL;
+    struct group *group;
+    int rc = job_check(g, o, &text);
+    if (rc == 0)
+        rc = vow__group_get(g, o->key, &group);
+    if (rc < 0)
+        return refuse(site, g, rc, text);
+    struct job *j = NULL;
+    if (!vow__quota_possible(&group->quota, o->weight))
+        text = "the weight is above what the key's limits will ever allow";
+    else
+        j = vow__job_new(g, site, task, o);
+    if (j == NULL) {
+        vow__group_leave(g, group);
+        rc = text == NULL ? VOW_ENOMEM : VOW_EINVAL;
+        return refuse(site, g, rc, text);
+    }
+    j->group = group;
+    vow_future *future = vow_deferred_future(j->out);
+    rc = vow__line_join(j, &text);
+    if (rc < 0) {
+        g->refused++;
+        vow__job_reject(j, rc, text);
+    }
+    if (g->leaving != NULL)
+        vow__gate_flush(g);
+    return future;
+}
+
+static int job_check(const vow_gate *g, const vow_job_opts *o,
+                     const char **ret_text)
+{
+    if (g->closed || vow_loop_closing(g->loop))
+        return VOW_ECLOSED;
+    if (o->size != sizeof(*o))
+        *ret_text = "options of another version";
+    else if (o->priority < LOWEST || o->priority > HIGHEST)
+        *ret_text = "the priority is not between -16 and 15";
+    else if (!vow__quota_possible(&g->quota, o->weight))
+        *ret_text = "the weight is above what the limits will ever allow";
+    else if (o->nested > VOW_NESTED_APART)
+        *ret_text = "an unknown way to nest";
+    return *ret_text == NULL ? 0 : VOW_EINVAL;
+}
+
+static vow_future *refuse(const char *site, vow_gate *g, int code,
+                          const char *text)
+{
+    g->refused++;
+    text = text == NULL ? vow_error_text(code) : text;
+    return vow_rejected_at(
+        site, g->loop, vow_error_new_at(site, g->loop, code, NULL, "%s", text));
+}
+
+struct job *vow__job_new(vow_gate *g, const char *site,
+                         const struct vow__task *task, const vow_job_opts *o)
+{
+    struct extra *x = NULL;
+    bool is_task = task->start != NULL;
+    if ((o->deadline_ms > 0 || o->bytes > 0 || task->again != NULL ||
+         o->nested == VOW_NESTED_LEND || vow__gate_drops(g)) &&
+        (x = extra_new(g, task, o)) == NULL)
+        return NULL;
+    struct job *j = job_new(g, is_task ? &g->jobs : &g->permits, site,
+                            o->weight == 0 ? 1 : o->weight);
+    if (j == NULL) {
+        extra_free(g, x);
+        return NULL;
+    }
+    j->extra = x;
+    if (x != NULL)
+        x->job = j;
+    j->level = (uint8_t)(o->priority - LOWEST);
+    j->nested = (uint8_t)o->nested;
+    if (is_task) {
+        j->is_task = true;
+        j->start = task->start;
+        j->arg = task->arg;
+        j->in.caller = vow_context_ref(vow_context_current(g->loop));
+    }
+    return j;
+}
+
+struct job *vow__permit_new(vow_gate *g, const char *site, uint32_t weight)
+{
+    return job_new(g, &g->permits, site, weight);
+}
+
+VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
+                                const char *site, uint32_t weight)
+{
+    struct vow__slab *home;
+    struct job *j = vow__pool_take(pool, &home);
+    if (j == NULL)
+        return NULL;
+    vow_future *future = vow_promise_at(site, g->loop, &j->out);
+    if (!vow_deferred_pending(j->out)) { /* there was no memory for it */
+        vow_deferred_unref(j->out);
+        vow_future_unref(future);
+        vow__pool_give(home, j);
+        return NULL;
+    }
+    g->refs++;
+    j->home = home;
+    j->group = &g->nobody;
+    j->extra = NULL;
+    j->u.since_ns = 0;
+    j->number = ++g->numbers;
+    j->weight = weight;
+    j->slots = weight;
+    j->passed = 0;
+    j->level = -LOWEST;
+    j->nested = VOW_NESTED_REFUSE;
+    j->is_task = false;
+    return j;
+}
+
+static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
+                               const vow_job_opts *o)
+{
+    struct extra *x = vow__mem_zero(&g->alloc, sizeof(*x));
+    if (x == NULL)
+        return NULL;
+    x->bytes = o->bytes;
+    x->again = vow__again_ref(task->again);
+    x->deadline_ms = o->deadline_ms;
+    if (o->deadline_ms > 0) {
+        uint64_t now = vow_loop_now_ns(g->loop);
+        bool never = o->deadline_ms > (UINT64_MAX - now) / NS_PER_MS;
+        x->due_ns = never ? UINT64_MAX : now + o->deadline_ms * NS_PER_MS;
+    }
+    return x;
+}
+
+static void extra_free(vow_gate *g, struct extra *x)
+{
+    if (x == NULL)
+        return;
+    (void)vow_call_stop(&x->call);
+    if (x->lender != NULL)
+        vow_context_unref(&x->lender->context);
+    vow__again_unref(x->again);
+    vow__mem_free(&g->alloc, x, sizeof(*x));
+}
+
+/* Lets go of the gate in the end, since the job lies in its memory. */
+void vow__job_free(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    if (j->is_task && j->state >= JOB_RUNS && j->state <= JOB_ENDED)
+        vow_context_unref(&j->in.run->context);
+    else if (j->is_task)
+        vow_context_unref(j->in.caller);
+    if (j->extra != NULL)
+        extra_free(g, j->extra);
+    if (j->group != &g->nobody)
+        vow__group_leave(g, j->group);
+    vow__pool_give(j->home, j);
+    if (VOW__UNLIKELY(g->jobs.empties + g->permits.empties > 0))
+        tidy_later(g);
+    vow_gate_unref(g);
+}
+
+struct run *vow__run_new(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    struct vow__slab *home;
+    struct run *r = vow__pool_take(&g->runs, &home);
+    if (r == NULL)
+        return NULL;
+    r->home = home;
+    r->gate = vow_gate_ref(g);
+    r->job = j;
+    r->lent = 0;
+    r->context.owner = &vow__job_kind;
+    r->context.drop = run_drop;
+    vow_context *before = vow_context_enter(g->loop, j->in.caller);
+    vow_context_init(&r->context, g->loop);
+    vow_context_leave(g->loop, before);
+    vow_context *caller = j->in.caller;
+    j->in.run = r;
+    j->state = JOB_RUNS;
+    vow__list_push(&g->running, &j->link);
+    vow_context_unref(caller); /* may run others' code */
+    return r;
+}
+
+static void run_drop(void *context)
+{
+    struct run *r = VOW__OUTER(context, struct run, context);
+    vow_gate *g = r->gate;
+    vow__pool_give(r->home, r);
+    vow_gate_unref(g);
+}
+
+/* A burst must not hold its memory for ever, nor give it back and ask for it
+ * again all the time. */
+static void tidy_later(vow_gate *g)
+{
+    if (!vow_call_pending(&g->tidy) && !vow_loop_closing(g->loop))
+        vow_call_weakly_at(&g->tidy, g->loop,
+                           vow_loop_now_ns(g->loop) + TIDY_NS, tidy, g);
+}
+
+static void tidy(void *gate)
+{
+    vow_gate *g = gate;
+    bool jobs = vow__pool_decay(&g->jobs);
+    bool permits = vow__pool_decay(&g->permits);
+    bool runs = vow__pool_decay(&g->runs);
+    if (jobs || permits || runs)
+        tidy_later(g);
+}
+
+/* ---- permits ------------------------------------------------------------- */
+
+bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
+{
+    uint32_t weight = job == NULL || job->weight == 0 ? 1 : job->weight;
+    if (VOW__UNLIKELY(
+            (g->slow & SLOW_MASK) != 0 ||
+            (job != NULL && (job->key != NULL || job->size != sizeof(*job)))))
+        return try_slowly(g, job == NULL ? &job_defaults : job, weight,
+                          ret_permit);
+    if (!vow__quota_fits(&g->quota, weight))
+        return false;
+    if (g->quota.rate > 0) {
+        if (weight > g->quota.rate ||
+            vow__quota_when(&g->quota, weight, vow__tick_low(&g->tick)) != 0)
+            return false;
+        vow__quota_stamp(&g->quota, weight, vow__tick_high(&g->tick));
+    }
+    g->quota.held += weight;
+    g->active++;
+    g->started++;
+    *ret_permit = (vow_permit){.of = g, .weight = weight};
+    return true;
+}
+
+static bool try_slowly(vow_gate *g, const vow_job_opts *o, uint32_t weight,
+                       vow_permit *ret_permit)
+{
+    const char *text = NULL;
+    struct group *group;
+    if (job_check(g, o, &text) < 0 || vow__group_get(g, o->key, &group) < 0)
+        return false;
+    if (!free_now(g, group, weight)) {
+        vow__group_leave(g, group);
+        return false;
+    }
+    g->numbers++;
+    uint64_t now = vow__gate_begins(g, group, weight, g->numbers);
+    vow__gate_take(g, group, weight);
+    *ret_permit = (vow_permit){.of = g, .since_ns = now, .weight = weight};
+    ret_permit->group = group == &g->nobody ? NULL : group;
+    return true;
+}
+
+/* Would a newcomer start now, past nobody? */
+static bool free_now(vow_gate *g, struct group *group, uint32_t weight)
+{
+    uint64_t now = vow__gate_now(g);
+    if (vow__gate_paused(g, now) || now < group->paused_ns)
+        return false;
+    if (g->ring != NULL || g->lent != NULL || g->outside != NULL ||
+        group->waiting > 0)
+        return false;
+    return vow__quota_possible(&group->quota, weight) &&
+           vow__quota_fits(&g->quota, weight) &&
+           vow__quota_fits(&group->quota, weight) &&
+           vow__quota_when(&g->quota, weight, now) == 0 &&
+           vow__quota_when(&group->quota, weight, now) == 0;
+}
+
+vow_value vow__permit_value(struct job *j)
+{
+    return vow_own(j, permit_drop);
+}
+
+vow_permit vow_permit_take(vow_value granted)
+{
+    vow_permit p = {0};
+    struct job *j = granted.as.ptr;
+    if (granted.tag != vow__permit_value(NULL).tag || j->weight == 0)
+        return p;
+    return permit_of(j);
+}
+
+/* Moved out, with the use of the group. */
+static vow_permit permit_of(struct job *j)
+{
+    struct group *nobody = &vow__gate_of(j)->nobody;
+    vow_permit p = {.of = vow__gate_of(j), .since_ns = j->u.since_ns};
+    p.group = j->group == nobody ? NULL : j->group;
+    p.weight = j->weight;
+    j->group = nobody;
+    j->weight = 0;
+    return p;
+}
+
+/* The future is gone; with it goes what nobody took. */
+static void permit_drop(void *job)
+{
+    struct job *j = job;
+    vow_permit p = permit_of(j);
+    vow__job_free(j);
+    vow_permit_release(&p);
+}
+
+void vow_permit_release(vow_permit *p)
+{
+    vow_gate *g = p->of;
+    uint32_t weight = p->weight;
+    if (weight == 0)
+        return;
+    p->weight = 0;
+    if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0 || p->group != NULL ||
+                      g->refs == 0)) {
+        release_slowly(g, p, weight);
+        return;
+    }
+    g->quota.held -= weight;
+    g->active--;
+}
+
+static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
+{
+    struct group *group = p->group == NULL ? &g->nobody : p->group;
+    g->refs++;
+    if (g->opts.oracle != NULL)
+        vow_oracle_end(g->opts.oracle, weight);
+    if (p->since_ns > 0)
+        vow__gate_learn(g, p->since_ns, NULL, group);
+    vow__gate_release(g, group, weight);
+    vow__group_leave(g, group);
+    vow__gate_admit(g);
+    vow_gate_unref(g);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_group.c - the keys of a gate: who may take a turn, and who must wait.
+ *
+ * WHY   One tenant's backlog must not delay the others, and "20 in all, 3 per
+ *       host" are two limits of one job.
+ * HOW   A key in use is a group with limits and levels of its own. Groups that
+ *       may be able to start something stand in a ring and take turns. A group
+ *       that its own limits hold back leaves the ring: until a place of it
+ *       comes back, or until a time. A group that nobody uses is freed, unless
+ *       starts or a pause are to be remembered.
+ * INVARIANTS
+ *   K1  a group with jobs that wait is in the ring, in `later`, or waits for a
+ *       place of its own to come back
+ *   K2  a group in `idle` has no users
+ * LIMITS  O(1) per turn, O(log keys) per time to wait for.
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+#include <string.h>
+
+static int group_new(vow_gate *g, const char *key, size_t length,
+                     struct group **ret_group);
+static void group_free(vow_gate *g, struct group *group);
+static uint64_t forgotten_ns(const struct group *group);
+static void purge(vow_gate *g);
+static void free_idle(vow_gate *g);
+
+int vow__group_get(vow_gate *g, const char *key, struct group **ret_group)
+{
+    if (key == NULL) {
+        *ret_group = &g->nobody; /* always there: its users are not counted */
+        return 0;
+    }
+    size_t length = strlen(key);
+    struct vow__named *n = vow__table_find(&g->keys, key, length);
+    if (n == NULL)
+        return group_new(g, key, length, ret_group);
+    struct group *group = VOW__OUTER(n, struct group, named);
+    if (group->place == GROUP_IDLE)
+        vow__group_place(g, group, GROUP_NOWHERE, 0); /* keeps K2 */
+    group->users++;
+    *ret_group = group;
+    return 0;
+}
+
+static int group_new(vow_gate *g, const char *key, size_t length,
+                     struct group **ret_group)
+{
+    purge(g);
+    if (g->keys.count >= g->opts.keys_max)
+        return VOW_EQUEUEFULL;
+    size_t size = sizeof(struct group) + length + 1;
+    struct group *group = vow__mem_zero(&g->alloc, size);
+    if (group == NULL)
+        return VOW_ENOMEM;
+    char *name = (char *)(group + 1);
+    memcpy(name, key, length + 1);
+    group->named.name = name;
+    group->named.length = length;
+    group->users = 1;
+    if (vow__quota_init(&group->quota, &g->alloc,
+                        vow__gate_key_limits(&g->opts)) < 0 ||
+        vow__table_add(&g->keys, &group->named) < 0) {
+        vow__quota_fini(&group->quota, &g->alloc);
+        vow__mem_free(&g->alloc, group, size);
+        return VOW_ENOMEM;
+    }
+    *ret_group = group;
+    return 0;
+}
+
+static void group_free(vow_gate *g, struct group *group)
+{
+    vow__table_remove(&g->keys, &group->named);
+    vow__quota_fini(&group->quota, &g->alloc);
+    vow__mem_free(&g->alloc, group, sizeof(*group) + group->named.length + 1);
+}
+
+void vow__group_leave(vow_gate *g, struct group *group)
+{
+    if (group == &g->nobody)
+        return;
+    VOW__ASSERT(group->users > 0);
+    if (--group->users > 0)
+        return;
+    uint64_t until = forgotten_ns(group);
+    if (until == 0 || until <= vow__gate_now(g)) {
+        vow__group_place(g, group, GROUP_NOWHERE, 0);
+        group_free(g, group);
+    } else {
+        vow__group_place(g, group, GROUP_IDLE, until);
+    }
+}
+
+/* When it is the same as a new one. */
+static uint64_t forgotten_ns(const struct group *group)
+{
+    uint64_t until = vow__quota_forgotten_ns(&group->quota);
+    return group->paused_ns > until ? group->paused_ns : until;
+}
+
+static void purge(vow_gate *g)
+{
+    uint64_t now = vow__gate_now(g);
+    while (g->idle != NULL && g->idle->key <= now)
+        free_idle(g);
+}
+
+static void free_idle(vow_gate *g)
+{
+    struct group *group = VOW__OUTER(g->idle, struct group, later);
+    vow__group_place(g, group, GROUP_NOWHERE, 0);
+    group_free(g, group);
+}
+
+void vow__group_place(vow_gate *g, struct group *group, enum group_place place,
+                      uint64_t until_ns)
+{
+    if (group->place == GROUP_IN_RING)
+        vow__list_remove(&g->ring, &group->link);
+    else if (group->place == GROUP_IDLE)
+        vow__heap_remove(&g->idle, &group->later);
+    else if (group->place == GROUP_LATER)
+        vow__heap_remove(&g->later, &group->later);
+    group->place = place;
+    group->later.key = until_ns;
+    group->later.seq = g->numbers++;
+    if (place == GROUP_IN_RING)
+        vow__list_push(&g->ring, &group->link);
+    else if (place == GROUP_IDLE)
+        vow__heap_insert(&g->idle, &group->later);
+    else if (place == GROUP_LATER)
+        vow__heap_insert(&g->later, &group->later);
+}
+
+uint64_t vow__groups_wake(vow_gate *g, uint64_t now_ns)
+{
+    while (g->later != NULL && g->later->key <= now_ns)
+        vow__group_place(g, VOW__OUTER(g->later, struct group, later),
+                         GROUP_IN_RING, 0);
+    return g->later == NULL ? UINT64_MAX : g->later->key;
+}
+
+void vow__groups_free(vow_gate *g)
+{
+    while (g->idle != NULL)
+        free_idle(g);
+    VOW__ASSERT(g->keys.count == 0);
+}
+
+struct group *vow__group_next(vow_gate *g, const struct group *group)
+{
+    if (group == NULL)
+        return &g->nobody;
+    struct vow__named *n =
+        vow__table_next(&g->keys, group == &g->nobody ? NULL : &group->named);
+    return n == NULL ? NULL : VOW__OUTER(n, struct group, named);
+}

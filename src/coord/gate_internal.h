@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_internal.h - the inside of a gate, for the gate_*.c files and for
+ * semaphore.c: a semaphore is a gate with one limit.
+ *
+ *   run, enter     gate_line.c                         gate_run.c
+ *   -----------> | levels of a key | -> keys in turn -> starting -> running
+ *      outside --^ (policy WAIT)       (ring)           (queue)     (ends)
+ *
+ * A job is in one list at a time, and its `state` says in which.
+ */
+#ifndef VOW_COORD_GATE_INTERNAL_H
+#define VOW_COORD_GATE_INTERNAL_H
+
+#include "base/heap.h"
+#include "base/list.h"
+#include "base/pool.h"
+#include "base/table.h"
+#include "coord/quota.h"
+#include "vow/call.h"
+#include "vow/combine.h"
+#include "vow/context.h"
+#include "vow/gate.h"
+#include "vow/gate_stats.h"
+#include "vow/oracle.h"
+#include "vow/watch.h"
+
+enum { LEVELS = 32, LOWEST = -16, HIGHEST = 15, NS_PER_MS = 1000000 };
+
+enum job_state {
+    JOB_OUTSIDE, /* in gate->outside: waits for room in the queue */
+    JOB_LENT,    /* in gate->lent: waits for nothing but the rate */
+    JOB_WAITS,   /* in a level of its group */
+    JOB_STARTS,  /* in gate->starting: let in, not begun */
+    JOB_RUNS,    /* in gate->running, unless it is a permit */
+    JOB_ENDED,   /* in no list: others run in its places */
+    JOB_LEAVES,  /* in gate->leaving: to be rejected with `verdict` */
+    JOB_LEFT     /* in no list: its cancel hook is on the way */
+};
+
+enum group_place { GROUP_NOWHERE, GROUP_IN_RING, GROUP_LATER, GROUP_IDLE };
+
+/* The jobs of one key; gate->nobody has those without. */
+struct group {
+    struct vow__named named;
+    vow_link link;               /* in gate->ring */
+    struct vow__heap_node later; /* in gate->later or gate->idle */
+    enum group_place place;
+    struct vow__quota quota;
+    uint64_t paused_ns; /* until then */
+    uint32_t levels;    /* bit set: there are jobs */
+    size_t waiting;
+    uint64_t waiting_weight;
+    size_t users; /* jobs and permits, waiting or not */
+    vow_link *level[LEVELS];
+};
+
+struct vow__again;
+
+/* What a job is to do. */
+struct vow__task {
+    vow_start_fn start; /* NULL: give a permit */
+    void *arg;
+    struct vow__again *again; /* it is an attempt of; NULL: of nothing */
+};
+
+/* What few jobs have: a deadline, bytes, attempts, places of another. */
+struct extra {
+    struct job *job;
+    vow_link in_level; /* of gate->level, while it waits; drop policies only */
+    size_t bytes;
+    uint64_t due_ns;          /* its deadline; 0: none */
+    uint64_t deadline_ms;     /* the same, for the message */
+    vow_call call;            /* at the deadline, while it waits */
+    struct vow__again *again; /* it is an attempt of, counted; or NULL */
+    struct run *lender; /* in whose places it is, counted; NULL: its own */
+    bool borrows;       /* its weight is in lender->lent */
+};
+
+/* A job. One that asks for a permit ends before `start`. A hundred thousand of
+ * them may wait, and each page they lie on costs more than all the rest. */
+struct job {
+    vow_link link;
+    struct vow__slab *home; /* its owner is the gate, which is counted */
+    struct group *group;    /* one use of it, as long as the job lives */
+    vow_deferred *out;
+    struct extra *extra; /* NULL: none */
+    union {
+        uint64_t since_ns;  /* of its arrival; then of its start */
+        vow_error *verdict; /* counted: it leaves */
+    } u;
+    uint64_t number; /* of its arrival */
+    uint32_t weight;
+    uint32_t slots;  /* of the concurrency: the weight, or 0 when lent */
+    uint32_t passed; /* by smaller ones */
+    uint8_t level;
+    uint8_t state; /* enum job_state */
+    uint8_t nested;
+    bool is_task;
+
+    vow_start_fn start;
+    void *arg;
+    union {
+        vow_context *caller; /* who asked for it, counted; until it begins */
+        struct run *run;     /* from then on */
+    } in;
+};
+
+/* What a job needs when it has begun. It may outlive the job, as a context. */
+struct run {
+    vow_context context;
+    struct vow__slab *home;
+    vow_gate *gate;  /* counted */
+    struct job *job; /* valid until it has ended and nothing is lent */
+    uint32_t lent;   /* of its weight, to others */
+    vow_watch end;   /* of what start returned */
+};
+
+struct vow_gate {
+    /* What a permit that need not wait touches comes first. `active` and
+     * `started` do not touch: as one vector they would be read before the store
+     * to the one of them is done. */
+    struct vow__quota quota;
+    size_t active; /* jobs let in, and permits */
+    uint32_t refs; /* handles and jobs; permits keep it by `active` */
+    uint32_t slow; /* SLOW_... bits */
+    uint64_t started;
+    size_t waiting; /* jobs in groups, outside and lent */
+
+    struct vow__tick tick;
+    vow_loop *loop;
+    vow_future *anchor; /* keeps the loop's memory */
+    struct vow_alloc alloc;
+    vow_gate_opts opts;
+    uint64_t age_ns;
+    struct vow__pool jobs;
+    struct vow__pool permits; /* jobs without a task */
+    struct vow__pool runs;
+
+    struct group nobody;
+    struct vow__table keys;
+    vow_link *ring;               /* groups whose turn may come */
+    struct vow__heap_node *later; /* groups blocked until a time */
+    struct vow__heap_node *idle;  /* groups kept for what they remember */
+    uint64_t numbers;
+    size_t queued;       /* jobs in groups */
+    size_t queued_bytes; /* of these */
+    size_t outside_count;
+    vow_link *outside;
+    vow_link *lent;
+    size_t lent_count;
+    uint32_t heaviest; /* of those that wait, or waited since the line began */
+    vow_link *starting;
+    vow_link *running;
+    vow_link *leaving;
+    vow_link *level[LEVELS]; /* all jobs in groups; for the drop policies */
+    vow_call begin;          /* begins what is in starting */
+    vow_call timer;          /* admits again */
+    vow_call tidy;           /* gives unused memory back */
+    uint64_t timer_ns;       /* when; UINT64_MAX: not set */
+    bool beginning;          /* begin_some() is at work */
+    bool paused;
+    uint64_t paused_ns; /* until then */
+    bool closed;
+    vow_link *idle_waits; /* struct wait */
+    vow_link *room_waits;
+
+    double adapted;   /* the limit, before it is cut to a whole number */
+    uint64_t cut_ns;  /* when it was lowered last */
+    uint64_t mean_ns; /* how long jobs run, smoothed; 0: not known */
+    uint64_t failed, refused, dropped, canceled, expired;
+};
+
+/* Reasons not to take the short way. */
+enum {
+    SLOW_CLOSED = 1,
+    SLOW_PAUSED = 2,
+    SLOW_ORACLE = 4,
+    SLOW_ADAPT = 8,
+    SLOW_WAITS = 16,
+    SLOW_TIMED = 32, /* it needs to know when things began */
+    SLOW_LINE = 64   /* jobs wait */
+};
+
+/* Bits that the short ways look at; time alone is no reason. */
+#define SLOW_MASK (~(uint32_t)SLOW_TIMED)
+
+/* ---- gate.c: the gate and its memory ------------------------------------- */
+
+/* The owner of the contexts of jobs. */
+extern const char vow__job_kind;
+
+/* A job with its promise; the group is set by the caller. NULL: no memory. */
+struct job *vow__job_new(vow_gate *g, const char *site,
+                         const struct vow__task *task, const vow_job_opts *o);
+/* The same for a permit, without options. */
+struct job *vow__permit_new(vow_gate *g, const char *site, uint32_t weight);
+void vow__job_free(struct job *j);
+/* The job begins: it is in `running` from now on. NULL: no memory. */
+struct run *vow__run_new(struct job *j);
+/* The permit of a job that is let in, as the value of its future. */
+vow_value vow__permit_value(struct job *j);
+/* 0 becomes the default; VOW_EINVAL. */
+int vow__gate_complete(vow_gate_opts *o);
+struct vow__limits vow__gate_limits(const vow_gate_opts *o);
+struct vow__limits vow__gate_key_limits(const vow_gate_opts *o);
+void vow__gate_slow(vow_gate *g, uint32_t bit, bool on);
+/* Time for deciding; 0 always, where nothing depends on time. */
+uint64_t vow__gate_now(vow_gate *g);
+vow_future *vow__gate_submit(vow_gate *g, const char *site,
+                             const struct vow__task *task,
+                             const vow_job_opts *o);
+
+/* ---- gate_group.c: keys -------------------------------------------------- */
+
+/* The group of a key, made if needed: VOW_ENOMEM, VOW_EQUEUEFULL. */
+int vow__group_get(vow_gate *g, const char *key, struct group **ret_group);
+/* One user less; the last may free it. */
+void vow__group_leave(vow_gate *g, struct group *group);
+void vow__group_place(vow_gate *g, struct group *group, enum group_place place,
+                      uint64_t until_ns);
+/* Those whose time has come may take their turns again; returns the next time,
+ * UINT64_MAX: none. */
+uint64_t vow__groups_wake(vow_gate *g, uint64_t now_ns);
+void vow__groups_free(vow_gate *g);
+/* All groups, the one without a key first; NULL begins and ends. */
+struct group *vow__group_next(vow_gate *g, const struct group *group);
+
+/* ---- gate_line.c: who is next -------------------------------------------- */
+
+/* A new job joins; 0, or why it may not wait. */
+int vow__line_join(struct job *j, const char **ret_text);
+/* Into the level of its group, and nothing else; at its end, or back to where
+ * it was. And among those that are lent places. */
+void vow__line_insert(struct job *j);
+void vow__line_return(struct job *j);
+void vow__line_lend(struct job *j);
+/* Would it ever find room in the queue? */
+bool vow__job_may_queue(const struct job *j);
+/* Out of whatever list it waits in; nothing is given back by name of it. */
+void vow__line_leave(struct job *j);
+/* Let in all that can be, and tell who waits for idleness or room. */
+void vow__gate_admit(vow_gate *g);
+/* The first in its level that goes before others of its group, NULL: none. */
+struct job *vow__group_best(const vow_gate *g, const struct group *group);
+/* Where `a` stands against `b` of the same group: before it? */
+bool vow__job_before(const vow_gate *g, const struct job *a,
+                     const struct job *b);
+
+/* What its own key says: 0 now, a time, or UINT64_MAX: when a place of the key
+ * comes back or a start of it is stamped. */
+uint64_t vow__group_blocks(const struct group *group, const struct job *j,
+                           uint64_t now_ns);
+
+/* ---- gate_nested.c: jobs inside jobs ------------------------------------- */
+
+/* Does it need what only the end of a job it is part of can free; itself, or
+ * one of those it waits behind? */
+bool vow__job_stuck(const struct job *j);
+/* Let it wait for nothing but the rate, and the places of a job it is part of.
+ * False: none has as many. */
+bool vow__job_lend(struct job *j);
+/* The next of these that can start; lowers *wake to the time to look again. */
+struct job *vow__lent_next(vow_gate *g, uint64_t now_ns, uint64_t *wake);
+void vow__job_borrow(struct job *j);
+/* Those who wait for the places of a job that is gone wait as all others. */
+void vow__lent_orphans(vow_gate *g, struct run *lender);
+
+/* ---- gate_run.c: from being let in to the end ---------------------------- */
+
+/* A job that is in no list takes its part and will begin. */
+void vow__job_let_in(struct job *j);
+/* A start, now: told to the oracle, stamped. Returns the time. */
+uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
+                          uint64_t number);
+/* Places are taken, and come back. */
+void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots);
+void vow__gate_release(vow_gate *g, struct group *group, uint32_t slots);
+/* When it has ended and nobody runs in its places, they come back and it is
+ * freed; and so on with the one in whose places it ran. NULL does nothing. */
+void vow__job_places_back(struct job *j);
+/* A job that is in no list and holds no places ends without having begun. */
+void vow__job_reject(struct job *j, int code, const char *text);
+void vow__job_reject_with(struct job *j, vow_error *e);
+/* The same in two steps, for what must not run others' code in between. */
+void vow__job_leaves(struct job *j, vow_error *verdict);
+void vow__gate_flush(vow_gate *g);
+/* The hook of the job's promise. */
+void vow__job_cancel(vow_error *why, void *job);
+
+/* ---- gate_retry.c -------------------------------------------------------- */
+
+vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
+                            void *arg, const vow_job_opts *o);
+struct vow__again *vow__again_ref(struct vow__again *a);
+void vow__again_unref(struct vow__again *a);
+/* The number of the attempt under way; without any, 1. */
+uint32_t vow__again_attempt(const struct vow__again *a);
+/* The future of all attempts together, for comparing; NULL: none. */
+const vow_future *vow__again_result(const struct vow__again *a);
+
+/* Those let in and not begun go back to where they waited. */
+void vow__gate_recall(vow_gate *g);
+
+/* ---- gate_live.c --------------------------------------------------------- */
+
+/* Forgets a pause that is over. */
+bool vow__gate_paused(vow_gate *g, uint64_t now_ns);
+/* From now on the concurrency adapts, from this on; 0: it does not. */
+void vow__gate_adapt(vow_gate *g, double from);
+/* A job has ended, well or not: learn from it. */
+void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
+                     struct group *group);
+
+/* ---- gate_wait.c --------------------------------------------------------- */
+
+bool vow__gate_has_room(const vow_gate *g, size_t bytes);
+void vow__gate_tell_waits(vow_gate *g);
+/* Reject those who wait for room that will never be. */
+void vow__gate_refuse_waits(vow_gate *g);
+
+/* Does a full queue drop jobs that wait? */
+static inline bool vow__gate_drops(const vow_gate *g)
+{
+    return g->opts.overflow == VOW_OVERFLOW_DROP_OLDEST ||
+           g->opts.overflow == VOW_OVERFLOW_DROP_LOWEST;
+}
+
+static inline void vow__gate_waiting(vow_gate *g, int change)
+{
+    g->waiting += (size_t)change;
+    g->slow =
+        g->waiting > 0 ? g->slow | SLOW_LINE : g->slow & ~(uint32_t)SLOW_LINE;
+}
+
+static inline vow_gate *vow__gate_of(const struct job *j)
+{
+    return (vow_gate *)j->home->owner;
+}
+
+/* 0: it has no deadline. */
+static inline uint64_t vow__job_due_ns(const struct job *j)
+{
+    return j->extra == NULL ? 0 : j->extra->due_ns;
+}
+
+static inline size_t vow__job_bytes(const struct job *j)
+{
+    return j->extra == NULL ? 0 : j->extra->bytes;
+}
+
+static inline const char *vow__job_site(const struct job *j)
+{
+    return vow_future_site(vow_deferred_future(j->out));
+}
+
+static inline struct job *vow__job_of(vow_link *l)
+{
+    return VOW__OUTER(l, struct job, link);
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_live.c - changing a gate while jobs wait and run: limits, pauses, what
+ * the other side reports, and the end.
+ *
+ * HOW   A change of limits makes all it needs first, so that it fails without
+ *       having changed anything. Adapting is additive increase while all places
+ *       are in use and jobs succeed, one place per round of them; and
+ *       multiplicative decrease on overload, once for all jobs that began
+ *       before the last decrease. Who is to be rejected leaves all lists first
+ *       and is settled in the end, because that may run others' code.
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+static const double DECREASE = 0.7;
+enum { MEAN_OF = 8 };
+
+typedef bool (*job_test)(const struct job *j);
+
+static int quotas_new(vow_gate *g, const vow_gate_opts *o,
+                      struct vow__quota **ret_fresh);
+static void quotas_change(vow_gate *g, const vow_gate_opts *o,
+                          struct vow__quota *fresh);
+static void expel(vow_gate *g, job_test out, vow_error *verdict);
+static void expel_list(vow_link *first, job_test out, vow_error *verdict);
+static bool everyone(const struct job *j);
+static bool impossible(const struct job *j);
+static void overload(vow_gate *g, struct group *group, uint64_t ms,
+                     uint64_t began_ns);
+
+/* ---- limits -------------------------------------------------------------- */
+
+vow_gate_opts vow_gate_get(const vow_gate *g)
+{
+    return g->opts;
+}
+
+int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
+{
+    vow_gate_opts o = *opts;
+    struct vow__quota *fresh = NULL;
+    int rc = vow__gate_complete(&o);
+    bool rates = o.rate != g->opts.rate || o.key_rate != g->opts.key_rate;
+    if (rc == 0 && rates)
+        rc = quotas_new(g, &o, &fresh);
+    if (rc < 0)
+        return rc;
+    vow__gate_recall(g);
+    quotas_change(g, &o, fresh);
+    o.overflow = g->opts.overflow;
+    o.oracle = g->opts.oracle;
+    bool adapts = g->opts.adapt_min > 0;
+    g->opts = o;
+    vow__gate_adapt(g, adapts ? g->adapted : o.adapt_min);
+    if (o.oracle != NULL)
+        vow_oracle_expect(o.oracle, o.concurrent, o.rate, o.window_ms);
+    struct group *group = NULL;
+    while ((group = vow__group_next(g, group)) != NULL)
+        if (group->waiting > 0 && group->place != GROUP_IN_RING)
+            vow__group_place(g, group, GROUP_IN_RING, 0);
+    vow_error *verdict = vow_error_new(
+        g->loop, VOW_EINVAL, "the limits became smaller than the job");
+    vow__gate_refuse_waits(g);
+    expel(g, impossible, verdict);
+    vow_error_unref(verdict);
+    return 0;
+}
+
+/* Quotas with the new limits: the gate's, then the keys' in their order. */
+static int quotas_new(vow_gate *g, const vow_gate_opts *o,
+                      struct vow__quota **ret_fresh)
+{
+    size_t n = g->keys.count + 1;
+    uint64_t now = vow__gate_now(g);
+    struct vow__quota *fresh = vow__mem_zero(&g->alloc, n * sizeof(fresh[0]));
+    if (fresh == NULL)
+        return VOW_ENOMEM;
+    struct vow__quota *next = fresh;
+    struct group *group = &g->nobody;
+    int rc = vow__quota_prepare(next++, &g->quota, &g->alloc,
+                                vow__gate_limits(o), now);
+    while (rc == 0 && (group = vow__group_next(g, group)) != NULL)
+        rc = vow__quota_prepare(next++, &group->quota, &g->alloc,
+                                vow__gate_key_limits(o), now);
+    if (rc == 0) {
+        *ret_fresh = fresh;
+        return 0;
+    }
+    while (next > fresh)
+        vow__quota_fini(--next, &g->alloc);
+    vow__mem_free(&g->alloc, fresh, n * sizeof(fresh[0]));
+    return rc;
+}
+
+/* `fresh` is NULL when the rates stay. */
+static void quotas_change(vow_gate *g, const vow_gate_opts *o,
+                          struct vow__quota *fresh)
+{
+    struct vow__quota *next = fresh;
+    struct group *group = &g->nobody;
+    if (fresh == NULL)
+        vow__quota_change(&g->quota, vow__gate_limits(o));
+    else
+        vow__quota_replace(&g->quota, next++, &g->alloc);
+    while ((group = vow__group_next(g, group)) != NULL)
+        if (fresh == NULL)
+            vow__quota_change(&group->quota, vow__gate_key_limits(o));
+        else
+            vow__quota_replace(&group->quota, next++, &g->alloc);
+    vow__mem_free(&g->alloc, fresh, (g->keys.count + 1) * sizeof(fresh[0]));
+}
+
+/* ---- pausing ------------------------------------------------------------- */
+
+void vow_gate_pause(vow_gate *g)
+{
+    g->paused = true;
+    vow__gate_slow(g, SLOW_PAUSED, true);
+    vow__gate_recall(g);
+    vow__gate_admit(g); /* stops the timer */
+}
+
+void vow_gate_resume(vow_gate *g)
+{
+    g->paused = false;
+    g->paused_ns = 0;
+    vow__gate_slow(g, SLOW_PAUSED, false);
+    vow__gate_admit(g);
+}
+
+void vow_gate_report(vow_gate *g, const char *key, uint64_t retry_after_ms)
+{
+    struct group *group;
+    if (vow__group_get(g, key, &group) < 0)
+        group = &g->nobody; /* no memory to pause one: pause them all */
+    overload(g, group, retry_after_ms, UINT64_MAX);
+    vow__group_leave(g, group);
+    vow__gate_recall(g);
+    vow__gate_admit(g);
+}
+
+bool vow__gate_paused(vow_gate *g, uint64_t now_ns)
+{
+    if (!g->paused && g->paused_ns > 0 && now_ns >= g->paused_ns) {
+        g->paused_ns = 0;
+        vow__gate_slow(g, SLOW_PAUSED, false);
+    }
+    return g->paused || now_ns < g->paused_ns;
+}
+
+/* Pauses one key; or the gate, for the group of those without. */
+static void overload(vow_gate *g, struct group *group, uint64_t ms,
+                     uint64_t began_ns)
+{
+    uint64_t now = vow_loop_now_ns(g->loop);
+    bool never = ms > (UINT64_MAX - now) / NS_PER_MS;
+    uint64_t until = never ? UINT64_MAX : now + ms * NS_PER_MS;
+    uint64_t *paused = group == &g->nobody ? &g->paused_ns : &group->paused_ns;
+    if (ms > 0 && until > *paused)
+        *paused = until;
+    vow__gate_slow(g, SLOW_PAUSED, g->paused || g->paused_ns > now);
+    if (g->opts.adapt_min > 0 && began_ns >= g->cut_ns) {
+        g->cut_ns = now;
+        vow__gate_adapt(g, g->adapted * DECREASE);
+    }
+}
+
+/* ---- adapting ------------------------------------------------------------ */
+
+void vow__gate_adapt(vow_gate *g, double from)
+{
+    double min = g->opts.adapt_min;
+    double max = g->opts.concurrent;
+    vow__gate_slow(g, SLOW_ADAPT, min > 0);
+    if (g->opts.adapt_min == 0)
+        return;
+    g->adapted = from < min ? min : from > max ? max : from;
+    g->quota.most = (uint32_t)g->adapted;
+}
+
+void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
+                     struct group *group)
+{
+    if ((g->slow & SLOW_TIMED) == 0)
+        return;
+    uint64_t now = vow__gate_now(g);
+    uint64_t took = now > began_ns ? now - began_ns : 0;
+    g->mean_ns = g->mean_ns == 0
+                     ? took
+                     : g->mean_ns - g->mean_ns / MEAN_OF + took / MEAN_OF;
+    bool full = g->waiting > 0 || g->quota.held >= g->quota.most;
+    if (failure == NULL && g->opts.adapt_min > 0 && full)
+        vow__gate_adapt(g, g->adapted + 1 / g->adapted);
+    if (failure != NULL && g->opts.overloaded != NULL &&
+        g->opts.overloaded(failure, g->opts.overloaded_user))
+        overload(g, group, vow_error_retry_after_ms(failure), began_ns);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void vow_gate_clear(vow_gate *g, vow_error *why)
+{
+    vow_error *verdict = vow_error_wrap(g->loop, VOW_ECANCELED, why,
+                                        "the gate's queue was cleared");
+    expel(g, everyone, verdict);
+    vow_error_unref(verdict);
+}
+
+void vow_gate_close(vow_gate *g)
+{
+    g->closed = true;
+    vow__gate_slow(g, SLOW_CLOSED, true);
+    vow_error *verdict =
+        vow_error_new(g->loop, VOW_ECLOSED, "the gate is closed");
+    expel(g, everyone, verdict);
+    vow_error_unref(verdict);
+}
+
+/* Reject those who wait and meet the test. */
+static void expel(vow_gate *g, job_test out, vow_error *verdict)
+{
+    struct group *group = NULL;
+    vow_gate_ref(g);
+    while ((group = vow__group_next(g, group)) != NULL)
+        for (uint32_t left = group->levels; left != 0; left &= left - 1)
+            expel_list(group->level[__builtin_ctz(left)], out, verdict);
+    expel_list(g->lent, out, verdict);
+    expel_list(g->outside, out, verdict);
+    vow__gate_admit(g);
+    vow__gate_flush(g);
+    vow_gate_unref(g);
+}
+
+static void expel_list(vow_link *first, job_test out, vow_error *verdict)
+{
+    while (first != NULL) {
+        struct job *j = vow__job_of(first);
+        first = first->next;
+        if (!out(j))
+            continue;
+        vow__line_leave(j);
+        vow__job_leaves(j, vow_error_ref(verdict));
+    }
+}
+
+static bool everyone(const struct job *j)
+{
+    (void)j;
+    return true;
+}
+
+static bool impossible(const struct job *j)
+{
+    if (j->state == JOB_OUTSIDE && !vow__job_may_queue(j))
+        return true;
+    return !vow__quota_possible(&vow__gate_of(j)->quota, j->weight) ||
+           !vow__quota_possible(&j->group->quota, j->weight);
+}

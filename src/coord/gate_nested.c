@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_nested.c - jobs asked for from inside other jobs of the same gate.
+ *
+ * WHY   A job that waits for places which only the end of its own caller can
+ *       free waits for ever, and nobody sees why. It is refused instead; or, if
+ *       it asks for that, it runs in the places of its caller.
+ * HOW   The context tells on whose behalf the asking code runs, through steps
+ *       and fibers; every context of a job is a job. A lent job takes nothing
+ *       of the concurrency, but its part of what one caller has, so that what
+ *       is lent never runs wider than the lender.
+ * INVARIANTS
+ *   N1  lent of a job == weights of those that run in its places <= its weight
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+static bool behind_one(vow_gate *g, const struct job *j, uint64_t held);
+static uint64_t held_above(const struct job *j, uint64_t *ret_in_group);
+static struct run *next_above(const vow_gate *g, vow_context *c);
+static uint64_t when_lent(vow_gate *g, const struct job *j, uint64_t now_ns);
+
+bool vow__job_stuck(const struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    uint64_t in_group;
+    uint64_t held = held_above(j, &in_group);
+    if (held == 0)
+        return false;
+    if (held + j->slots > g->quota.top ||
+        in_group + j->slots > j->group->quota.top)
+        return true;
+    return held + g->heaviest > g->quota.top && behind_one(g, j, held);
+}
+
+/* Does it wait behind one that waits for what the jobs around it hold? */
+static bool behind_one(vow_gate *g, const struct job *j, uint64_t held)
+{
+    struct group *group = NULL;
+    for (int i = 0; i < LEVELS; i++)
+        for (vow_link *l = j->group->level[i]; l != NULL; l = l->next)
+            if (held + vow__job_of(l)->slots > g->quota.top &&
+                vow__job_of(l) != j && vow__job_before(g, vow__job_of(l), j))
+                return true;
+    while ((group = vow__group_next(g, group)) != NULL)
+        if (group != j->group && group->waiting > 0 &&
+            held + vow__group_best(g, group)->slots > g->quota.top)
+            return true;
+    return false;
+}
+
+/* What jobs around the caller hold of this gate, and of this key. */
+static uint64_t held_above(const struct job *j, uint64_t *ret_in_group)
+{
+    const vow_gate *g = vow__gate_of(j);
+    uint64_t held = 0;
+    struct run *r = next_above(g, vow_context_current(g->loop));
+    *ret_in_group = 0;
+    while (r != NULL) {
+        const struct job *above = r->job;
+        held += above->slots;
+        if (above->group == j->group)
+            *ret_in_group += above->slots;
+        while (above->extra != NULL && above->extra->borrows) {
+            const struct run *lender = above->extra->lender;
+            above = lender->job; /* one that has ended is not above */
+            held += lender->context.ended ? above->slots : 0;
+        }
+        r = next_above(g, vow_context_parent(&r->context));
+    }
+    return held;
+}
+
+/* The nearest job of this gate, from this context on; NULL: none. */
+static struct run *next_above(const vow_gate *g, vow_context *c)
+{
+    for (; c != NULL; c = vow_context_parent(c)) {
+        struct run *r = VOW__OUTER(c, struct run, context);
+        if (c->owner == &vow__job_kind && !c->ended && r->gate == g)
+            return r;
+    }
+    return NULL;
+}
+
+/* ---- lending ------------------------------------------------------------- */
+
+bool vow__job_lend(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    struct run *r = next_above(g, vow_context_current(g->loop));
+    while (r != NULL && r->job->weight < j->weight)
+        r = next_above(g, vow_context_parent(&r->context));
+    if (r == NULL)
+        return false;
+    vow__line_leave(j);
+    (void)vow_context_ref(&r->context);
+    j->extra->lender = r;
+    j->slots = 0;
+    vow__line_lend(j);
+    vow__gate_admit(g);
+    return true;
+}
+
+struct job *vow__lent_next(vow_gate *g, uint64_t now_ns, uint64_t *wake)
+{
+    for (vow_link *l = g->lent; l != NULL; l = l->next) {
+        uint64_t when = when_lent(g, vow__job_of(l), now_ns);
+        if (when == 0)
+            return vow__job_of(l);
+        *wake = when < *wake ? when : *wake;
+    }
+    return NULL;
+}
+
+static uint64_t when_lent(vow_gate *g, const struct job *j, uint64_t now_ns)
+{
+    const struct run *r = j->extra->lender;
+    if (r->context.ended || (uint64_t)r->lent + j->weight > r->job->weight)
+        return UINT64_MAX; /* another has them: keeps N1 */
+    uint64_t when = vow__quota_when(&g->quota, j->weight, now_ns);
+    uint64_t own = vow__group_blocks(j->group, j, now_ns);
+    return own > when ? own : when;
+}
+
+void vow__job_borrow(struct job *j)
+{
+    if (j->extra == NULL || j->extra->lender == NULL)
+        return;
+    j->extra->lender->lent += j->weight;
+    j->extra->borrows = true;
+}
+
+/* To the next above that has as many; without any above, to the line. */
+void vow__lent_orphans(vow_gate *g, struct run *lender)
+{
+    vow_link *next = g->lent;
+    while (next != NULL) {
+        struct job *j = vow__job_of(next);
+        next = next->next;
+        if (j->extra->lender != lender)
+            continue;
+        struct run *r = next_above(g, vow_context_parent(&lender->context));
+        bool some = r != NULL;
+        while (r != NULL && r->job->weight < j->weight)
+            r = next_above(g, vow_context_parent(&r->context));
+        if (r != NULL)
+            (void)vow_context_ref(&r->context);
+        j->extra->lender = r;
+        vow_context_unref(&lender->context); /* which has its own job's left */
+        if (r != NULL)
+            continue;
+        vow__line_leave(j);
+        j->slots = j->weight;
+        if (some)
+            vow__job_leaves(j, vow_error_new_at(vow__job_site(j), g->loop,
+                                                VOW_EDEADLK, NULL, NULL));
+        else
+            vow__line_return(j);
+    }
+}

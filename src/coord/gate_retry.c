@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_retry.c - attempts that come back to the gate, each as a job of its own.
+ *
+ * WHY   An attempt that waits for its backoff inside the gate would hold a
+ *       place for nothing, and a retry that is not counted breaks the rate.
+ * HOW   vow_retry() around the gate: the backoff is spent outside, and one
+ *       deadline covers waiting, backing off and running. The first attempt
+ *       joins the line at once, so that it keeps its place of arrival.
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+#include <string.h>
+
+struct vow__again {
+    vow_gate *gate; /* counted */
+    uint32_t refs;  /* one of the chain, one per attempt that is a job */
+    const char *site;
+    vow_start_fn start;
+    void *arg;
+    vow_job_opts job;
+    vow_retry_if_fn retry_if;
+    void *retry_if_user;
+    uint32_t attempt;   /* the one under way */
+    bool hopeless;      /* the gate will never take it */
+    uint64_t due_ns;    /* UINT64_MAX: none */
+    vow_future *first;  /* the attempt that has joined the line already */
+    vow_future *result; /* what the caller has; not counted; NULL: settled */
+    vow_watch ended;    /* of all attempts: nothing calls us any more */
+    size_t size;
+    char key[];
+};
+
+static struct vow__again *again_new(const char *site, vow_gate *g,
+                                    vow_start_fn start, void *arg,
+                                    const vow_job_opts *o);
+static vow_future *attempt(vow_loop *loop, uint32_t number, void *user);
+static vow_future *submit(struct vow__again *a, uint32_t number);
+static bool worth_it(vow_error *error, void *user);
+static void chain_drop(void *user);
+static void on_ended(vow_future *all, void *user);
+
+vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
+                            void *arg, const vow_job_opts *o)
+{
+    struct vow__again *a = again_new(site, g, start, arg, o);
+    if (a == NULL)
+        return vow_rejected_at(
+            site, g->loop,
+            vow_error_new_at(site, g->loop, VOW_ENOMEM, NULL, NULL));
+    vow_retry_opts retry = *o->retry;
+    if (o->deadline_ms > 0 &&
+        (retry.deadline_ms == 0 || o->deadline_ms < retry.deadline_ms))
+        retry.deadline_ms = o->deadline_ms;
+    uint64_t now = vow_loop_now_ns(g->loop);
+    if (retry.deadline_ms > 0 &&
+        retry.deadline_ms < (UINT64_MAX - now) / NS_PER_MS)
+        a->due_ns = now + retry.deadline_ms * NS_PER_MS;
+    a->retry_if = retry.retry_if;
+    a->retry_if_user = retry.retry_if_user;
+    retry.retry_if = worth_it;
+    retry.retry_if_user = a;
+    vow_future *all = vow_retry_at(site, g->loop, attempt, a, &retry);
+    if (vow_state_of(all) == VOW_REJECTED) {
+        chain_drop(a);
+        return all;
+    }
+    const vow_step last = {.user = a, .drop = chain_drop};
+    vow_future *result = vow_chain_at(site, all, &last, 1);
+    if (vow_state_of(result) == VOW_REJECTED) { /* it cannot be waited for */
+        (void)vow_cancel(all, NULL);
+    } else {
+        a->result = result;
+        a->first = submit(a, 1);
+        a->refs++;
+        vow_watch_start(&a->ended, all, on_ended, a);
+    }
+    vow_future_unref(all);
+    return result;
+}
+
+static struct vow__again *again_new(const char *site, vow_gate *g,
+                                    vow_start_fn start, void *arg,
+                                    const vow_job_opts *o)
+{
+    size_t key = o->key == NULL ? 0 : strlen(o->key) + 1;
+    struct vow__again *a = vow__mem_zero(&g->alloc, sizeof(*a) + key);
+    if (a == NULL)
+        return NULL;
+    a->gate = vow_gate_ref(g);
+    a->refs = 1;
+    a->site = site;
+    a->start = start;
+    a->arg = arg;
+    a->job = *o;
+    a->job.retry = NULL;
+    a->due_ns = UINT64_MAX;
+    a->size = sizeof(*a) + key;
+    if (key > 0)
+        a->job.key = memcpy(a->key, o->key, key);
+    return a;
+}
+
+static vow_future *attempt(vow_loop *loop, uint32_t number, void *user)
+{
+    struct vow__again *a = user;
+    vow_future *first = a->first;
+    (void)loop;
+    a->first = NULL;
+    return first != NULL ? first : submit(a, number);
+}
+
+static vow_future *submit(struct vow__again *a, uint32_t number)
+{
+    if (a->due_ns != UINT64_MAX) {
+        uint64_t now = vow_loop_now_ns(a->gate->loop);
+        uint64_t left = a->due_ns > now ? a->due_ns - now : 0;
+        a->job.deadline_ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
+        if (a->job.deadline_ms == 0)
+            a->job.deadline_ms = 1; /* vow_retry() is exact */
+    }
+    const struct vow__task task = {
+        .start = a->start, .arg = a->arg, .again = a};
+    a->attempt = number;
+    vow_future *f = vow__gate_submit(a->gate, a->site, &task, &a->job);
+    if (vow_state_of(f) == VOW_REJECTED) {
+        int code = vow_error_code(vow_error_of(f));
+        a->hopeless = code == VOW_EINVAL || code == VOW_EDEADLK;
+    }
+    return f;
+}
+
+static bool worth_it(vow_error *error, void *user)
+{
+    struct vow__again *a = user;
+    if (a->hopeless)
+        return false;
+    if (a->retry_if != NULL)
+        return a->retry_if(error, a->retry_if_user);
+    return vow_error_code(error) != VOW_ECANCELED &&
+           vow_error_code(error) != VOW_ECLOSED;
+}
+
+/* The chain is done with: nothing will be attempted any more. */
+static void chain_drop(void *user)
+{
+    struct vow__again *a = user;
+    vow_future *first = a->first;
+    a->first = NULL;
+    a->result = NULL;
+    if (first != NULL) {
+        (void)vow_cancel(first, NULL);
+        vow_future_unref(first);
+    }
+    vow__again_unref(a);
+}
+
+static void on_ended(vow_future *all, void *user)
+{
+    (void)all;
+    vow__again_unref(user);
+}
+
+struct vow__again *vow__again_ref(struct vow__again *a)
+{
+    if (a != NULL)
+        a->refs++;
+    return a;
+}
+
+void vow__again_unref(struct vow__again *a)
+{
+    if (a == NULL || --a->refs > 0)
+        return;
+    vow_gate *g = a->gate;
+    vow__mem_free(&g->alloc, a, a->size);
+    vow_gate_unref(g);
+}
+
+uint32_t vow__again_attempt(const struct vow__again *a)
+{
+    return a == NULL ? 1 : a->attempt;
+}
+
+const vow_future *vow__again_result(const struct vow__again *a)
+{
+    return a == NULL ? NULL : a->result;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* gate_run.c - a job from being let in to its end.
+ *
+ * WHY   However it ends, its places come back; and what was canceled while it
+ *       ran holds them until it really has ended.
+ * HOW   Jobs that were let in are begun from the loop's queue, a bounded number
+ *       at a time. The start function is called first and the start stamped
+ *       when it has returned, so that whatever time it reads is not later than
+ *       the stamp. The caller's future follows what was started, which carries
+ *       progress down and cancel up; a watch ends the job, whoever has let go
+ *       of it meanwhile.
+ * INVARIANTS
+ *   R1  held and reserved of both quotas are what jobs in STARTS and RUNS and
+ *       permits have taken; reserved is of STARTS alone
+ *   R2  the last thing done to a job is to settle its promise, because that may
+ *       run others' code
+ * THREADS  loop thread only.
+ */
+#include "coord/gate_internal.h"
+
+enum { BEGIN_AT_ONCE = 64 };
+
+static void grant(struct job *j);
+static void begin_some(void *gate);
+static void begin(struct job *j);
+static void follow(struct job *j, vow_future *attempt);
+static vow_future *wait_for_end(struct job *j, vow_future *attempt);
+static void let_go(vow_future *f);
+static void on_end(vow_future *attempt, void *job);
+static void job_end(struct job *j, vow_future *attempt);
+static struct job *places_of(struct job *j);
+static void give_back(struct job *j);
+static bool borrows(const struct job *j);
+static void unreserve(struct job *j);
+
+/* ---- let in -------------------------------------------------------------- */
+
+void vow__job_let_in(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    if (j->extra != NULL)
+        (void)vow_call_stop(&j->extra->call);
+    vow__gate_take(g, j->group, j->slots);
+    if (!j->is_task) {
+        grant(j);
+        return;
+    }
+    vow__job_borrow(j);
+    g->quota.reserved += j->weight;
+    j->group->quota.reserved += j->weight;
+    j->state = JOB_STARTS;
+    vow__list_push(&g->starting, &j->link);
+    if (!vow_call_pending(&g->begin))
+        vow_call_soon(&g->begin, g->loop, begin_some, vow_gate_ref(g));
+}
+
+static void grant(struct job *j)
+{
+    vow_deferred *out = j->out;
+    j->state = JOB_RUNS;
+    j->out = NULL;
+    j->u.since_ns =
+        vow__gate_begins(vow__gate_of(j), j->group, j->weight, j->number);
+    (void)vow_resolve_drop(out, vow__permit_value(j));
+}
+
+uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
+                          uint64_t number)
+{
+    g->started++;
+    if (g->opts.oracle != NULL)
+        vow_oracle_start(g->opts.oracle, weight, number);
+    if ((g->slow & SLOW_TIMED) == 0)
+        return 0;
+    uint64_t now = vow__tick_read(&g->tick);
+    vow__quota_stamp(&g->quota, weight, now);
+    vow__quota_stamp(&group->quota, weight, now);
+    return now;
+}
+
+/* From the last to the first, each before all that came after it. */
+void vow__gate_recall(vow_gate *g)
+{
+    while (g->starting != NULL) {
+        struct job *j = vow__job_of(g->starting->prev);
+        vow__list_remove(&g->starting, &j->link);
+        give_back(j);
+        vow__line_return(j);
+    }
+}
+
+static void unreserve(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    struct group *group = j->group;
+    g->quota.reserved -= j->weight;
+    group->quota.reserved -= j->weight;
+    if (group->waiting > 0 && group->place == GROUP_NOWHERE)
+        vow__group_place(g, group, GROUP_IN_RING, 0); /* it may be able now */
+}
+
+/* ---- begun --------------------------------------------------------------- */
+
+static void begin_some(void *gate)
+{
+    vow_gate *g = gate; /* the reference came with the call */
+    g->beginning = true;
+    for (int left = BEGIN_AT_ONCE; left > 0; left--) {
+        if (g->starting == NULL)
+            vow__gate_admit(g); /* what has ended meanwhile makes room */
+        vow_link *l = vow__list_take(&g->starting);
+        if (l == NULL)
+            break;
+        begin(vow__job_of(l));
+    }
+    g->beginning = false;
+    if (g->starting != NULL && !vow_call_pending(&g->begin))
+        vow_call_soon(&g->begin, g->loop, begin_some, vow_gate_ref(g));
+    vow__gate_admit(g);
+    vow_gate_unref(g);
+}
+
+static void begin(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
+    if (vow_deferred_canceled(j->out) || vow_loop_closing(g->loop)) {
+        give_back(j);
+        j->state = JOB_LEFT; /* its hook is in the queue, or will be */
+        return;
+    }
+    struct run *run = vow__run_new(j);
+    if (run == NULL) {
+        give_back(j);
+        vow__job_reject(j, VOW_ENOMEM, NULL);
+        return;
+    }
+    if (g->opts.oracle != NULL && borrows(j)) /* in the lender's place */
+        vow_oracle_end(g->opts.oracle, j->weight);
+    if (g->opts.oracle != NULL)
+        vow_oracle_start(g->opts.oracle, j->weight, j->number);
+    g->started++;
+    vow_context *before = vow_context_enter(g->loop, &run->context);
+    uint32_t number =
+        j->extra == NULL ? 1 : vow__again_attempt(j->extra->again);
+    vow_future *attempt = j->start(g->loop, number, j->arg);
+    vow_context_leave(g->loop, before);
+    (void)vow__tick_low(&g->tick);
+    j->u.since_ns = vow__tick_high(&g->tick);
+    vow__quota_stamp(&g->quota, j->weight, j->u.since_ns);
+    vow__quota_stamp(&j->group->quota, j->weight, j->u.since_ns);
+    unreserve(j);
+    follow(j, attempt);
+}
+
+/* What was started is moved in. */
+static void follow(struct job *j, vow_future *attempt)
+{
+    vow_loop *loop = vow__gate_of(j)->loop;
+    vow_deferred *out = vow_deferred_ref(j->out);
+    vow_future *ended = NULL;
+    if (attempt == NULL)
+        attempt = vow_rejected_at(
+            vow__job_site(j), loop,
+            vow_error_new_at(vow__job_site(j), loop, VOW_EINVAL, NULL,
+                             "the start function returned NULL"));
+    if (vow_state_of(attempt) != VOW_PENDING)
+        job_end(j, attempt);
+    else
+        ended = wait_for_end(j, attempt);
+    bool wanted = vow_deferred_pending(out); /* not canceled inside start() */
+    if (wanted)
+        (void)vow_resolve_with(out, ended == NULL ? attempt : ended);
+    vow_deferred_unref(out); /* keeps R2 */
+    vow_future_unref(ended);
+    if (wanted)
+        vow_future_unref(attempt);
+    else
+        let_go(attempt);
+}
+
+/* Cancel it, unless others hold it too; the reference is moved. */
+static void let_go(vow_future *f)
+{
+    vow_future *link = vow_then_drop(f, NULL, NULL, NULL);
+    (void)vow_error_of(link);
+    (void)vow_cancel(link, NULL);
+    vow_future_unref(link);
+}
+
+/* The future for the caller's to follow, owned; NULL: the attempt itself. */
+static vow_future *wait_for_end(struct job *j, vow_future *attempt)
+{
+    vow_watch_start(&j->in.run->end, attempt, on_end, j);
+    uint64_t due_ns = vow__job_due_ns(j);
+    if (due_ns == 0 || due_ns == UINT64_MAX)
+        return NULL;
+    vow_future *bounded = vow_deadline_at(vow__job_site(j), attempt, due_ns);
+    if (vow_state_of(bounded) == VOW_REJECTED) /* it cannot be bounded */
+        (void)vow_cancel(attempt, NULL);
+    return bounded;
+}
+
+/* ---- ended --------------------------------------------------------------- */
+
+static void on_end(vow_future *attempt, void *job)
+{
+    job_end(job, attempt);
+}
+
+static void job_end(struct job *j, vow_future *attempt)
+{
+    vow_gate *g = vow_gate_ref(vow__gate_of(j));
+    vow_error *failure =
+        vow_state_of(attempt) == VOW_REJECTED ? vow_error_of(attempt) : NULL;
+    vow_deferred *out = j->out;
+    j->out = NULL;
+    vow__list_remove(&g->running, &j->link);
+    vow_on_cancel(out, NULL, NULL); /* it is too late for that */
+    g->failed += failure != NULL;
+    vow__gate_learn(g, j->u.since_ns, failure, j->group);
+    j->state = JOB_ENDED;
+    vow_context_end(&j->in.run->context);
+    vow__job_places_back(j);
+    if (!g->beginning) /* else it will soon be done for several */
+        vow__gate_admit(g);
+    if (g->leaving != NULL)
+        vow__gate_flush(g);
+    vow_deferred_unref(out);
+    vow_gate_unref(g);
+}
+
+void vow__job_places_back(struct job *j)
+{
+    while (j != NULL && j->state == JOB_ENDED && j->in.run->lent == 0) {
+        vow_gate *g = vow__gate_of(j);
+        if (g->opts.oracle != NULL && !borrows(j))
+            vow_oracle_end(g->opts.oracle, j->slots);
+        struct job *lender = places_of(j);
+        if (g->lent != NULL)
+            vow__lent_orphans(g, j->in.run);
+        vow__job_free(j);
+        j = lender;
+    }
+}
+
+/* Let go of the places; returns the one who lent them, NULL: nobody. */
+static struct job *places_of(struct job *j)
+{
+    struct job *lender = NULL;
+    vow__gate_release(vow__gate_of(j), j->group, j->slots);
+    if (borrows(j)) {
+        lender = j->extra->lender->job;
+        j->extra->lender->lent -= j->weight;
+        j->extra->borrows = false;
+    }
+    return lender;
+}
+
+static bool borrows(const struct job *j)
+{
+    return j->extra != NULL && j->extra->borrows;
+}
+
+/* It was let in and will not begin. */
+static void give_back(struct job *j)
+{
+    unreserve(j);
+    vow__job_places_back(places_of(j));
+}
+
+void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots)
+{
+    g->quota.held += slots;
+    if (group != &g->nobody)
+        group->quota.held += slots;
+    g->active++;
+}
+
+void vow__gate_release(vow_gate *g, struct group *group, uint32_t slots)
+{
+    g->quota.held -= slots;
+    if (group != &g->nobody)
+        group->quota.held -= slots;
+    g->active--;
+    if (group->waiting > 0 && group->place == GROUP_NOWHERE)
+        vow__group_place(g, group, GROUP_IN_RING, 0); /* it may be able now */
+}
+
+/* ---- ended without having begun ------------------------------------------ */
+
+void vow__job_reject(struct job *j, int code, const char *text)
+{
+    text = text == NULL ? vow_error_text(code) : text;
+    vow__job_reject_with(j, vow_error_new_at(vow__job_site(j),
+                                             vow__gate_of(j)->loop, code, NULL,
+                                             "%s", text));
+}
+
+void vow__job_reject_with(struct job *j, vow_error *e)
+{
+    vow_deferred *out = j->out;
+    j->out = NULL;
+    vow_on_cancel(out, NULL, NULL);
+    vow__job_free(j);
+    (void)vow_reject_drop(out, e); /* keeps R2 */
+}
+
+void vow__job_leaves(struct job *j, vow_error *verdict)
+{
+    vow_gate *g = vow__gate_of(j);
+    if (j->extra != NULL)
+        (void)vow_call_stop(&j->extra->call);
+    j->state = JOB_LEAVES;
+    j->u.verdict = verdict;
+    g->dropped++;
+    vow__list_push(&g->leaving, &j->link);
+}
+
+void vow__gate_flush(vow_gate *g)
+{
+    vow_link *l;
+    vow_gate_ref(g);
+    while ((l = vow__list_take(&g->leaving)) != NULL)
+        vow__job_reject_with(vow__job_of(l), vow__job_of(l)->u.verdict);
+    vow_gate_unref(g);
+}
+
+void vow__job_cancel(vow_error *why, void *job)
+{
+    struct job *j = job;
+    vow_gate *g = vow_gate_ref(vow__gate_of(j));
+    if (j->state == JOB_RUNS) { /* inside its start function */
+        (void)vow_reject(j->out, vow_error_ref(why));
+        vow_gate_unref(g);
+        return;
+    }
+    g->canceled += j->state != JOB_LEAVES;
+    if (j->state == JOB_LEAVES) {
+        vow__list_remove(&g->leaving, &j->link);
+        vow_error_unref(j->u.verdict);
+    } else if (j->state == JOB_STARTS) {
+        vow__list_remove(&g->starting, &j->link);
+        give_back(j);
+    } else if (j->state != JOB_LEFT) {
+        vow__line_leave(j);
+    }
+    vow__job_reject_with(j, vow_error_ref(why));
+    vow__gate_admit(g);
+    vow_gate_unref(g);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* parallel.c - limited parallel execution for code that has callbacks.
+ *
+ * WHY   Much C code reports its end by a callback and knows no promises. A task
+ *       that reports inside its own start, a million times over, must not nest,
+ *       and the completion comes once, whatever the tasks do.
+ * HOW   One block per call has a copy of the tasks, their slots and results. A
+ *       pump, run from the queue, begins tasks in a loop while there is room; a
+ *       report only counts, and has the pump called. After BUDGET tasks the
+ *       loop polls before the pump goes on.
+ *
+ *       The outcome is a promise of our own: the first failure, the last result
+ *       or the closing loop settles it, the others are too late. Its one
+ *       handler calls `done`.
+ * INVARIANTS
+ *   L1  the block lives until `done` was called and every task that was begun
+ *       has reported; a task that never does keeps it, as it keeps its slot
+ *   L2  `outcome` keeps the loop's memory, which tasks may use for as long
+ * LIMITS  48 bytes per task, in one block.
+ * THREADS  loop thread only.
+ */
+#include "vow/parallel.h"
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "vow/call.h"
+#include "vow/context.h"
+
+enum { BUDGET = 1000 };
+
+struct vow_slot {
+    struct parallel *in;
+    vow_task task;
+    bool running; /* begun, and has not reported */
+};
+
+struct parallel {
+    vow_loop *loop;
+    struct vow_alloc alloc;
+    vow_parallel_fn done;
+    void *user;
+    vow_context *context; /* of the caller, counted; may be NULL */
+    size_t n;
+    size_t begun;
+    size_t running;
+    uint32_t concurrency;
+    uint32_t budget; /* tasks before the loop polls again */
+    bool over;       /* `done` was called */
+    vow_call call;   /* of pump() */
+    vow_future *outcome;
+    vow_deferred *end;  /* of outcome */
+    vow_value *results; /* by task; nothing until it has reported */
+    struct vow_slot slots[];
+};
+
+static struct parallel *parallel_new(vow_loop *loop, const vow_task *tasks,
+                                     size_t n);
+static int outcome_open(struct parallel *p);
+static void pump(void *user);
+static bool may_begin(const struct parallel *p);
+static void on_polled(void *user);
+static bool report(vow_slot *slot);
+static void go_on(struct parallel *p);
+static vow_next on_ok(vow_value v, void *user);
+static vow_next on_fail(vow_error *e, void *user);
+static void finish(struct parallel *p, vow_error *e);
+static void maybe_free(struct parallel *p);
+static void parallel_free(struct parallel *p);
+static size_t block_size(size_t n);
+
+int vow_parallel(vow_loop *loop, const vow_task *tasks, size_t n,
+                 uint32_t concurrency, vow_parallel_fn done, void *user)
+{
+    if (concurrency == 0 || done == NULL || (tasks == NULL && n > 0))
+        return VOW_EINVAL;
+    if (n > (SIZE_MAX - sizeof(struct parallel)) /
+                (sizeof(struct vow_slot) + sizeof(vow_value)))
+        return VOW_ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        if (tasks[i].run == NULL)
+            return VOW_EINVAL;
+    if (vow_loop_closing(loop))
+        return VOW_ECLOSED;
+    struct parallel *p = parallel_new(loop, tasks, n);
+    if (p == NULL)
+        return VOW_ENOMEM;
+    p->concurrency = concurrency;
+    p->done = done;
+    p->user = user;
+    p->context = vow_context_ref(vow_context_current(loop));
+    if (outcome_open(p) < 0) {
+        parallel_free(p);
+        return VOW_ENOMEM;
+    }
+    go_on(p);
+    return 0;
+}
+
+static struct parallel *parallel_new(vow_loop *loop, const vow_task *tasks,
+                                     size_t n)
+{
+    struct parallel *p = vow__mem_zero(vow_loop_alloc(loop), block_size(n));
+    if (p == NULL)
+        return NULL;
+    p->loop = loop;
+    p->alloc = *vow_loop_alloc(loop);
+    p->n = n;
+    p->budget = BUDGET;
+    p->results = (vow_value *)(void *)(p->slots + n);
+    for (size_t i = 0; i < n; i++) {
+        p->slots[i].in = p;
+        p->slots[i].task = tasks[i];
+    }
+    return p;
+}
+
+/* Its handler runs in the context of the caller, as the tasks do. */
+static int outcome_open(struct parallel *p)
+{
+    p->outcome = vow_promise(p->loop, &p->end);
+    if (!vow_deferred_pending(p->end))
+        return VOW_ENOMEM;
+    return vow_done(vow_future_ref(p->outcome), on_ok, on_fail, p);
+}
+
+/* ---- tasks --------------------------------------------------------------- */
+
+/* Only a report can end it, and that leaves the freeing to others. */
+static void pump(void *user)
+{
+    struct parallel *p = user;
+    bool open = !vow_loop_closing(p->loop);
+    vow_context *before = vow_context_enter(p->loop, p->context);
+    for (; open && p->budget > 0 && may_begin(p); p->budget--) {
+        vow_slot *slot = &p->slots[p->begun++];
+        slot->running = true;
+        p->running++;
+        slot->task.run(slot, slot->task.arg);
+    }
+    vow_context_leave(p->loop, before);
+    if (open && p->budget == 0 && may_begin(p))
+        vow_call_at(&p->call, p->loop, vow_loop_now_ns(p->loop), on_polled, p);
+}
+
+static bool may_begin(const struct parallel *p)
+{
+    return p->begun < p->n && p->running < p->concurrency &&
+           vow_deferred_pending(p->end);
+}
+
+/* The loop has polled. Timers run outside of the queue, tasks begin in it. */
+static void on_polled(void *user)
+{
+    struct parallel *p = user;
+    p->budget = BUDGET;
+    vow_call_soon(&p->call, p->loop, pump, p);
+}
+
+/* The block may be gone after go_on(); a destructor may call anything. */
+void vow_slot_ok(vow_slot *slot, vow_value value)
+{
+    struct parallel *p = slot->in;
+    bool first = report(slot);
+    bool wanted = first && vow_deferred_pending(p->end);
+    if (wanted)
+        p->results[slot - p->slots] = value;
+    go_on(p);
+    if (!wanted)
+        vow_value_drop(value);
+}
+
+void vow_slot_fail(vow_slot *slot, vow_error *error)
+{
+    struct parallel *p = slot->in;
+    bool first = report(slot);
+    if (first && vow_deferred_pending(p->end))
+        (void)vow_reject(p->end, error);
+    else
+        vow_error_unref(error);
+    go_on(p);
+}
+
+vow_loop *vow_slot_loop(vow_slot *slot)
+{
+    return slot->in->loop;
+}
+
+bool vow_slot_wanted(vow_slot *slot)
+{
+    return vow_deferred_pending(slot->in->end);
+}
+
+/* False when it has reported before. */
+static bool report(vow_slot *slot)
+{
+    bool first = slot->running;
+    slot->running = false;
+    slot->in->running -= first;
+    return first;
+}
+
+/* Nothing is known of the block's state: begin tasks, be done, or be gone. */
+static void go_on(struct parallel *p)
+{
+    if (p->over)
+        maybe_free(p);
+    else if (p->begun == p->n && p->running == 0 &&
+             vow_deferred_pending(p->end))
+        (void)vow_resolve(p->end, vow_nothing());
+    else if (may_begin(p) && !vow_call_pending(&p->call))
+        vow_call_soon(&p->call, p->loop, pump, p);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+static vow_next on_ok(vow_value v, void *user)
+{
+    (void)v;
+    finish(user, NULL);
+    return vow_ok(vow_nothing());
+}
+
+static vow_next on_fail(vow_error *e, void *user)
+{
+    finish(user, e);
+    return vow_ok(vow_nothing());
+}
+
+/* Tasks may report meanwhile, from `done` or a destructor: until it is over,
+ * that frees nothing. */
+static void finish(struct parallel *p, vow_error *e)
+{
+    (void)vow_call_stop(&p->call);
+    if (e == NULL)
+        p->done(NULL, p->results, p->n, p->user);
+    else
+        p->done(e, NULL, 0, p->user);
+    for (size_t i = 0; i < p->begun; i++)
+        vow_value_drop(p->results[i]);
+    p->over = true;
+    maybe_free(p);
+}
+
+static void maybe_free(struct parallel *p)
+{
+    if (p->running == 0) /* keeps L1 */
+        parallel_free(p);
+}
+
+static void parallel_free(struct parallel *p)
+{
+    struct vow_alloc alloc = p->alloc;
+    if (vow_deferred_pending(p->end)) /* it was refused */
+        (void)vow_resolve(p->end, vow_nothing());
+    vow_deferred_unref(p->end);
+    vow_context_unref(p->context);
+    vow_future_unref(p->outcome); /* keeps L2 to here */
+    vow__mem_free(&alloc, p, block_size(p->n));
+}
+
+static size_t block_size(size_t n)
+{
+    return sizeof(struct parallel) +
+           n * (sizeof(struct vow_slot) + sizeof(vow_value));
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* semaphore.c - a semaphore is a gate with one limit, where nothing depends on
+ * time: so it never looks at the clock, and a free permit costs a few
+ * nanoseconds.
+ *
+ * THREADS  loop thread only.
+ */
+#include "vow/semaphore.h"
+#include "coord/gate_internal.h"
+
+static bool joins_simply(const vow_gate *g, uint32_t weight);
+
+static inline vow_gate *gate_of(const vow_sem *s)
+{
+    return (vow_gate *)(uintptr_t)s;
+}
+
+int vow_sem_new(vow_loop *loop, const vow_sem_opts *opts, vow_sem **ret_sem)
+{
+    static const vow_sem_opts defaults = {.size = sizeof(defaults)};
+    const vow_sem_opts *o = opts == NULL ? &defaults : opts;
+    vow_gate *g;
+    if (o->size != sizeof(*o))
+        return VOW_EINVAL;
+    int rc = vow_gate_new(
+        loop,
+        VOW_GATE(.concurrent = o->permits == 0 ? 1 : o->permits,
+                 .queue_max = o->queue_max, .bypass_count = o->bypass_count,
+                 .bypass_ms = o->bypass_ms),
+        &g);
+    if (rc < 0)
+        return rc;
+    vow__gate_slow(g, SLOW_TIMED, o->bypass_ms > 0);
+    *ret_sem = (vow_sem *)(void *)g;
+    return 0;
+}
+
+vow_sem *vow_sem_ref(vow_sem *s)
+{
+    (void)vow_gate_ref(gate_of(s));
+    return s;
+}
+
+vow_sem *vow_sem_unref(vow_sem *s)
+{
+    (void)vow_gate_unref(gate_of(s));
+    return NULL;
+}
+
+vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight)
+{
+    vow_gate *g = gate_of(s);
+    if (weight == 0)
+        return vow_rejected_at(site, g->loop,
+                               vow_error_new_at(site, g->loop, VOW_EINVAL, NULL,
+                                                "a permit of weight 0"));
+    struct job *j = NULL;
+    if (VOW__LIKELY(joins_simply(g, weight)))
+        j = vow__permit_new(g, site, weight);
+    if (VOW__UNLIKELY(j == NULL)) /* which says why, if it may not */
+        return vow_gate_enter_at(site, g, VOW_JOB(.weight = weight));
+    vow_future *future = vow_deferred_future(j->out);
+    if (g->waiting == 0 && vow__quota_fits(&g->quota, weight)) {
+        vow__job_let_in(j);
+    } else {
+        vow_on_cancel_now(j->out, vow__job_cancel, j);
+        vow__line_insert(j);
+    }
+    return future;
+}
+
+/* Nothing to ask but how much there is: then it waits last, or not at all. */
+static bool joins_simply(const vow_gate *g, uint32_t weight)
+{
+    return (g->slow & ~(uint32_t)SLOW_LINE) == 0 &&
+           g->waiting == g->nobody.waiting && g->opts.bypass_count == 0 &&
+           g->queued < g->opts.queue_max && weight <= g->quota.top &&
+           g->opts.queue_max != VOW_NO_QUEUE &&
+           vow_context_current(g->loop) == NULL && !vow_loop_closing(g->loop);
+}
+
+bool vow_sem_try(vow_sem *s, uint32_t weight, vow_permit *ret_permit)
+{
+    vow_gate *g = gate_of(s);
+    if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0))
+        return weight > 0 &&
+               vow_gate_try(g, VOW_JOB(.weight = weight), ret_permit);
+    if (weight == 0 || !vow__quota_fits(&g->quota, weight))
+        return false;
+    g->quota.held += weight;
+    g->active++;
+    g->started++;
+    *ret_permit = (vow_permit){.of = g, .weight = weight};
+    return true;
+}
+
+vow_future *vow_sem_with_at(const char *site, vow_sem *s, uint32_t weight,
+                            vow_start_fn start, void *arg)
+{
+    if (weight == 0)
+        return vow_sem_acquire_at(site, s, 0);
+    return vow_gate_run_at(site, gate_of(s), start, arg,
+                           VOW_JOB(.weight = weight));
+}
+
+vow_future *vow_sem_wait_at(const char *site, vow_sem *s)
+{
+    return vow_gate_idle_at(site, gate_of(s));
+}
+
+int vow_sem_resize(vow_sem *s, uint32_t permits)
+{
+    vow_gate_opts o = vow_gate_get(gate_of(s));
+    if (permits == 0)
+        return VOW_EINVAL;
+    o.concurrent = permits;
+    return vow_gate_set(gate_of(s), &o);
+}
+
+void vow_sem_close(vow_sem *s)
+{
+    vow_gate_close(gate_of(s));
+}
+
+vow_sem_stats vow_sem_stats_get(const vow_sem *s)
+{
+    const vow_gate *g = gate_of(s);
+    return (vow_sem_stats){
+        .permits = g->quota.most, .held = g->quota.held, .waiting = g->waiting};
+}

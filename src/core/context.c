@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* context.c - on whose behalf code runs, through every wait.
+ *
+ * WHY   A job that asks for a place which only its own end can free waits for
+ *       ever. Whoever wants to tell it so must know whose code is asking.
+ * HOW   The loop has one current context. A step attached in one is replaced by
+ *       ours, with a small block as its `user` that has the context and the
+ *       step; so steps outside contexts pay for nothing but one look at the
+ *       loop. Fibers keep theirs in their control block.
+ * INVARIANTS
+ *   C1  loop->in is NULL between handlers
+ *   C2  a parent that has ended is skipped and let go of at the next look
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+/* What a step in a context has as its `user`. */
+struct carried {
+    vow_loop *loop;
+    vow_context *context; /* counted */
+    vow_step step;
+    vow_finally_fn finally;
+};
+
+static vow_next carried_ok(vow_value v, void *user);
+static vow_next carried_fail(vow_error *e, void *user);
+static vow_next carried_finally(void *user);
+static void carried_drop(void *user);
+static vow_context *nearest(vow_context *c);
+
+void vow_context_init(vow_context *c, vow_loop *loop)
+{
+    c->refs = 1;
+    c->ended = false;
+    c->parent = vow_context_ref(nearest(loop->in));
+    if (c->parent != NULL) /* a chain must not grow for want of a look */
+        (void)vow_context_parent(c->parent);
+}
+
+vow_context *vow_context_ref(vow_context *c)
+{
+    if (c != NULL)
+        c->refs++;
+    return c;
+}
+
+vow_context *vow_context_unref(vow_context *c)
+{
+    while (c != NULL && --c->refs == 0) {
+        vow_context *parent = c->parent;
+        c->parent = NULL;
+        if (c->drop != NULL)
+            c->drop(c);
+        c = parent;
+    }
+    return NULL;
+}
+
+void vow_context_end(vow_context *c)
+{
+    c->ended = true;
+}
+
+vow_context *vow_context_current(const vow_loop *loop)
+{
+    return loop->in;
+}
+
+vow_context *vow_context_parent(vow_context *c)
+{
+    while (c->parent != NULL && c->parent->ended) {
+        vow_context *gone = c->parent;
+        c->parent = vow_context_ref(gone->parent); /* keeps C2 */
+        vow_context_unref(gone);
+    }
+    return c->parent;
+}
+
+vow_context *vow_context_enter(vow_loop *loop, vow_context *c)
+{
+    vow_context *before = loop->in;
+    loop->in = c;
+    return before;
+}
+
+void vow_context_leave(vow_loop *loop, vow_context *before)
+{
+    loop->in = before;
+}
+
+static vow_context *nearest(vow_context *c)
+{
+    return c != NULL && c->ended ? vow_context_parent(c) : c;
+}
+
+/* ---- carried by steps ---------------------------------------------------- */
+
+bool vow__carry(vow_loop *loop, vow_step *step, vow_finally_fn *finally)
+{
+    struct carried *c = vow__mem_zero(&loop->alloc, sizeof(*c));
+    if (c == NULL)
+        return false;
+    c->loop = loop;
+    c->context = vow_context_ref(loop->in);
+    c->step = *step;
+    step->ok = step->ok == NULL ? NULL : carried_ok;
+    step->fail = step->fail == NULL ? NULL : carried_fail;
+    step->user = c;
+    step->drop = carried_drop;
+    if (finally != NULL) {
+        c->finally = *finally;
+        *finally = carried_finally;
+    }
+    return true;
+}
+
+/* Handlers run from the queue: there is no context around them. */
+static vow_next carried_ok(vow_value v, void *user)
+{
+    struct carried *c = user;
+    c->loop->in = c->context;
+    vow_next next = c->step.ok(v, c->step.user);
+    c->loop->in = NULL; /* keeps C1 */
+    return next;
+}
+
+static vow_next carried_fail(vow_error *e, void *user)
+{
+    struct carried *c = user;
+    c->loop->in = c->context;
+    vow_next next = c->step.fail(e, c->step.user);
+    c->loop->in = NULL;
+    return next;
+}
+
+static vow_next carried_finally(void *user)
+{
+    struct carried *c = user;
+    c->loop->in = c->context;
+    vow_next next = c->finally(c->step.user);
+    c->loop->in = NULL;
+    return next;
+}
+
+static void carried_drop(void *user)
+{
+    struct carried *c = user;
+    vow_loop *loop = c->loop;
+    if (c->step.drop != NULL)
+        c->step.drop(c->step.user);
+    vow_context_unref(c->context);
+    vow__mem_free(&loop->alloc, c, sizeof(*c));
+}
