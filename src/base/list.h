@@ -39,13 +39,15 @@ static inline void vow__list_insert(vow_link **head, vow_link *next,
         vow__list_push(head, l);
         return;
     }
+    vow_link *before = next->prev;
+    VOW__ASSERT(before != NULL);
     l->next = next;
-    l->prev = next->prev;
+    l->prev = before;
+    next->prev = l;
     if (*head == next)
         *head = l;
     else
-        next->prev->next = l;
-    next->prev = l;
+        before->next = l;
 }
 
 static inline void vow__list_remove(vow_link **head, vow_link *l)

@@ -34,7 +34,7 @@ static void on_deadline(void *job);
 static bool is_plain(const vow_gate *g);
 static void admit_plain(vow_gate *g);
 static void take_turn(struct job *j);
-static struct job *next_able(vow_gate *g);
+static struct job *next_able(vow_gate *g, uint64_t now_ns);
 static struct job *next_in_ring(vow_gate *g, uint64_t now_ns, uint64_t *wake);
 static struct job *passer(vow_gate *g, struct job *first, uint64_t now_ns,
                           uint64_t *wake);
@@ -327,8 +327,9 @@ void vow__gate_admit(vow_gate *g)
         admit_plain(g);
         return;
     }
+    uint64_t now = vow__gate_now(g); /* once for all: it only gets later */
     do {
-        while ((j = next_able(g)) != NULL)
+        while ((j = next_able(g, now)) != NULL)
             take_turn(j);
     } while (g->outside != NULL && fetch_outside(g)); /* keeps L2 */
     if ((g->slow & SLOW_WAITS) != 0)
@@ -374,20 +375,19 @@ static void take_turn(struct job *j)
 
 /* The job whose turn it is, if it can start now. Otherwise the timer is set,
  * or what it waits for will call again. */
-static struct job *next_able(vow_gate *g)
+static struct job *next_able(vow_gate *g, uint64_t now_ns)
 {
     uint64_t wake = UINT64_MAX;
     struct job *j = NULL;
     if (g->waiting > g->outside_count && !g->paused &&
         !vow_loop_closing(g->loop)) {
-        uint64_t now = vow__gate_now(g);
         wake = g->paused_ns;
-        if (!vow__gate_paused(g, now)) {
-            wake = g->later == NULL ? UINT64_MAX : vow__groups_wake(g, now);
+        if (!vow__gate_paused(g, now_ns)) {
+            wake = g->later == NULL ? UINT64_MAX : vow__groups_wake(g, now_ns);
             if (g->lent != NULL)
-                j = vow__lent_next(g, now, &wake);
+                j = vow__lent_next(g, now_ns, &wake);
             if (j == NULL)
-                j = next_in_ring(g, now, &wake);
+                j = next_in_ring(g, now_ns, &wake);
         }
     }
     if (j == NULL)

@@ -183,7 +183,7 @@ void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
 {
     if ((g->slow & SLOW_TIMED) == 0)
         return;
-    uint64_t now = vow__gate_now(g);
+    uint64_t now = g->beginning ? g->tick.ns : vow__gate_now(g);
     uint64_t took = now > began_ns ? now - began_ns : 0;
     g->mean_ns = g->mean_ns == 0
                      ? took

@@ -15,7 +15,9 @@
 #include "coord/gate_internal.h"
 
 static bool behind_one(vow_gate *g, const struct job *j, uint64_t held);
-static uint64_t held_above(const struct job *j, uint64_t *ret_in_group);
+static uint64_t held_above(const struct job *j, vow_context *c,
+                           uint64_t *ret_in_group);
+static struct run *lender_above(const struct job *j, vow_context *from);
 static struct run *next_above(const vow_gate *g, vow_context *c);
 static uint64_t when_lent(vow_gate *g, const struct job *j, uint64_t now_ns);
 
@@ -23,7 +25,8 @@ bool vow__job_stuck(const struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     uint64_t in_group;
-    uint64_t held = held_above(j, &in_group);
+    vow_context *caller = vow_context_current(g->loop);
+    uint64_t held = held_above(j, caller, &in_group);
     if (held == 0)
         return false;
     if (held + j->slots > g->quota.top ||
@@ -49,11 +52,12 @@ static bool behind_one(vow_gate *g, const struct job *j, uint64_t held)
 }
 
 /* What jobs around the caller hold of this gate, and of this key. */
-static uint64_t held_above(const struct job *j, uint64_t *ret_in_group)
+static uint64_t held_above(const struct job *j, vow_context *c,
+                           uint64_t *ret_in_group)
 {
     const vow_gate *g = vow__gate_of(j);
     uint64_t held = 0;
-    struct run *r = next_above(g, vow_context_current(g->loop));
+    struct run *r = next_above(g, c);
     *ret_in_group = 0;
     while (r != NULL) {
         const struct job *above = r->job;
@@ -86,9 +90,7 @@ static struct run *next_above(const vow_gate *g, vow_context *c)
 bool vow__job_lend(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
-    struct run *r = next_above(g, vow_context_current(g->loop));
-    while (r != NULL && r->job->weight < j->weight)
-        r = next_above(g, vow_context_parent(&r->context));
+    struct run *r = lender_above(j, vow_context_current(g->loop));
     if (r == NULL)
         return false;
     vow__line_leave(j);
@@ -98,6 +100,25 @@ bool vow__job_lend(struct job *j)
     vow__line_lend(j);
     vow__gate_admit(g);
     return true;
+}
+
+/* The nearest with as many places, not counting those in which the jobs between
+ * run: these wait for this one. */
+static struct run *lender_above(const struct job *j, vow_context *from)
+{
+    const vow_gate *g = vow__gate_of(j);
+    struct run *r = next_above(g, from);
+    for (; r != NULL; r = next_above(g, vow_context_parent(&r->context))) {
+        uint64_t taken = 0;
+        struct run *q = next_above(g, from);
+        for (; q != r; q = next_above(g, vow_context_parent(&q->context)))
+            if (q->job->extra != NULL && q->job->extra->borrows &&
+                q->job->extra->lender == r)
+                taken += q->job->weight;
+        if (taken + j->weight <= r->job->weight)
+            break;
+    }
+    return r;
 }
 
 struct job *vow__lent_next(vow_gate *g, uint64_t now_ns, uint64_t *wake)
@@ -129,7 +150,8 @@ void vow__job_borrow(struct job *j)
     j->extra->borrows = true;
 }
 
-/* To the next above that has as many; without any above, to the line. */
+/* To the next above that has as many, or else to the line: unless it would
+ * wait there for one above. */
 void vow__lent_orphans(vow_gate *g, struct run *lender)
 {
     vow_link *next = g->lent;
@@ -138,19 +160,18 @@ void vow__lent_orphans(vow_gate *g, struct run *lender)
         next = next->next;
         if (j->extra->lender != lender)
             continue;
-        struct run *r = next_above(g, vow_context_parent(&lender->context));
-        bool some = r != NULL;
-        while (r != NULL && r->job->weight < j->weight)
-            r = next_above(g, vow_context_parent(&r->context));
+        uint64_t in_group;
+        vow_context *above = vow_context_parent(&lender->context);
+        struct run *r = lender_above(j, above);
         if (r != NULL)
             (void)vow_context_ref(&r->context);
         j->extra->lender = r;
         vow_context_unref(&lender->context); /* which has its own job's left */
         if (r != NULL)
-            continue;
+            continue; /* still lent */
         vow__line_leave(j);
         j->slots = j->weight;
-        if (some)
+        if (held_above(j, above, &in_group) + j->slots > g->quota.top)
             vow__job_leaves(j, vow_error_new_at(vow__job_site(j), g->loop,
                                                 VOW_EDEADLK, NULL, NULL));
         else

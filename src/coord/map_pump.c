@@ -19,8 +19,8 @@
  * INVARIANTS
  *   P1  the functions of the user are called by the pump alone, from the queue
  *   P2  they may cancel and resize: what they can change is read again
- *   P3  nothing is pulled or delivered once the map was canceled, also while
- *       its hook is still in the queue
+ *   P3  nothing is pulled once the map was canceled, also while its hook is
+ *       still in the queue
  * THREADS  loop thread only.
  */
 #include "coord/map_internal.h"
@@ -101,14 +101,14 @@ static void pump(vow_mapping *m)
 {
     bool open = !vow_loop_closing(m->loop);
     for (; open && m->budget > 0; m->budget--) {
-        if (VOW__UNLIKELY(vow_deferred_canceled(m->end)))
-            open = false; /* keeps P3 */
-        else if (may_deliver(m))
+        if (may_deliver(m))
             deliver(m);
-        else if (may_begin(m))
+        else if (!may_begin(m))
+            break;
+        else if (VOW__LIKELY(!vow_deferred_canceled(m->end)))
             begin(m);
         else
-            break;
+            open = false; /* keeps P3 */
     }
     if (m->told != m->ended) {
         m->told = m->ended;

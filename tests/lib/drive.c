@@ -19,7 +19,7 @@ static void ask(struct drive *d, const struct plan_step *s);
 static int code_of(const struct drive_job *j);
 static enum model_fate fate_of(struct drive_job *j);
 static void ask_now(struct drive *d, const struct plan_step *s);
-static void cancel(struct drive *d, uint32_t target);
+static void cancel(struct drive *d, uint32_t number);
 static void finish(struct drive *d);
 static void begin_work(struct drive_job *j);
 static void end_work(void *job);

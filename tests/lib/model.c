@@ -187,7 +187,8 @@ void model_started(struct model *m, uint32_t number)
     if (m->failure[0] != '\0')
         return;
     if (j->state == MODEL_LET_IN) {
-        if (m->let_in[0] != number && !j->only_waits)
+        if (m->let_in[0] != number && !j->only_waits &&
+            !m->jobs[m->let_in[0]].loosely)
             model_fail(m, "job %u started, but job %u was let in before",
                        number, m->let_in[0]);
         forget_let_in(m, number);

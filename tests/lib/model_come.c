@@ -10,7 +10,7 @@
 #include "vow/gate.h"
 
 static void let_in(struct model *m, uint32_t number, bool for_another);
-static void let_others_in(struct model *m, uint32_t but);
+static void let_others_in(struct model *m, uint32_t but, bool any);
 static bool is_one_of_several(const struct model *m, uint32_t number);
 static bool must_start(const struct model *m, uint32_t number);
 static bool must_refuse(const struct model *m, const struct model_job *j);
@@ -45,7 +45,7 @@ uint32_t model_come(struct model *m, const struct model_job *job,
             model_fail(m, "job %u is refused, but may start in time", number);
         model_leave(m, number, VOW_ETIMEDOUT, &m->counts.refused);
     } else if (model_is_queued(j)) {
-        let_others_in(m, number);
+        let_others_in(m, number, false);
         make_room(m, number);
     }
     model_enter(m);
@@ -53,15 +53,17 @@ uint32_t model_come(struct model *m, const struct model_job *job,
 }
 
 /* A newcomer that is blocked by its key takes the turn from it, and one that
- * was dropped stands in nobody's way: then these start first. */
-static void let_others_in(struct model *m, uint32_t but)
+ * was dropped stands in nobody's way: then these start first. When it is known
+ * that the newcomer was let in, so were some of several who may be first. */
+static void let_others_in(struct model *m, uint32_t but, bool any)
 {
     uint32_t i = 0;
     while (i < but && !model_may_start(m, but)) {
-        if (!must_start(m, i)) {
+        if (any ? !model_may_start(m, i) : !must_start(m, i)) {
             i++;
             continue;
         }
+        m->jobs[i].loosely = is_one_of_several(m, i);
         model_take(m, i, MODEL_LET_IN);
         model_refresh(m);
         i = 0;
@@ -85,7 +87,7 @@ static void let_in(struct model *m, uint32_t number, bool for_another)
         make_room(m, number);
         model_enter(m);
     }
-    let_others_in(m, number);
+    let_others_in(m, number, true);
     m->jobs[number].loosely = is_one_of_several(m, number);
     if (!model_may_start(m, number))
         model_fail(m, "job %u is let in, which may not", number);

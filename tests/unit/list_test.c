@@ -120,6 +120,36 @@ TEST(list, removing_the_only_one_leaves_an_empty_list)
     check_list(head, NULL, 0);
 }
 
+TEST(list, insert_puts_it_before_any_other_or_at_the_end)
+{
+    const int order[4][4] = {
+        {9, 0, 1, 2}, {0, 9, 1, 2}, {0, 1, 9, 2}, {0, 1, 2, 9}};
+    for (int at = 0; at < 4; at++) {
+        struct item items[3];
+        struct item late = {.id = 9};
+        struct item last = {.id = 10};
+        vow_link *head = make(items, 3);
+        vow__list_insert(&head, at < 3 ? &items[at].link : NULL, &late.link);
+        check_list(head, order[at], 4);
+        vow__list_push(&head, &last.link); /* the end is still known */
+        CHECK_PTR_EQ(head->prev, &last.link);
+        vow__list_remove(&head, &last.link);
+        vow__list_remove(&head, &late.link);
+        check_list(head, (int[]){0, 1, 2}, 3);
+    }
+}
+
+TEST(list, insert_into_an_empty_list_makes_one_of_one)
+{
+    struct item junk = {.id = 1};
+    struct item item = {.id = 0, .link = {&junk.link, &junk.link}};
+    vow_link *head = NULL;
+    vow__list_insert(&head, NULL, &item.link);
+    check_list(head, (int[]){0}, 1);
+    vow__list_insert(&head, &item.link, &junk.link); /* before the only one */
+    check_list(head, (int[]){1, 0}, 2);
+}
+
 TEST(list, splice_moves_all_behind_the_others)
 {
     struct item a[2];
@@ -173,6 +203,21 @@ static void model_push(struct model *m, int which, int id)
     vow__list_push(&m->head[which], &m->items[id].link);
 }
 
+/* Before the one that stands there; at the end if none does. */
+static void model_insert(struct model *m, int which, size_t at, int id)
+{
+    int *ids = m->ids[which];
+    size_t n = m->n[which];
+    if (m->used[id])
+        return;
+    m->used[id] = true;
+    vow__list_insert(&m->head[which], at < n ? &m->items[ids[at]].link : NULL,
+                     &m->items[id].link);
+    memmove(ids + at + 1, ids + at, (n - at) * sizeof(*ids));
+    ids[at] = id;
+    m->n[which]++;
+}
+
 static void model_remove(struct model *m, int which, size_t at, bool take)
 {
     if (at >= m->n[which])
@@ -216,6 +261,10 @@ TEST(list, does_what_an_array_does_in_random_operations)
             break;
         case 3:
             model_splice(&m, which);
+            break;
+        case 4:
+            at = (r >> 8) % (m.n[which] + 1);
+            model_insert(&m, which, at, (int)((r >> 32) % MANY));
             break;
         default:
             model_push(&m, which, (int)((r >> 8) % MANY));
