@@ -64,7 +64,7 @@ vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
     m->fn = fn;
     m->user = user;
     vow_future *result = vow_promise_at(site, loop, &m->end);
-    if (!vow_deferred_pending(m->end) || vow__map_spare_new(m) < 0) {
+    if (!vow_deferred_pending(m->end)) {
         vow__map_fail_code(m, VOW_ENOMEM, NULL, VOW__STOPPING);
         vow__map_conclude(m);
         return result;
@@ -239,7 +239,6 @@ void vow__map_conclude(vow_mapping *m)
     vow_error_unref(m->error);
     vow_error_unref(m->why);
     vow_context_unref(m->context);
-    vow__map_spare_end(m);
     vow_mapping_unref(m);
 }
 

@@ -9,6 +9,7 @@
 #include "vow/call.h"
 #include "vow/context.h"
 #include "vow/map.h"
+#include "vow/watch.h"
 
 /*     PULLING --> DRAINING --> STOPPING --> OVER
  *     pulls,      delivers     lets what
@@ -33,6 +34,7 @@ struct vow__map_slot {
     vow_value item;     /* owned while the future is pending */
     size_t index;       /* of the item */
     bool ended;         /* and not delivered */
+    vow_watch watch;    /* of the future */
 };
 
 struct vow__map_chunk {
@@ -45,7 +47,7 @@ struct vow_mapping {
     vow_loop *loop;
     const char *site;
     struct vow_alloc alloc;
-    uint32_t refs;     /* handles, the machine until OVER, the spare's link */
+    uint32_t refs;     /* handles, and the machine until OVER */
     uint8_t state;     /* enum vow__map_state */
     uint8_t fail_mode; /* enum vow_map_fail */
     bool keeps;        /* outcomes, for a list */
@@ -77,11 +79,9 @@ struct vow_mapping {
     vow_future **results;      /* by index, counted; NULL: none so far */
     size_t results_room;
 
-    vow_error *error;             /* the first that counts, counted */
-    vow_error *why;               /* set: all is canceled for this, counted */
-    vow_deferred *end;            /* of the result */
-    vow_deferred *spare;          /* follows what cannot be watched */
-    struct vow__map_slot *spared; /* whose future that is; NULL: none */
+    vow_error *error;  /* the first that counts, counted */
+    vow_error *why;    /* set: all is canceled for this, counted */
+    vow_deferred *end; /* of the result */
 };
 
 /* ---- map.c --------------------------------------------------------------- */
@@ -99,9 +99,6 @@ void vow__map_conclude(vow_mapping *m);
 
 /* Run the pump from the queue. */
 void vow__map_wake(vow_mapping *m);
-/* Make the spare. VOW_ENOMEM. */
-int vow__map_spare_new(vow_mapping *m);
-void vow__map_spare_end(vow_mapping *m);
 
 /* ---- map_slots.c --------------------------------------------------------- */
 

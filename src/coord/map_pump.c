@@ -5,17 +5,12 @@
  *       has more, the sink takes more, the limit changed.
  * HOW   The pump runs from the queue: when the map starts, and whenever
  *       something it waits for has ended. An outcome that is there when the
- *       function returns is consumed on the spot, in a loop; a pending one gets
- *       one link. After so many steps the loop polls before the pump goes on:
+ *       function returns is consumed on the spot, in a loop; a pending one is
+ *       watched from its slot, which needs no memory. After so many steps the loop polls before the pump goes on:
  *       an input that never waits starves nobody.
  *
  *       Slots in line are delivered from the front. In input order they line up
  *       when they begin, else when they end; without a sink nothing lines up.
- *
- *       What runs borrows its item, so the map must learn of its end also when
- *       there is no memory for a link. The spare is a promise with a link, both
- *       made in advance: it follows the one that could not be watched. Nothing
- *       begins after that, so one is enough.
  * INVARIANTS
  *   P1  the functions of the user are called by the pump alone, from the queue
  *   P2  they may cancel and resize: what they can change is read again
@@ -27,10 +22,7 @@
 
 static void on_call(void *user);
 static void on_polled(void *user);
-static vow_next on_ok(vow_value v, void *user);
-static vow_next on_fail(vow_error *e, void *user);
-static vow_next on_spare_ok(vow_value v, void *user);
-static vow_next on_spare_fail(vow_error *e, void *user);
+static void on_settled(vow_future *f, void *user);
 static void settled(struct vow__map_slot *s);
 static void pump(vow_mapping *m);
 static bool may_deliver(const vow_mapping *m);
@@ -69,18 +61,10 @@ static void on_polled(void *user)
     vow__map_wake(m); /* keeps P1 */
 }
 
-static vow_next on_ok(vow_value v, void *user)
+static void on_settled(vow_future *f, void *user)
 {
-    (void)v;
+    (void)f;
     settled(user);
-    return vow_ok(vow_nothing());
-}
-
-static vow_next on_fail(vow_error *e, void *user)
-{
-    (void)e;
-    settled(user);
-    return vow_ok(vow_nothing());
 }
 
 static void settled(struct vow__map_slot *s)
@@ -309,21 +293,12 @@ static void flow_ended(vow_mapping *m)
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* Learn of the end of a slot's future, with memory or without. */
+/* Learn of the end of a slot's future. */
 static void watch(struct vow__map_slot *s)
 {
-    vow_mapping *m = s->map;
-    vow_future *f = s->future;
-    int rc = vow_done_at(m->site, vow_future_ref(f), on_ok, on_fail, s);
-    if (VOW__UNLIKELY(m->why != NULL)) /* canceled by what made it */
-        (void)vow_cancel(f, m->why);
-    if (VOW__LIKELY(rc == 0))
-        return;
-    if (m->state < VOW__STOPPING)
-        vow__map_fail_code(m, rc, NULL, VOW__STOPPING);
-    VOW__ASSERT(m->spared == NULL);
-    m->spared = s;
-    (void)vow_resolve_with(m->spare, f);
+    vow_watch_start(&s->watch, s->future, on_settled, s);
+    if (VOW__UNLIKELY(s->map->why != NULL)) /* canceled by what made it */
+        (void)vow_cancel(s->future, s->map->why);
 }
 
 /* Its future is the caller's now. While stopping it may still be in line; by
@@ -336,47 +311,6 @@ static void slot_release(struct vow__map_slot *s)
     m->in_use--;
     s->link.next = m->free;
     m->free = &s->link;
-}
-
-/* ---- the spare ----------------------------------------------------------- */
-
-int vow__map_spare_new(vow_mapping *m)
-{
-    int rc = VOW_ENOMEM;
-    vow_context *before = vow_context_enter(m->loop, NULL);
-    vow_future *f = vow_promise_at(m->site, m->loop, &m->spare);
-    if (vow_deferred_pending(m->spare))
-        rc = vow_done_at(m->site, vow_future_ref(f), on_spare_ok, on_spare_fail,
-                         m);
-    vow_future_unref(f);
-    vow_context_leave(m->loop, before);
-    m->refs += rc == 0;
-    return rc;
-}
-
-void vow__map_spare_end(vow_mapping *m)
-{
-    if (vow_deferred_pending(m->spare))
-        (void)vow_resolve(m->spare, vow_nothing());
-    m->spare = vow_deferred_unref(m->spare);
-}
-
-static vow_next on_spare_ok(vow_value v, void *user)
-{
-    vow_mapping *m = user;
-    struct vow__map_slot *s = m->spared;
-    (void)v;
-    m->spared = NULL;
-    if (s != NULL) /* else the map or the loop is at its end */
-        settled(s);
-    vow_mapping_unref(m);
-    return vow_ok(vow_nothing());
-}
-
-static vow_next on_spare_fail(vow_error *e, void *user)
-{
-    (void)e;
-    return on_spare_ok(vow_nothing(), user);
 }
 
 /* ---- contexts ------------------------------------------------------------ */

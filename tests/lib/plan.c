@@ -164,6 +164,25 @@ static void draw_step(struct draw *d, struct plan *p, uint32_t i)
         s->ms = below(d, 20) * d->scale;
 }
 
+/* With the step before it, or right behind that; but two ends of pauses or
+ * deadlines never fall on the same instant. */
+static void join_step_before(struct draw *d, struct plan_step *s)
+{
+    bool burst = s[-1].same_turn;
+    if (!one_in(d, burst ? 2 : 3) || s->kind == PLAN_REPORT ||
+        s[-1].kind == PLAN_REPORT)
+        return;
+    s->at_ns = s[-1].at_ns;
+    s->same_turn = (burst || one_in(d, 2)) &&
+                   (s->kind == PLAN_ASK || s->kind == PLAN_CANCEL);
+    for (const struct plan_step *o = s - 1; o->at_ns == s->at_ns; o--) {
+        if (s->deadline_ms > 0 && s->deadline_ms <= o->deadline_ms)
+            s->deadline_ms = o->deadline_ms + 1;
+        if (o->number == 0)
+            break;
+    }
+}
+
 void plan_make(struct plan *p, uint32_t features, uint64_t seed)
 {
     struct draw d = {.random = seed,
@@ -179,13 +198,10 @@ void plan_make(struct plan *p, uint32_t features, uint64_t seed)
         draw_step(&d, p, i);
         if (!one_in(&d, 3))
             ms += below(&d, one_in(&d, 8) ? 20 : 3) * d.scale;
+        s->number = i;
         s->at_ns = ms * MODEL_MS + (uint64_t)i * STEP_NS;
-        bool burst = i > 0 && s[-1].same_turn;
-        if (i > 0 && one_in(&d, burst ? 2 : 3)) { /* with the one before */
-            s->at_ns = s[-1].at_ns;
-            s->same_turn = (burst || one_in(&d, 2)) &&
-                           (s->kind == PLAN_ASK || s->kind == PLAN_CANCEL);
-        }
+        if (i > 0)
+            join_step_before(&d, s);
     }
 }
 

@@ -55,6 +55,7 @@ enum plan_work {
 
 struct plan_step {
     enum plan_kind kind;
+    uint32_t number; /* in the plan, from 0 */
     uint64_t at_ns;
     bool same_turn; /* right behind the step before it */
     struct model_job job;
