@@ -36,6 +36,7 @@ void vow__pool_init(struct vow__pool *p, const struct vow_alloc *alloc,
         .alloc = alloc,
         .owner = owner,
         .object_size = object_size,
+        .walked = true,
         .per_slab =
             pooled ? (SLAB_BYTES - sizeof(struct vow__slab)) / object_size : 1,
     };
@@ -172,7 +173,8 @@ static void carve(struct vow__pool *p, struct vow__slab *s)
     VOW__ASSERT(s->fresh < end);
     for (size_t i = end; i-- > s->fresh;) {
         char *object = object_at(p, s, (uint32_t)i);
-        memset(object, 0, p->object_size);
+        if (p->walked)
+            memset(object, 0, p->object_size);
         *(void **)(void *)object = s->free;
         s->free = object;
     }

@@ -13,6 +13,7 @@ struct vow__pool {
     void *owner;        /* what a slab's owner is set to */
     size_t object_size; /* bytes, a multiple of 8 */
     size_t per_slab;    /* objects in a slab; 1: nothing is pooled */
+    bool walked;        /* by vow__pool_next(): fresh objects are zeroed */
     vow_link *usable;   /* other slabs with room */
     vow_link *empty;    /* slabs without a live object */
     vow_link *all;      /* every slab */

@@ -82,6 +82,7 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     vow__pool_init(&g->permits, &g->alloc, g, offsetof(struct job, start),
                    pooled);
     vow__pool_init(&g->runs, &g->alloc, g, sizeof(struct run), pooled);
+    g->jobs.walked = g->permits.walked = g->runs.walked = false;
     if (pooled) {
         g->jobs.per_slab = JOBS_PER_SLAB;
         g->permits.per_slab = JOBS_PER_SLAB;

@@ -95,7 +95,7 @@ static void unreserve(struct job *j)
     struct group *group = j->group;
     g->quota.reserved -= j->weight;
     group->quota.reserved -= j->weight;
-    if (group->waiting > 0 && group->place == GROUP_NOWHERE)
+    if (group->waiting > 0 && group->place != GROUP_IN_RING)
         vow__group_place(g, group, GROUP_IN_RING, 0); /* it may be able now */
 }
 

@@ -6,8 +6,9 @@
  * HOW   The pump runs from the queue: when the map starts, and whenever
  *       something it waits for has ended. An outcome that is there when the
  *       function returns is consumed on the spot, in a loop; a pending one is
- *       watched from its slot, which needs no memory. After so many steps the loop polls before the pump goes on:
- *       an input that never waits starves nobody.
+ *       watched from its slot, which needs no memory. After so many steps the
+ *       loop polls before the pump goes on: an input that never waits starves
+ *       nobody.
  *
  *       Slots in line are delivered from the front. In input order they line up
  *       when they begin, else when they end; without a sink nothing lines up.
