@@ -49,15 +49,15 @@ vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                         vow_fail_fn fail, void *user)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+    if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
         return then_with_care(site, f, ok, fail, user);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
-/* Needs a new slab, or the queue, or is in a context: kept apart, so that the
- * way of a million links calls nothing. */
+/* Needs a new slab, or is in a context, or too late: kept apart, so that the way
+ * of a million links calls nothing. */
 static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
                                   vow_fail_fn fail, void *user)
 {
@@ -71,7 +71,7 @@ vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
                              vow_fail_fn fail, void *user)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+    if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
         return then_drop_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 2, false);
@@ -95,7 +95,7 @@ int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
                 void *user)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (VOW__UNLIKELY(!vow__pending(f) || loop->in != NULL ||
+    if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
         return done_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 1, false);
