@@ -44,8 +44,8 @@ static void tidy(void *gate);
 VOW__COLD static bool try_slowly(vow_gate *g, const vow_job_opts *o,
                                  uint32_t weight, vow_permit *ret_permit);
 static bool free_now(vow_gate *g, struct group *group, uint32_t weight);
-VOW__COLD static void release_slowly(vow_gate *g, const vow_permit *p,
-                                     uint32_t weight);
+static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
+    __attribute__((noinline)); /* busy semaphores live there: not cold */
 static vow_permit permit_of(struct job *j);
 static void permit_drop(void *job);
 

@@ -56,8 +56,8 @@ vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
-/* Needs a new slab, or is in a context, or too late: kept apart, so that the way
- * of a million links calls nothing. */
+/* Needs a new slab, or is in a context, or too late: kept apart, so that the
+ * way of a million links calls nothing. */
 static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
                                   vow_fail_fn fail, void *user)
 {
