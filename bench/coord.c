@@ -6,6 +6,7 @@
  * by side.
  */
 #include "coord.h"
+#include "ours.h"
 
 static const struct bench_case cases[] = {
     {"sem-free", bench_sem_free},
@@ -25,18 +26,7 @@ static const struct bench_case cases[] = {
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s CASE\n", argv[0]);
-        return 2;
-    }
-    return run_case(cases, COUNT(cases), argv[1]);
-}
-
-vow_loop *open_loop(void)
-{
-    vow_loop *loop = NULL;
-    MUST(vow_loop_new(NULL, &loop) == 0);
-    return loop;
+    return run_ours(argc, argv, cases, COUNT(cases));
 }
 
 void row_part(const char *what, const char *part, double value,

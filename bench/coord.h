@@ -4,6 +4,7 @@
 #define VOW_BENCH_COORD_H
 
 #include "bench.h"
+#include "ours.h"
 #include <vow.h>
 
 /* The same counts in every program and every language. */
@@ -21,9 +22,6 @@ enum {
     FEW = 1000, /* queued */
     MANY = 1000000
 };
-
-/* A loop with default options: what a user gets. */
-vow_loop *open_loop(void);
 
 /* A row of ours, named `what`-`part`. */
 void row_part(const char *what, const char *part, double value,

@@ -6,6 +6,7 @@
  * the same work under the same names; `bench/run` puts them side by side.
  */
 #include "core.h"
+#include "ours.h"
 
 static const struct bench_case cases[] = {
     {"chain", bench_chain},
@@ -23,16 +24,5 @@ static const struct bench_case cases[] = {
 
 int main(int argc, char **argv)
 {
-    if (argc != 2) {
-        fprintf(stderr, "usage: %s CASE\n", argv[0]);
-        return 2;
-    }
-    return run_case(cases, COUNT(cases), argv[1]);
-}
-
-vow_loop *open_loop(void)
-{
-    vow_loop *loop = NULL;
-    MUST(vow_loop_new(NULL, &loop) == 0);
-    return loop;
+    return run_ours(argc, argv, cases, COUNT(cases));
 }

@@ -4,10 +4,8 @@
 #define VOW_BENCH_CORE_H
 
 #include "bench.h"
+#include "ours.h"
 #include <vow.h>
-
-/* A loop with default options: what a user gets. */
-vow_loop *open_loop(void);
 
 /* core_promise.c */
 void bench_chain(void);

@@ -26,9 +26,9 @@ typedef struct vow_call {
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1, 2, 3)
 void vow_call_soon(vow_call *c, vow_loop *loop, vow_call_fn fn, void *user);
 
-/* Call fn(user) once when the loop's clock (vow_loop_now_ns()) has reached
- * `due_ns`: never earlier. It keeps the loop running. On a loop that is closed
- * it never comes. */
+/* Call fn(user) once from the loop's queue when its clock (vow_loop_now_ns())
+ * has reached `due_ns`: never earlier, and after the loop has polled. It keeps
+ * the loop running. What is not due when the loop closes never comes. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1, 2, 4)
 void vow_call_at(vow_call *c, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
                  void *user);

@@ -19,6 +19,7 @@ VOW_BEGIN_DECLS
 
 typedef struct vow_loop vow_loop;
 typedef struct vow_future vow_future;
+typedef struct vow_deferred vow_deferred;
 typedef struct vow_error vow_error;
 
 /* clang-format off */

@@ -46,7 +46,7 @@ enum vow_overflow {
 
 typedef struct vow_gate_opts {
     size_t size;           /* set by VOW_GATE */
-    uint32_t concurrent;   /* weight at once; 0: any */
+    uint32_t concurrent;   /* weight at once; 0: 2^32 - 1 */
     uint32_t rate;         /* weight started per window, to 2^24; 0: any */
     uint64_t window_ms;    /* 0: 1000 */
     bool even;             /* starts are at least window / rate apart */

@@ -96,6 +96,11 @@ void vow_loop_release(vow_loop *loop);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_loop_now_ns(const vow_loop *loop);
 
+/* The time `ms` milliseconds from now; UINT64_MAX, which is never, if that is
+ * past the end of time. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+uint64_t vow_loop_due_ns(const vow_loop *loop, uint64_t ms);
+
 /* The flags it was made with; whether vow_loop_close() has begun. */
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
 uint32_t vow_loop_flags(const vow_loop *loop);

@@ -21,8 +21,6 @@
 
 VOW_BEGIN_DECLS
 
-typedef struct vow_deferred vow_deferred;
-
 enum vow_state { VOW_PENDING = 0, VOW_FULFILLED = 1, VOW_REJECTED = 2 };
 
 typedef vow_next (*vow_ok_fn)(vow_value value, void *user);
@@ -41,13 +39,19 @@ VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
 vow_future *vow_promise_at(const char *site, vow_loop *loop,
                            vow_deferred **ret_end);
 
-/* A promise that is settled from the start. */
+/* A promise that is settled from the start. vow_refused() makes the error of a
+ * code and a text, which may be NULL: the text of the code. */
 #define vow_resolved(loop, value) vow_resolved_at(VOW_HERE, (loop), (value))
 #define vow_rejected(loop, error) vow_rejected_at(VOW_HERE, (loop), (error))
+#define vow_refused(loop, code, text)                                          \
+    vow_refused_at(VOW_HERE, (loop), (code), (text))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_resolved_at(const char *site, vow_loop *loop, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e);
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
+vow_future *vow_refused_at(const char *site, vow_loop *loop, int code,
+                           const char *text);
 
 /* Settle. True for the one call that did it; false otherwise: then the value or
  * error is dropped and the loop counts a late settle. vow_resolve_with()
@@ -62,15 +66,11 @@ VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_reject_code(vow_deferred *d, int code, const char *text);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_resolve_with(vow_deferred *d, vow_future *other);
-
-/* Settle and drop the caller's deferred. */
-VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
-bool vow_resolve_drop(vow_deferred *d, vow_value v);
-VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
-bool vow_reject_drop(vow_deferred *d, vow_error *e);
-
 /* Settle with what a step returned. */
 VOW_API VOW_LOOP_THREAD bool vow_settle(vow_deferred *d, vow_next next);
+/* Settle and drop the caller's deferred. */
+VOW_API VOW_LOOP_THREAD bool vow_resolve_drop(vow_deferred *d, vow_value v);
+VOW_API VOW_LOOP_THREAD bool vow_reject_drop(vow_deferred *d, vow_error *e);
 
 /* Tell the listeners down the chain how far it is. The value is moved. Those
  * of one turn are coalesced: a listener sees the latest. False when settled,

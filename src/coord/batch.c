@@ -7,11 +7,10 @@
  *       its head into a call of the user's function: it is set for the time the
  *       first item is due, or comes soon when there is reason to. The end of a
  *       turn is when a round of the queue brought no more items. A call
- *       watches its future through a promise that was made before the function
- *       ran, so that lack of memory cannot lose the end of what has begun.
- *       Whatever is over goes to the list of the dead, whose values are dropped
- *       from the queue: so no destructor runs inside vow_cancel(), and none can
- *       change the lists while we walk them.
+ *       watches its future, which needs no memory: the end of what has begun is
+ *       never lost. Whatever is over goes to the list of the dead, whose values
+ *       are dropped from the queue: so no destructor runs inside vow_cancel(),
+ *       and none can change the lists while we walk them.
  *
  *       add --> waiting --> in a call --> dead --> freed
  *                   \-- canceled, closed --^
@@ -30,9 +29,9 @@
 #include "base/alloc.h"
 #include "base/list.h"
 #include "vow/call.h"
+#include "vow/watch.h"
 
 enum {
-    NS_PER_MS = 1000000,
     MOST = 100,
     QUEUE_MAX = 1 << 20,
     REAP_MAX = 256 /* freed before others get a turn */
@@ -52,7 +51,8 @@ struct item {
 
 struct vow_batch_call {
     vow_batch *batch; /* counted */
-    vow_future *work; /* what the function returned; NULL: nothing */
+    vow_future *work; /* what the function returned; NULL until then */
+    vow_watch watch;  /* of its end */
     vow_call stop;    /* cancels it from the queue */
     vow_error *why;   /* for that, counted */
     size_t left;      /* items neither canceled nor answered with an outcome */
@@ -95,17 +95,14 @@ static bool stuck(const vow_batch *b);
 static bool full(const vow_batch *b);
 static bool flushed(const vow_batch *b);
 static bool overdue(const vow_batch *b);
-static void on_due(void *user);
 static void pump(void *user);
 static bool turn_goes_on(vow_batch *b);
 static size_t next_size(vow_batch *b);
 static void make_call(vow_batch *b, size_t n);
-static vow_batch_call *call_new(vow_batch *b, size_t n, vow_deferred **ret_end);
+static vow_future *checked(vow_batch_call *c, vow_future *work);
 static size_t call_bytes(size_t n);
 static void stop_call(void *user);
-static vow_next call_fulfilled(vow_value v, void *user);
-static vow_next call_rejected(vow_error *e, void *user);
-static void call_end(vow_batch_call *c, vow_value v, vow_error *e);
+static void call_ended(vow_future *work, void *user);
 static void next_drop(vow_next next);
 
 static inline struct item *first(const vow_batch *b)
@@ -202,8 +199,7 @@ vow_future *vow_batch_add_at(const char *site, vow_batch *b, vow_value item,
     else
         i = vow__mem_zero(&b->alloc, sizeof(*i));
     if (i == NULL) {
-        vow_error *e = vow_error_new_at(site, b->loop, code, NULL, NULL);
-        vow_future *refused = vow_rejected_at(site, b->loop, e);
+        vow_future *refused = vow_refused_at(site, b->loop, code, NULL);
         vow_value_drop(item); /* may drop the batch as well */
         return refused;
     }
@@ -219,12 +215,8 @@ vow_future *vow_batch_add_at(const char *site, vow_batch *b, vow_value item,
     i->value = item;
     i->bytes = bytes;
     i->number = b->numbers++;
-    if (b->opts.wait_ms > 0) {
-        uint64_t now = vow_loop_now_ns(b->loop);
-        i->due_ns = b->opts.wait_ms > (UINT64_MAX - now) / NS_PER_MS
-                        ? UINT64_MAX
-                        : now + b->opts.wait_ms * NS_PER_MS;
-    }
+    if (b->opts.wait_ms > 0)
+        i->due_ns = vow_loop_due_ns(b->loop, b->opts.wait_ms);
     vow__list_push(&b->queue, &i->link);
     b->waiting++;
     b->bytes += bytes;
@@ -315,7 +307,7 @@ static void schedule(vow_batch *b)
     if (now)
         vow_call_soon(&b->pump, b->loop, pump, b);
     else
-        vow_call_at(&b->pump, b->loop, due_ns, on_due, b);
+        vow_call_at(&b->pump, b->loop, due_ns, pump, b);
 }
 
 /* No call can be made whatever the time. A closing loop rejects all items. */
@@ -340,14 +332,6 @@ static bool overdue(const vow_batch *b)
 {
     return first(b)->due_ns == 0 ||
            first(b)->due_ns <= vow_loop_now_ns(b->loop);
-}
-
-/* Timers run outside of the queue, the function is called from it. */
-static void on_due(void *user)
-{
-    vow_batch *b = user;
-    b->pump_ns = 0;
-    vow_call_soon(&b->pump, b->loop, pump, b);
 }
 
 /* At most one call, then the others of the loop's queue. */
@@ -400,12 +384,14 @@ static size_t next_size(vow_batch *b)
 /* Hand the first `n` items to the function. */
 static void make_call(vow_batch *b, size_t n)
 {
-    vow_deferred *end;
-    vow_batch_call *c = call_new(b, n, &end);
+    vow_batch_call *c = vow__mem_zero(&b->alloc, call_bytes(n));
     for (size_t k = 0; k < n && c == NULL; k++)
         refuse(first(b), VOW_ENOMEM, NULL);
     if (c == NULL)
         return;
+    c->batch = vow_batch_ref(b); /* keeps B2 */
+    c->left = n;
+    c->n = n;
     for (size_t k = 0; k < n; k++) {
         c->items[k] = first(b);
         c->items[k]->call = c;
@@ -415,45 +401,20 @@ static void make_call(vow_batch *b, size_t n)
     b->running++;
     b->made++;
     b->taken += n;
-    vow_future *work = b->fn(b->loop, c, b->user);
-    if (work == NULL || vow_future_loop(work) != b->loop) {
-        vow_future_unref(work);
-        (void)vow_reject_code(end, VOW_EINVAL,
-                              "the function of the batch returned no future "
-                              "of this loop");
-    } else {
-        c->work = work;
-        (void)vow_resolve_with(end, work);
-    }
-    vow_deferred_unref(end);
+    c->work = checked(c, b->fn(b->loop, c, b->user));
+    vow_watch_start(&c->watch, c->work, call_ended, c);
 }
 
-/* A call whose end is watched: it has come when *ret_end is settled. Its errors
- * are of where its first item was asked for. */
-static vow_batch_call *call_new(vow_batch *b, size_t n, vow_deferred **ret_end)
+/* The error is of where the first item was asked for. */
+static vow_future *checked(vow_batch_call *c, vow_future *work)
 {
-    vow_batch_call *c = vow__mem_zero(&b->alloc, call_bytes(n));
-    if (c == NULL)
-        return NULL;
-    const char *site = vow_future_site(vow_deferred_future(first(b)->end));
-    vow_future *watched = vow_promise_at(site, b->loop, ret_end);
-    if (!vow_deferred_pending(*ret_end)) {
-        vow_future_unref(watched);
-        goto fail;
-    }
-    if (vow_done_at(site, watched, call_fulfilled, call_rejected, c) < 0) {
-        (void)vow_resolve(*ret_end, vow_nothing());
-        goto fail;
-    }
-    c->batch = vow_batch_ref(b); /* keeps B2 */
-    c->left = n;
-    c->n = n;
-    return c;
-
-fail:
-    vow_deferred_unref(*ret_end);
-    vow__mem_free(&b->alloc, c, call_bytes(n));
-    return NULL;
+    if (work != NULL && vow_future_loop(work) == c->batch->loop)
+        return work;
+    vow_future_unref(work);
+    return vow_refused_at(
+        vow_future_site(vow_deferred_future(c->items[0]->end)), c->batch->loop,
+        VOW_EINVAL,
+        "the function of the batch returned no future of this loop");
 }
 
 static size_t call_bytes(size_t n)
@@ -464,25 +425,15 @@ static size_t call_bytes(size_t n)
 static void stop_call(void *user)
 {
     vow_batch_call *c = user;
-    if (c->work != NULL)
-        (void)vow_cancel(c->work, c->why);
+    (void)vow_cancel(c->work, c->why);
 }
 
-static vow_next call_fulfilled(vow_value v, void *user)
+static void call_ended(vow_future *work, void *user)
 {
-    call_end(user, v, NULL);
-    return vow_ok(vow_nothing());
-}
-
-static vow_next call_rejected(vow_error *e, void *user)
-{
-    call_end(user, vow_nothing(), e);
-    return vow_ok(vow_nothing());
-}
-
-static void call_end(vow_batch_call *c, vow_value v, vow_error *e)
-{
+    vow_batch_call *c = user;
     vow_batch *b = c->batch;
+    vow_value v = vow_get(work);
+    vow_error *e = vow_error_of(work);
     for (size_t k = 0; k < c->n; k++) {
         vow_deferred *end = c->items[k]->end;
         if (vow_deferred_pending(end) && e != NULL)
@@ -498,7 +449,6 @@ static void call_end(vow_batch_call *c, vow_value v, vow_error *e)
     schedule(b);
     (void)vow_call_stop(&c->stop);
     vow_error_unref(c->why);
-    vow_future *work = c->work;
     vow__mem_free(&b->alloc, c, call_bytes(c->n));
     vow_future_unref(work);
     vow_batch_unref(b); /* keeps B2 */

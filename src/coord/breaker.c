@@ -13,9 +13,9 @@
  *       are not helped by waiting for it.
  * HOW   The last outcomes are bits of one word. Half open is no event but a
  *       look at the clock; only if somebody wants to be told is there a timer.
- *       A call is a chain: a step that starts the work, a finally on the work
- *       that knows its end even when the caller has gone, and a step behind it
- *       that sees the outcome.
+ *       A call is a chain: a step that starts the work, and one behind the work
+ *       that sees the outcome. A watch of the work knows its end even when the
+ *       caller has gone.
  * INVARIANTS
  *   K1  an outcome counts only in the era its call was started in; each change
  *       of state begins a new one
@@ -28,10 +28,12 @@
 #include "vow/breaker.h"
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
+#include "coord/started.h"
 #include "vow/call.h"
+#include "vow/watch.h"
 
 enum {
-    NS_PER_MS = 1000000,
     FAILURES = 5,
     OPEN_MS = 10000,
     CALLS_MAX = 64, /* bits in `past` */
@@ -62,14 +64,14 @@ struct call {
     vow_start_fn start;
     void *arg;
     const char *site;
-    vow_future *result; /* borrowed, until start() has returned */
-    uint32_t refs;      /* one per step that waits */
-    uint64_t era;       /* it was started in */
-    bool probe;         /* it counts in `probing` of that era */
+    vow_watch end; /* of the work */
+    uint32_t refs; /* one per step that waits, and the watch's */
+    uint64_t era;  /* it was started in */
+    bool probe;    /* it counts in `probing` of that era */
 };
 
 static vow_next start_call(vow_value v, void *user);
-static vow_next work_ended(void *user);
+static void work_ended(vow_future *work, void *user);
 static vow_next call_succeeded(vow_value v, void *user);
 static vow_next call_failed(vow_error *e, void *user);
 static void call_unref(void *user);
@@ -164,17 +166,13 @@ vow_future *vow_breaker_run_at(const char *site, vow_breaker *b,
                                vow_start_fn start, void *arg)
 {
     if (start == NULL)
-        return vow_rejected_at(
-            site, b->loop,
-            vow_error_new_at(site, b->loop, VOW_EINVAL, NULL,
-                             "a breaker needs a start function"));
+        return vow_refused_at(site, b->loop, VOW_EINVAL,
+                              "a breaker needs a start function");
     if (!admits(b))
         return vow_rejected_at(site, b->loop, refusal(b, site));
     struct call *c = vow__mem_new(&b->alloc, sizeof(*c));
     if (c == NULL)
-        return vow_rejected_at(
-            site, b->loop,
-            vow_error_new_at(site, b->loop, VOW_ENOMEM, NULL, NULL));
+        return vow_refused_at(site, b->loop, VOW_ENOMEM, NULL);
     *c = (struct call){.breaker = vow_breaker_ref(b),
                        .start = start,
                        .arg = arg,
@@ -182,10 +180,7 @@ vow_future *vow_breaker_run_at(const char *site, vow_breaker *b,
                        .refs = 1};
     const vow_step begin = {.ok = start_call, .user = c, .drop = call_unref};
     VOW_AUTO(vow_future) now = vow_resolved_at(site, b->loop, vow_nothing());
-    vow_future *result = vow_chain_at(site, now, &begin, 1);
-    if (vow_state_of(result) == VOW_PENDING) /* else the call is gone */
-        c->result = result;
-    return result;
+    return vow_chain_at(site, now, &begin, 1);
 }
 
 /* The state may have changed since it was asked for. */
@@ -201,43 +196,27 @@ static vow_next start_call(vow_value v, void *user)
     c->era = b->era;
     c->probe = b->state == VOW_BREAKER_HALF_OPEN;
     b->probing += c->probe;
-    vow_future *work = c->start(b->loop, 1, c->arg);
-    if (work == NULL || vow_future_loop(work) != b->loop) {
-        vow_future_unref(work);
-        work = vow_rejected_at(
-            c->site, b->loop,
-            vow_error_new_at(c->site, b->loop, VOW_EINVAL, NULL,
-                             "the start function returned no future of this "
-                             "loop"));
-    }
-    c->refs++;
-    vow_future *ended = vow_finally_at(c->site, work, work_ended, c);
-    if (vow_state_of(ended) == VOW_REJECTED) { /* it was not attached */
-        call_unref(c);
-        (void)vow_error_of(work);
-        (void)vow_cancel(work, NULL);
-        vow_future_unref(work);
-        return vow_follow(ended);
-    }
-    vow_future_unref(work);
+    vow_future *work =
+        vow__started(c->site, b->loop, c->start(b->loop, 1, c->arg));
     const vow_step see = {.ok = call_succeeded,
                           .fail = call_failed,
                           .user = c,
                           .drop = call_unref};
-    c->refs++;
-    vow_future *seen = vow_chain_at(c->site, ended, &see, 1);
-    if (vow_state_of(seen) == VOW_REJECTED)
-        (void)vow_cancel(ended, NULL);
-    vow_future_unref(ended);
-    if (vow_state_of(c->result) == VOW_REJECTED) /* start() canceled it */
-        (void)vow_cancel(seen, vow_error_of(c->result));
-    return vow_follow(seen);
+    c->refs += 2;
+    vow_watch_start(&c->end, work, work_ended, c);
+    vow_future *seen = vow_chain_at(c->site, work, &see, 1);
+    if (vow_state_of(seen) == VOW_REJECTED) { /* it was not attached */
+        (void)vow_error_of(work);
+        (void)vow_cancel(work, NULL);
+    }
+    vow_future_unref(work);
+    return vow_follow(seen); /* which is let go if start() canceled this */
 }
 
-static vow_next work_ended(void *user)
+static void work_ended(vow_future *work, void *user)
 {
+    (void)work;
     call_unref(user);
-    return vow_ok(vow_nothing());
 }
 
 static vow_next call_succeeded(vow_value v, void *user)
@@ -308,17 +287,14 @@ static vow_error *refusal(vow_breaker *b, const char *site)
         open ? NULL : "the circuit breaker waits for its probes");
     uint64_t now = vow_loop_now_ns(b->loop);
     if (open && now < b->until_ns)
-        vow_error_set_retry_after_ms(e,
-                                     (b->until_ns - now - 1) / NS_PER_MS + 1);
+        vow_error_set_retry_after_ms(
+            e, (b->until_ns - now - 1) / VOW__NS_PER_MS + 1);
     return e;
 }
 
 static void open_now(vow_breaker *b)
 {
-    uint64_t now = vow_loop_now_ns(b->loop);
-    b->until_ns = b->opts.open_ms > (UINT64_MAX - now) / NS_PER_MS
-                      ? UINT64_MAX
-                      : now + b->opts.open_ms * NS_PER_MS;
+    b->until_ns = vow_loop_due_ns(b->loop, b->opts.open_ms);
     move(b, VOW_BREAKER_OPEN);
     if (b->opts.on_change != NULL)
         vow_call_weakly_at(&b->timer, b->loop, b->until_ns, on_timer, b);

@@ -18,7 +18,7 @@
 
 enum {
     JOBS_PER_SLAB = 32,
-    TIDY_NS = 1000000000,
+    TIDY_MS = 1000,
     KEYS_MAX = 65536,
     QUEUE_MAX = 1048576
 };
@@ -66,7 +66,6 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     g->opts = o;
     g->refs = 1;
     g->timer_ns = UINT64_MAX;
-
     g->nobody.quota.most = UINT32_MAX;
     g->nobody.quota.top = UINT32_MAX;
     g->anchor = vow_resolved(loop, vow_nothing());
@@ -94,7 +93,6 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     vow__gate_adapt(g, o.adapt_min);
     vow__gate_slow(g, SLOW_TIMED, true);
     vow__gate_slow(g, SLOW_ORACLE, o.oracle != NULL);
-
     *ret_gate = g;
     return 0;
 }
@@ -113,6 +111,8 @@ int vow__gate_complete(vow_gate_opts *o)
     o->age_ms = o->age_ms == 0 ? 1000 : o->age_ms;
     o->queue_max = o->queue_max == 0 ? QUEUE_MAX : o->queue_max;
     o->keys_max = o->keys_max == 0 ? KEYS_MAX : o->keys_max;
+    if (o->queue_bytes > SIZE_MAX / 2) /* so that one more can be added */
+        o->queue_bytes = SIZE_MAX / 2;
     return 0;
 }
 
@@ -120,7 +120,7 @@ struct vow__limits vow__gate_limits(const vow_gate_opts *o)
 {
     return (struct vow__limits){.most = o->concurrent,
                                 .rate = o->rate,
-                                .window_ns = o->window_ms * NS_PER_MS,
+                                .window_ns = o->window_ms * VOW__NS_PER_MS,
                                 .even = o->even};
 }
 
@@ -128,7 +128,7 @@ struct vow__limits vow__gate_key_limits(const vow_gate_opts *o)
 {
     return (struct vow__limits){.most = o->key_concurrent,
                                 .rate = o->key_rate,
-                                .window_ns = o->key_window_ms * NS_PER_MS};
+                                .window_ns = o->key_window_ms * VOW__NS_PER_MS};
 }
 
 vow_gate *vow_gate_ref(vow_gate *g)
@@ -255,9 +255,7 @@ static vow_future *refuse(const char *site, vow_gate *g, int code,
                           const char *text)
 {
     g->refused++;
-    text = text == NULL ? vow_error_text(code) : text;
-    return vow_rejected_at(
-        site, g->loop, vow_error_new_at(site, g->loop, code, NULL, "%s", text));
+    return vow_refused_at(site, g->loop, code, text);
 }
 
 struct job *vow__job_new(vow_gate *g, const char *site,
@@ -332,11 +330,8 @@ static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
     x->bytes = o->bytes;
     x->again = vow__again_ref(task->again);
     x->deadline_ms = o->deadline_ms;
-    if (o->deadline_ms > 0) {
-        uint64_t now = vow_loop_now_ns(g->loop);
-        bool never = o->deadline_ms > (UINT64_MAX - now) / NS_PER_MS;
-        x->due_ns = never ? UINT64_MAX : now + o->deadline_ms * NS_PER_MS;
-    }
+    if (o->deadline_ms > 0)
+        x->due_ns = vow_loop_due_ns(g->loop, o->deadline_ms);
     return x;
 }
 
@@ -364,7 +359,7 @@ void vow__job_free(struct job *j)
     if (j->group != &g->nobody)
         vow__group_leave(g, j->group);
     vow__pool_give(j->home, j);
-    if (VOW__UNLIKELY(g->jobs.empties + g->permits.empties > 0))
+    if (!g->tidying && g->jobs.empties + g->permits.empties > 0)
         tidy_later(g);
     vow_gate_unref(g);
 }
@@ -405,14 +400,15 @@ static void run_drop(void *context)
  * again all the time. */
 static void tidy_later(vow_gate *g)
 {
-    if (!vow_call_pending(&g->tidy) && !vow_loop_closing(g->loop))
-        vow_call_weakly_at(&g->tidy, g->loop,
-                           vow_loop_now_ns(g->loop) + TIDY_NS, tidy, g);
+    g->tidying = true;
+    vow_call_weakly_at(&g->tidy, g->loop, vow_loop_due_ns(g->loop, TIDY_MS),
+                       tidy, g);
 }
 
 static void tidy(void *gate)
 {
     vow_gate *g = gate;
+    g->tidying = false;
     bool jobs = vow__pool_decay(&g->jobs);
     bool permits = vow__pool_decay(&g->permits);
     bool runs = vow__pool_decay(&g->runs);
@@ -438,10 +434,7 @@ bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
             return false;
         vow__quota_stamp(&g->quota, weight, vow__tick_high(&g->tick));
     }
-    g->quota.held += weight;
-    g->active++;
-    g->started++;
-    *ret_permit = (vow_permit){.of = g, .weight = weight};
+    vow__gate_grant(g, weight, ret_permit);
     return true;
 }
 

@@ -66,7 +66,7 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
     uint64_t now = vow__gate_now(g);
     if (j != NULL)
         x.waited_ms =
-            now > j->u.since_ns ? (now - j->u.since_ns) / NS_PER_MS : 0;
+            now > j->u.since_ns ? (now - j->u.since_ns) / VOW__NS_PER_MS : 0;
     if (j != NULL && j->state == JOB_RUNS)
         x.state = VOW_JOB_RUNS;
     else if (j != NULL && j->state == JOB_STARTS)
@@ -80,7 +80,8 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
         uint64_t at = expected_ns(g, j, weight, now);
         uint64_t left = at > now ? at - now : 0;
         if (at != UINT64_MAX)
-            x.starts_in_ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
+            x.starts_in_ms =
+                left / VOW__NS_PER_MS + (left % VOW__NS_PER_MS != 0);
     } else if (x.state != VOW_JOB_UNKNOWN) {
         x.starts_in_ms = 0;
     }

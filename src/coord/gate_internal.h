@@ -24,7 +24,7 @@
 #include "vow/oracle.h"
 #include "vow/watch.h"
 
-enum { LEVELS = 32, LOWEST = -16, HIGHEST = 15, NS_PER_MS = 1000000 };
+enum { LEVELS = 32, LOWEST = -16, HIGHEST = 15 };
 
 enum job_state {
     JOB_OUTSIDE, /* in gate->outside: waits for room in the queue */
@@ -131,7 +131,6 @@ struct vow_gate {
     vow_future *anchor; /* keeps the loop's memory */
     struct vow_alloc alloc;
     vow_gate_opts opts;
-    uint64_t age_ns;
     struct vow__pool jobs;
     struct vow__pool permits; /* jobs without a task */
     struct vow__pool runs;
@@ -156,6 +155,7 @@ struct vow_gate {
     vow_call begin;          /* begins what is in starting */
     vow_call timer;          /* admits again */
     vow_call tidy;           /* gives unused memory back */
+    bool tidying;            /* that is pending */
     uint64_t timer_ns;       /* when; UINT64_MAX: not set */
     bool beginning;          /* begin_some() is at work */
     bool paused;
@@ -275,6 +275,8 @@ uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
 /* Places are taken, and come back. */
 void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots);
 void vow__gate_release(vow_gate *g, struct group *group, uint32_t slots);
+/* Those let in and not begun go back to where they waited. */
+void vow__gate_recall(vow_gate *g);
 /* When it has ended and nobody runs in its places, they come back and it is
  * freed; and so on with the one in whose places it ran. NULL does nothing. */
 void vow__job_places_back(struct job *j);
@@ -297,9 +299,6 @@ void vow__again_unref(struct vow__again *a);
 uint32_t vow__again_attempt(const struct vow__again *a);
 /* The future of all attempts together, for comparing; NULL: none. */
 const vow_future *vow__again_result(const struct vow__again *a);
-
-/* Those let in and not begun go back to where they waited. */
-void vow__gate_recall(vow_gate *g);
 
 /* ---- gate_live.c --------------------------------------------------------- */
 
@@ -330,6 +329,23 @@ static inline void vow__gate_waiting(vow_gate *g, int change)
     g->waiting += (size_t)change;
     g->slow =
         g->waiting > 0 ? g->slow | SLOW_LINE : g->slow & ~(uint32_t)SLOW_LINE;
+}
+
+/* One list, no time, nobody else to tell: a semaphore as most are. */
+static inline bool vow__gate_plain(const vow_gate *g)
+{
+    return (g->slow & ~(uint32_t)SLOW_LINE) == 0 &&
+           g->waiting == g->nobody.waiting && g->opts.bypass_count == 0;
+}
+
+/* A permit of no key, where nothing is in the way. */
+static inline void vow__gate_grant(vow_gate *g, uint32_t weight,
+                                   vow_permit *ret_permit)
+{
+    g->quota.held += weight;
+    g->active++;
+    g->started++;
+    *ret_permit = (vow_permit){.of = g, .weight = weight};
 }
 
 static inline vow_gate *vow__gate_of(const struct job *j)

@@ -31,7 +31,6 @@ static struct job *oldest(vow_gate *g);
 static struct job *lowest(vow_gate *g);
 static bool too_late(struct job *j);
 static void on_deadline(void *job);
-static bool is_plain(const vow_gate *g);
 static void admit_plain(vow_gate *g);
 static void take_turn(struct job *j);
 static struct job *next_able(vow_gate *g, uint64_t now_ns);
@@ -177,14 +176,14 @@ static int make_room(struct job *j, const char **ret_text)
     *ret_text = "the queue of the gate is full";
     if (j->state == JOB_LENT)
         return g->lent_count > OUTSIDE_MAX ? VOW_EQUEUEFULL : 0;
+    if (!vow__job_may_queue(j))
+        return VOW_EQUEUEFULL;
     if (j->state == JOB_OUTSIDE)
-        return vow__job_may_queue(j) && g->outside_count <= OUTSIDE_MAX
-                   ? 0
-                   : VOW_EQUEUEFULL;
+        return g->outside_count > OUTSIDE_MAX ? VOW_EQUEUEFULL : 0;
     while (g->queued > queue_max(g) ||
            (o->queue_bytes > 0 && g->queued_bytes > o->queue_bytes)) {
         struct job *out = j;
-        if (!vow__job_may_queue(j) || !enough_below(j))
+        if (!enough_below(j))
             return VOW_EQUEUEFULL;
         if (o->overflow == VOW_OVERFLOW_WAIT) {
             vow__line_leave(j);
@@ -323,7 +322,8 @@ void vow__line_leave(struct job *j)
 void vow__gate_admit(vow_gate *g)
 {
     struct job *j;
-    if (is_plain(g)) {
+    if (vow__gate_plain(g) &&
+        (g->nobody.levels & ~(UINT32_C(1) << -LOWEST)) == 0) {
         admit_plain(g);
         return;
     }
@@ -334,14 +334,6 @@ void vow__gate_admit(vow_gate *g)
     } while (g->outside != NULL && fetch_outside(g)); /* keeps L2 */
     if ((g->slow & SLOW_WAITS) != 0)
         vow__gate_tell_waits(g);
-}
-
-/* One list, no time, nobody else to tell: a semaphore as most are. */
-static bool is_plain(const vow_gate *g)
-{
-    return (g->slow & ~(uint32_t)SLOW_LINE) == 0 &&
-           g->waiting == g->nobody.waiting && g->opts.bypass_count == 0 &&
-           (g->nobody.levels & ~(UINT32_C(1) << -LOWEST)) == 0;
 }
 
 /* The same as below, in short. */
@@ -443,7 +435,7 @@ struct job *vow__group_best(const vow_gate *g, const struct group *group)
 bool vow__job_before(const vow_gate *g, const struct job *a,
                      const struct job *b)
 {
-    int64_t age = (int64_t)(g->opts.age_ms * NS_PER_MS);
+    int64_t age = (int64_t)(g->opts.age_ms * VOW__NS_PER_MS);
     int64_t rank_a = (int64_t)a->u.since_ns - a->level * age;
     int64_t rank_b = (int64_t)b->u.since_ns - b->level * age;
     if (rank_a != rank_b)
@@ -485,7 +477,7 @@ static bool may_be_passed(const vow_gate *g, const struct job *j,
     uint64_t ms = g->opts.bypass_ms;
     if (count > 0 && j->passed >= count)
         return false;
-    return ms == 0 || (now_ns - j->u.since_ns) / NS_PER_MS < ms;
+    return ms == 0 || (now_ns - j->u.since_ns) / VOW__NS_PER_MS < ms;
 }
 
 static bool fetch_outside(vow_gate *g)

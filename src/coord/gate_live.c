@@ -17,12 +17,18 @@ enum { MEAN_OF = 8 };
 
 typedef bool (*job_test)(const struct job *j);
 
+struct verdict {
+    int code;
+    const char *text;
+    vow_error *cause; /* borrowed, may be NULL */
+};
+
 static int quotas_new(vow_gate *g, const vow_gate_opts *o,
                       struct vow__quota **ret_fresh);
 static void quotas_change(vow_gate *g, const vow_gate_opts *o,
                           struct vow__quota *fresh);
-static void expel(vow_gate *g, job_test out, vow_error *verdict);
-static void expel_list(vow_link *first, job_test out, vow_error *verdict);
+static void expel(vow_gate *g, job_test out, const struct verdict *v);
+static void expel_list(vow_link *first, job_test out, const struct verdict *v);
 static bool everyone(const struct job *j);
 static bool impossible(const struct job *j);
 static void overload(vow_gate *g, struct group *group, uint64_t ms,
@@ -58,11 +64,10 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
     while ((group = vow__group_next(g, group)) != NULL)
         if (group->waiting > 0 && group->place != GROUP_IN_RING)
             vow__group_place(g, group, GROUP_IN_RING, 0);
-    vow_error *verdict = vow_error_new(
-        g->loop, VOW_EINVAL, "the limits became smaller than the job");
     vow__gate_refuse_waits(g);
-    expel(g, impossible, verdict);
-    vow_error_unref(verdict);
+    expel(g, impossible,
+          &(struct verdict){.code = VOW_EINVAL,
+                            .text = "the limits became smaller than the job"});
     return 0;
 }
 
@@ -153,8 +158,7 @@ static void overload(vow_gate *g, struct group *group, uint64_t ms,
                      uint64_t began_ns)
 {
     uint64_t now = vow_loop_now_ns(g->loop);
-    bool never = ms > (UINT64_MAX - now) / NS_PER_MS;
-    uint64_t until = never ? UINT64_MAX : now + ms * NS_PER_MS;
+    uint64_t until = vow_loop_due_ns(g->loop, ms);
     uint64_t *paused = group == &g->nobody ? &g->paused_ns : &group->paused_ns;
     if (ms > 0 && until > *paused)
         *paused = until;
@@ -200,38 +204,37 @@ void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
 
 void vow_gate_clear(vow_gate *g, vow_error *why)
 {
-    vow_error *verdict = vow_error_wrap(g->loop, VOW_ECANCELED, why,
-                                        "the gate's queue was cleared");
-    expel(g, everyone, verdict);
-    vow_error_unref(verdict);
+    expel(g, everyone,
+          &(struct verdict){.code = VOW_ECANCELED,
+                            .text = "the gate's queue was cleared",
+                            .cause = why});
 }
 
 void vow_gate_close(vow_gate *g)
 {
     g->closed = true;
     vow__gate_slow(g, SLOW_CLOSED, true);
-    vow_error *verdict =
-        vow_error_new(g->loop, VOW_ECLOSED, "the gate is closed");
-    expel(g, everyone, verdict);
-    vow_error_unref(verdict);
+    expel(g, everyone,
+          &(struct verdict){.code = VOW_ECLOSED, .text = "the gate is closed"});
 }
 
 /* Reject those who wait and meet the test. */
-static void expel(vow_gate *g, job_test out, vow_error *verdict)
+static void expel(vow_gate *g, job_test out, const struct verdict *v)
 {
     struct group *group = NULL;
     vow_gate_ref(g);
     while ((group = vow__group_next(g, group)) != NULL)
         for (uint32_t left = group->levels; left != 0; left &= left - 1)
-            expel_list(group->level[__builtin_ctz(left)], out, verdict);
-    expel_list(g->lent, out, verdict);
-    expel_list(g->outside, out, verdict);
+            expel_list(group->level[__builtin_ctz(left)], out, v);
+    expel_list(g->lent, out, v);
+    expel_list(g->outside, out, v);
     vow__gate_admit(g);
     vow__gate_flush(g);
     vow_gate_unref(g);
 }
 
-static void expel_list(vow_link *first, job_test out, vow_error *verdict)
+/* Each gets an error of its own, which names where it was asked for. */
+static void expel_list(vow_link *first, job_test out, const struct verdict *v)
 {
     while (first != NULL) {
         struct job *j = vow__job_of(first);
@@ -239,7 +242,9 @@ static void expel_list(vow_link *first, job_test out, vow_error *verdict)
         if (!out(j))
             continue;
         vow__line_leave(j);
-        vow__job_leaves(j, vow_error_ref(verdict));
+        vow__job_leaves(j, vow_error_new_at(vow__job_site(j),
+                                            vow__gate_of(j)->loop, v->code,
+                                            v->cause, "%s", v->text));
     }
 }
 

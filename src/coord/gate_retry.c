@@ -45,17 +45,13 @@ vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
 {
     struct vow__again *a = again_new(site, g, start, arg, o);
     if (a == NULL)
-        return vow_rejected_at(
-            site, g->loop,
-            vow_error_new_at(site, g->loop, VOW_ENOMEM, NULL, NULL));
+        return vow_refused_at(site, g->loop, VOW_ENOMEM, NULL);
     vow_retry_opts retry = *o->retry;
     if (o->deadline_ms > 0 &&
         (retry.deadline_ms == 0 || o->deadline_ms < retry.deadline_ms))
         retry.deadline_ms = o->deadline_ms;
-    uint64_t now = vow_loop_now_ns(g->loop);
-    if (retry.deadline_ms > 0 &&
-        retry.deadline_ms < (UINT64_MAX - now) / NS_PER_MS)
-        a->due_ns = now + retry.deadline_ms * NS_PER_MS;
+    if (retry.deadline_ms > 0)
+        a->due_ns = vow_loop_due_ns(g->loop, retry.deadline_ms);
     a->retry_if = retry.retry_if;
     a->retry_if_user = retry.retry_if_user;
     retry.retry_if = worth_it;
@@ -115,7 +111,8 @@ static vow_future *submit(struct vow__again *a, uint32_t number)
     if (a->due_ns != UINT64_MAX) {
         uint64_t now = vow_loop_now_ns(a->gate->loop);
         uint64_t left = a->due_ns > now ? a->due_ns - now : 0;
-        a->job.deadline_ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
+        a->job.deadline_ms =
+            left / VOW__NS_PER_MS + (left % VOW__NS_PER_MS != 0);
         if (a->job.deadline_ms == 0)
             a->job.deadline_ms = 1; /* vow_retry() is exact */
     }

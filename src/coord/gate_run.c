@@ -17,6 +17,7 @@
  * THREADS  loop thread only.
  */
 #include "coord/gate_internal.h"
+#include "coord/started.h"
 
 enum { BEGIN_AT_ONCE = 64 };
 
@@ -155,14 +156,9 @@ static void begin(struct job *j)
 /* What was started is moved in. */
 static void follow(struct job *j, vow_future *attempt)
 {
-    vow_loop *loop = vow__gate_of(j)->loop;
     vow_deferred *out = vow_deferred_ref(j->out);
     vow_future *ended = NULL;
-    if (attempt == NULL)
-        attempt = vow_rejected_at(
-            vow__job_site(j), loop,
-            vow_error_new_at(vow__job_site(j), loop, VOW_EINVAL, NULL,
-                             "the start function returned NULL"));
+    attempt = vow__started(vow__job_site(j), vow__gate_of(j)->loop, attempt);
     if (vow_state_of(attempt) != VOW_PENDING)
         job_end(j, attempt);
     else

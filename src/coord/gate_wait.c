@@ -13,10 +13,11 @@ struct wait {
     size_t bytes;
 };
 
+static const char never[] = "there will never be room for so many bytes";
+
 static vow_future *wait_new(const char *site, vow_gate *g, bool room,
                             size_t bytes);
 static bool met(const vow_gate *g, bool room, size_t bytes);
-static vow_error *never(vow_gate *g);
 static vow_deferred *wait_end(struct wait *w);
 static void on_cancel(vow_error *why, void *wait);
 
@@ -28,7 +29,7 @@ vow_future *vow_gate_idle_at(const char *site, vow_gate *g)
 vow_future *vow_gate_room_at(const char *site, vow_gate *g, size_t bytes)
 {
     if (g->opts.queue_bytes > 0 && bytes > g->opts.queue_bytes)
-        return vow_rejected_at(site, g->loop, never(g));
+        return vow_refused_at(site, g->loop, VOW_EINVAL, never);
     return wait_new(site, g, true, bytes);
 }
 
@@ -39,9 +40,7 @@ static vow_future *wait_new(const char *site, vow_gate *g, bool room,
         return vow_resolved_at(site, g->loop, vow_nothing());
     struct wait *w = vow__mem_zero(&g->alloc, sizeof(*w));
     if (w == NULL)
-        return vow_rejected_at(
-            site, g->loop,
-            vow_error_new_at(site, g->loop, VOW_ENOMEM, NULL, NULL));
+        return vow_refused_at(site, g->loop, VOW_ENOMEM, NULL);
     vow_future *future = vow_promise_at(site, g->loop, &w->out);
     if (!vow_deferred_pending(w->out)) { /* there was no memory for it */
         vow_deferred_unref(w->out);
@@ -94,15 +93,12 @@ void vow__gate_refuse_waits(vow_gate *g)
     while (g->opts.queue_bytes > 0 && next != NULL) {
         struct wait *w = VOW__OUTER(next, struct wait, link);
         next = next->next;
-        if (w->bytes > g->opts.queue_bytes)
-            (void)vow_reject_drop(wait_end(w), never(g));
+        if (w->bytes <= g->opts.queue_bytes)
+            continue;
+        vow_deferred *out = wait_end(w);
+        (void)vow_reject_code(out, VOW_EINVAL, never);
+        vow_deferred_unref(out);
     }
-}
-
-static vow_error *never(vow_gate *g)
-{
-    return vow_error_new(g->loop, VOW_EINVAL,
-                         "there will never be room for so many bytes");
 }
 
 /* Returns the deferred, still to be settled. */

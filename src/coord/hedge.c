@@ -21,10 +21,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "coord/started.h"
 #include "vow/call.h"
 #include "vow/context.h"
 
-enum { NS_PER_MS = 1000000, AFTER_MS = 100, MOST = 2 };
+enum { AFTER_MS = 100, MOST = 2 };
 
 struct attempt {
     vow_link link;
@@ -52,10 +53,7 @@ struct hedge {
     bool starved;     /* no memory for another attempt */
 };
 
-static vow_future *refuse(const char *site, vow_loop *loop, int code,
-                          const char *text);
 static void start_attempt(void *user);
-static void on_late(void *user);
 static bool given_up(const struct hedge *h);
 static void attach(struct attempt *a, vow_future *work);
 static vow_next attempt_succeeded(vow_value v, void *user);
@@ -79,14 +77,14 @@ vow_future *vow_hedge_at(const char *site, vow_loop *loop, vow_start_fn start,
     if (o.most == 0)
         o.most = MOST;
     if (start == NULL || !known)
-        return refuse(site, loop, VOW_EINVAL,
-                      "a hedge needs a start function and options of this "
-                      "version");
+        return vow_refused_at(site, loop, VOW_EINVAL,
+                              "a hedge needs a start function and options of "
+                              "this version");
     if (vow_loop_closing(loop))
-        return refuse(site, loop, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct hedge *h = vow__mem_zero(vow_loop_alloc(loop), sizeof(*h));
     if (h == NULL)
-        return refuse(site, loop, VOW_ENOMEM, NULL);
+        return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
     h->alloc = *vow_loop_alloc(loop);
     h->loop = loop;
     h->site = site;
@@ -103,15 +101,6 @@ vow_future *vow_hedge_at(const char *site, vow_loop *loop, vow_start_fn start,
     h->context = vow_context_ref(vow_context_current(loop));
     vow_call_soon(&h->call, loop, start_attempt, h);
     return result;
-}
-
-static vow_future *refuse(const char *site, vow_loop *loop, int code,
-                          const char *text)
-{
-    if (text == NULL)
-        text = vow_error_text(code);
-    return vow_rejected_at(
-        site, loop, vow_error_new_at(site, loop, code, NULL, "%s", text));
 }
 
 /* ---- attempts ------------------------------------------------------------ */
@@ -134,30 +123,13 @@ static void start_attempt(void *user)
     vow_context *before = vow_context_enter(h->loop, h->context);
     vow_future *work = h->start(h->loop, a->number, h->arg);
     vow_context_leave(h->loop, before);
-    if (work == NULL || vow_future_loop(work) != h->loop) {
-        vow_future_unref(work);
-        work = vow_rejected_at(
-            h->site, h->loop,
-            vow_error_new_at(h->site, h->loop, VOW_EINVAL, NULL,
-                             "the start function returned no future of this "
-                             "loop"));
-    }
+    work = vow__started(h->site, h->loop, work);
     attach(a, work);
     vow_future_unref(work);
     if (h->end == NULL || a->seen == NULL || h->started >= h->opts.most)
         return;
-    uint64_t now = vow_loop_now_ns(h->loop);
-    uint64_t due_ns = h->opts.after_ms > (UINT64_MAX - now) / NS_PER_MS
-                          ? UINT64_MAX
-                          : now + h->opts.after_ms * NS_PER_MS;
-    vow_call_at(&h->call, h->loop, due_ns, on_late, h);
-}
-
-/* Attempts start from the queue, behind an answer that has just come. */
-static void on_late(void *user)
-{
-    struct hedge *h = user;
-    vow_call_soon(&h->call, h->loop, start_attempt, h);
+    vow_call_at(&h->call, h->loop, vow_loop_due_ns(h->loop, h->opts.after_ms),
+                start_attempt, h);
 }
 
 /* What its attempts come to is not its outcome any more. */

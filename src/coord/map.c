@@ -14,8 +14,8 @@
  *       exceeds the window; a smaller limit waits for those that run
  *   M2  an item is dropped after its future was settled
  *   M3  the source's state is dropped when no item and no wait is left
- * LIMITS  one block, some slots, two promises and a link per map; no memory per
- *       item, but 8 bytes and the outcome where results are kept.
+ * LIMITS  one block, some slots and a promise per map; no memory per item, but
+ *       8 bytes and the outcome where results are kept.
  * THREADS  loop thread only.
  */
 #include "vow/map.h"
@@ -120,14 +120,13 @@ static vow_mapping *map_new(const char *site, vow_loop *loop,
 static vow_future *refuse(const char *site, vow_loop *loop,
                           const vow_source *source, int code)
 {
-    const char *text = vow_error_text(code);
+    const char *text = NULL;
     if (code == VOW_EINVAL)
         text = "a map needs a source, a function, a limit above 0, and a "
                "window that is not below it";
     if (source->drop != NULL)
         source->drop(source->state);
-    return vow_rejected_at(
-        site, loop, vow_error_new_at(site, loop, code, NULL, "%s", text));
+    return vow_refused_at(site, loop, code, text);
 }
 
 /* ---- the handle ---------------------------------------------------------- */

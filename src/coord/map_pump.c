@@ -21,11 +21,9 @@
  */
 #include "coord/map_internal.h"
 
-static void on_call(void *user);
-static void on_polled(void *user);
 static void on_settled(vow_future *f, void *user);
-static void settled(struct vow__map_slot *s);
-static void pump(vow_mapping *m);
+static void pump(void *user);
+static void pump_on(void *user);
 static bool may_deliver(const vow_mapping *m);
 static bool may_begin(const vow_mapping *m);
 static bool is_over(const vow_mapping *m);
@@ -46,31 +44,14 @@ static void leave(vow_mapping *m, vow_context *before);
 
 void vow__map_wake(vow_mapping *m)
 {
-    vow_call_soon(&m->call, m->loop, on_call, m);
-}
-
-static void on_call(void *user)
-{
-    pump(user);
-}
-
-/* The loop has polled. Timers run outside of the queue, we run in it. */
-static void on_polled(void *user)
-{
-    vow_mapping *m = user;
-    m->budget = VOW__MAP_BUDGET;
-    vow__map_wake(m); /* keeps P1 */
+    vow_call_soon(&m->call, m->loop, pump, m);
 }
 
 static void on_settled(vow_future *f, void *user)
 {
-    (void)f;
-    settled(user);
-}
-
-static void settled(struct vow__map_slot *s)
-{
+    struct vow__map_slot *s = user;
     vow_mapping *m = s->map;
+    (void)f;
     if (s == &m->wait)
         wait_ended(m);
     else if (s == &m->flow)
@@ -82,8 +63,9 @@ static void settled(struct vow__map_slot *s)
 
 /* ---- the pump ------------------------------------------------------------ */
 
-static void pump(vow_mapping *m)
+static void pump(void *user)
 {
+    vow_mapping *m = user;
     bool open = !vow_loop_closing(m->loop);
     for (; open && m->budget > 0; m->budget--) {
         if (may_deliver(m))
@@ -103,7 +85,15 @@ static void pump(vow_mapping *m)
         vow__map_conclude(m);
     else if (open && m->budget == 0 && !vow_call_pending(&m->call) &&
              (may_deliver(m) || may_begin(m)))
-        vow_call_at(&m->call, m->loop, vow_loop_now_ns(m->loop), on_polled, m);
+        vow_call_at(&m->call, m->loop, vow_loop_now_ns(m->loop), pump_on, m);
+}
+
+/* The loop has polled. */
+static void pump_on(void *user)
+{
+    vow_mapping *m = user;
+    m->budget = VOW__MAP_BUDGET;
+    pump(m);
 }
 
 static bool may_deliver(const vow_mapping *m)
@@ -167,10 +157,8 @@ static void begin_item(vow_mapping *m, vow_value item)
     leave(m, before);
     if (VOW__UNLIKELY(f == NULL || vow_future_loop(f) != m->loop)) {
         vow_future_unref(f);
-        f = vow_rejected_at(m->site, m->loop,
-                            vow_error_new_at(m->site, m->loop, VOW_EINVAL, NULL,
-                                             "no future of this loop came for "
-                                             "an item"));
+        f = vow_refused_at(m->site, m->loop, VOW_EINVAL,
+                           "no future of this loop came for an item");
     }
     s->future = f;
     if (vow_state_of(f) == VOW_PENDING)

@@ -22,11 +22,12 @@
  */
 #include "vow/oracle.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "vow/promise.h"
 
 #include <stdio.h>
 
-enum { NS_PER_MS = 1000000, NS_PER_US = 1000, US_PER_MS = 1000 };
+enum { NS_PER_US = 1000, US_PER_MS = 1000 };
 enum { WINDOW_MS = 1000, SLICE_WINDOWS = 4 };
 enum { REMEMBER = 1 << 20, RING_FIRST = 16 };
 
@@ -184,7 +185,7 @@ size_t vow_breach_text(const vow_breach *b, char *text, size_t size)
         n = snprintf(text, size,
                      "%llu started within %llu.%03llu ms where %llu are "
                      "allowed",
-                     seen, (unsigned long long)(b->span_ns / NS_PER_MS),
+                     seen, (unsigned long long)(b->span_ns / VOW__NS_PER_MS),
                      (unsigned long long)(b->span_ns / NS_PER_US % US_PER_MS),
                      allowed);
         break;
@@ -221,7 +222,7 @@ static uint64_t slice_ns(const vow_oracle *o)
 {
     uint64_t ns = o->window_ns;
     if (o->opts.rate == 0)
-        ns = (uint64_t)WINDOW_MS * NS_PER_MS;
+        ns = (uint64_t)WINDOW_MS * VOW__NS_PER_MS;
     return ns > UINT64_MAX / SLICE_WINDOWS ? UINT64_MAX : SLICE_WINDOWS * ns;
 }
 
@@ -229,7 +230,8 @@ static void set_window(vow_oracle *o, uint64_t window_ms)
 {
     uint64_t ms = window_ms == 0 ? WINDOW_MS : window_ms;
     o->opts.window_ms = ms;
-    o->window_ns = ms > UINT64_MAX / NS_PER_MS ? UINT64_MAX : ms * NS_PER_MS;
+    o->window_ns =
+        ms > UINT64_MAX / VOW__NS_PER_MS ? UINT64_MAX : ms * VOW__NS_PER_MS;
 }
 
 /* ---- the rate ------------------------------------------------------------ */

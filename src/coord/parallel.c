@@ -10,8 +10,8 @@
  *       loop polls before the pump goes on.
  *
  *       The outcome is a promise of our own: the first failure, the last result
- *       or the closing loop settles it, the others are too late. Its one
- *       handler calls `done`.
+ *       or the closing loop settles it, the others are too late. A watch of
+ *       it calls `done`.
  * INVARIANTS
  *   L1  the block lives until `done` was called and every task that was begun
  *       has reported; a task that never does keeps it, as it keeps its slot
@@ -24,6 +24,7 @@
 #include "base/assert.h"
 #include "vow/call.h"
 #include "vow/context.h"
+#include "vow/watch.h"
 
 enum { BUDGET = 1000 };
 
@@ -48,21 +49,18 @@ struct parallel {
     vow_call call;   /* of pump() */
     vow_future *outcome;
     vow_deferred *end;  /* of outcome */
+    vow_watch watch;    /* of outcome */
     vow_value *results; /* by task; nothing until it has reported */
     struct vow_slot slots[];
 };
 
 static struct parallel *parallel_new(vow_loop *loop, const vow_task *tasks,
                                      size_t n);
-static int outcome_open(struct parallel *p);
 static void pump(void *user);
 static bool may_begin(const struct parallel *p);
-static void on_polled(void *user);
 static bool report(vow_slot *slot);
 static void go_on(struct parallel *p);
-static vow_next on_ok(vow_value v, void *user);
-static vow_next on_fail(vow_error *e, void *user);
-static void finish(struct parallel *p, vow_error *e);
+static void finish(vow_future *outcome, void *user);
 static void maybe_free(struct parallel *p);
 static void parallel_free(struct parallel *p);
 static size_t block_size(size_t n);
@@ -87,10 +85,12 @@ int vow_parallel(vow_loop *loop, const vow_task *tasks, size_t n,
     p->done = done;
     p->user = user;
     p->context = vow_context_ref(vow_context_current(loop));
-    if (outcome_open(p) < 0) {
+    p->outcome = vow_promise(loop, &p->end);
+    if (!vow_deferred_pending(p->end)) {
         parallel_free(p);
         return VOW_ENOMEM;
     }
+    vow_watch_start(&p->watch, p->outcome, finish, p);
     go_on(p);
     return 0;
 }
@@ -113,22 +113,16 @@ static struct parallel *parallel_new(vow_loop *loop, const vow_task *tasks,
     return p;
 }
 
-/* Its handler runs in the context of the caller, as the tasks do. */
-static int outcome_open(struct parallel *p)
-{
-    p->outcome = vow_promise(p->loop, &p->end);
-    if (!vow_deferred_pending(p->end))
-        return VOW_ENOMEM;
-    return vow_done(vow_future_ref(p->outcome), on_ok, on_fail, p);
-}
-
 /* ---- tasks --------------------------------------------------------------- */
 
-/* Only a report can end it, and that leaves the freeing to others. */
+/* Only a report can end it, and that leaves the freeing to others. Once the
+ * budget is used up, the call is pending until the loop has polled. */
 static void pump(void *user)
 {
     struct parallel *p = user;
     bool open = !vow_loop_closing(p->loop);
+    if (p->budget == 0)
+        p->budget = BUDGET;
     vow_context *before = vow_context_enter(p->loop, p->context);
     for (; open && p->budget > 0 && may_begin(p); p->budget--) {
         vow_slot *slot = &p->slots[p->begun++];
@@ -137,22 +131,14 @@ static void pump(void *user)
         slot->task.run(slot, slot->task.arg);
     }
     vow_context_leave(p->loop, before);
-    if (open && p->budget == 0 && may_begin(p))
-        vow_call_at(&p->call, p->loop, vow_loop_now_ns(p->loop), on_polled, p);
+    if (open && p->budget == 0)
+        vow_call_at(&p->call, p->loop, vow_loop_now_ns(p->loop), pump, p);
 }
 
 static bool may_begin(const struct parallel *p)
 {
     return p->begun < p->n && p->running < p->concurrency &&
            vow_deferred_pending(p->end);
-}
-
-/* The loop has polled. Timers run outside of the queue, tasks begin in it. */
-static void on_polled(void *user)
-{
-    struct parallel *p = user;
-    p->budget = BUDGET;
-    vow_call_soon(&p->call, p->loop, pump, p);
 }
 
 /* The block may be gone after go_on(); a destructor may call anything. */
@@ -212,30 +198,21 @@ static void go_on(struct parallel *p)
 
 /* ---- the end ------------------------------------------------------------- */
 
-static vow_next on_ok(vow_value v, void *user)
-{
-    (void)v;
-    finish(user, NULL);
-    return vow_ok(vow_nothing());
-}
-
-static vow_next on_fail(vow_error *e, void *user)
-{
-    finish(user, e);
-    return vow_ok(vow_nothing());
-}
-
 /* Tasks may report meanwhile, from `done` or a destructor: until it is over,
  * that frees nothing. */
-static void finish(struct parallel *p, vow_error *e)
+static void finish(vow_future *outcome, void *user)
 {
+    struct parallel *p = user;
+    vow_error *e = vow_error_of(outcome);
     (void)vow_call_stop(&p->call);
+    vow_context *before = vow_context_enter(p->loop, p->context);
     if (e == NULL)
         p->done(NULL, p->results, p->n, p->user);
     else
         p->done(e, NULL, 0, p->user);
     for (size_t i = 0; i < p->begun; i++)
         vow_value_drop(p->results[i]);
+    vow_context_leave(p->loop, before);
     p->over = true;
     maybe_free(p);
 }
@@ -249,8 +226,6 @@ static void maybe_free(struct parallel *p)
 static void parallel_free(struct parallel *p)
 {
     struct vow_alloc alloc = p->alloc;
-    if (vow_deferred_pending(p->end)) /* it was refused */
-        (void)vow_resolve(p->end, vow_nothing());
     vow_deferred_unref(p->end);
     vow_context_unref(p->context);
     vow_future_unref(p->outcome); /* keeps L2 to here */

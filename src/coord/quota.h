@@ -49,7 +49,7 @@ int vow__quota_prepare(struct vow__quota *fresh, const struct vow__quota *q,
 void vow__quota_replace(struct vow__quota *q, struct vow__quota *fresh,
                         const struct vow_alloc *alloc);
 
-/* When the rate lets this weight start: 0 for now, UINT64_MAX while that
+/* When the rate lets this weight start: 0 if at once, UINT64_MAX while that
  * depends on starts that are not stamped yet. */
 uint64_t vow__quota_when_slow(const struct vow__quota *q, uint32_t weight,
                               uint64_t now_ns);

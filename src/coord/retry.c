@@ -11,9 +11,11 @@
  */
 #include "vow/retry.h"
 #include "base/alloc.h"
+#include "base/clock.h"
+#include "coord/started.h"
 #include "vow/combine.h"
 
-enum { NS_PER_MS = 1000000, PERCENT = 100 };
+enum { PERCENT = 100 };
 
 struct vow_retry_budget {
     struct vow_alloc alloc;
@@ -59,23 +61,19 @@ vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
     if (o.backoff_ms[1] == 0)
         o.backoff_ms[1] = o.backoff_ms[0] > 10000 ? o.backoff_ms[0] : 10000;
     if (start == NULL || !known || o.backoff_ms[1] < o.backoff_ms[0])
-        return vow_rejected_at(
-            site, loop,
-            vow_error_new_at(site, loop, VOW_EINVAL, NULL,
-                             "a retry needs a start function and a largest "
-                             "wait that is not below the first"));
+        return vow_refused_at(site, loop, VOW_EINVAL,
+                              "a retry needs a start function and a largest "
+                              "wait that is not below the first");
     struct retry *r = vow__mem_new(vow_loop_alloc(loop), sizeof(*r));
     if (r == NULL)
-        return vow_rejected_at(
-            site, loop, vow_error_new_at(site, loop, VOW_ENOMEM, NULL, NULL));
+        return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
     *r = (struct retry){.loop = loop, .site = site, .start = start, .arg = arg};
     r->opts = o;
     r->alloc = *vow_loop_alloc(loop);
     r->refs = 1;
     r->due_ns = UINT64_MAX;
-    if (o.deadline_ms > 0 &&
-        o.deadline_ms < (UINT64_MAX - vow_loop_now_ns(loop)) / NS_PER_MS)
-        r->due_ns = vow_loop_now_ns(loop) + o.deadline_ms * NS_PER_MS;
+    if (o.deadline_ms > 0)
+        r->due_ns = vow_loop_due_ns(loop, o.deadline_ms);
     if (o.budget != NULL) {
         uint64_t saved = o.budget->saved + o.budget->percent;
         o.budget->saved = saved < o.budget->most ? saved : o.budget->most;
@@ -105,13 +103,12 @@ static vow_next start_attempt(vow_value v, void *user)
     if (past(r, 0))
         return vow_fail_code(VOW_ETIMEDOUT, NULL);
     vow_future *attempt = r->start(r->loop, ++r->attempt, r->arg);
-    if (attempt == NULL)
-        return vow_fail_code(VOW_EINVAL, "the start function returned NULL");
+    attempt = vow__started(r->site, r->loop, attempt);
     if (r->due_ns == UINT64_MAX)
         return vow_follow(attempt);
     uint64_t now = vow_loop_now_ns(r->loop); /* start() may have taken long */
     uint64_t left = now < r->due_ns ? r->due_ns - now : 0;
-    uint64_t ms = left / NS_PER_MS + (left % NS_PER_MS != 0);
+    uint64_t ms = left / VOW__NS_PER_MS + (left % VOW__NS_PER_MS != 0);
     vow_future *bounded = vow_timeout_at(r->site, attempt, ms);
     if (vow_state_of(bounded) == VOW_REJECTED) { /* it was not started */
         (void)vow_error_of(attempt);
@@ -174,7 +171,7 @@ static bool past(const struct retry *r, uint64_t ms)
     if (r->due_ns == UINT64_MAX)
         return false;
     return now >= r->due_ns ||
-           ms >= (r->due_ns - now + NS_PER_MS - 1) / NS_PER_MS;
+           ms >= (r->due_ns - now + VOW__NS_PER_MS - 1) / VOW__NS_PER_MS;
 }
 
 static void retry_unref(void *user)

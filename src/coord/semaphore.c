@@ -51,9 +51,8 @@ vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight)
 {
     vow_gate *g = gate_of(s);
     if (weight == 0)
-        return vow_rejected_at(site, g->loop,
-                               vow_error_new_at(site, g->loop, VOW_EINVAL, NULL,
-                                                "a permit of weight 0"));
+        return vow_refused_at(site, g->loop, VOW_EINVAL,
+                              "a permit of weight 0");
     struct job *j = NULL;
     if (VOW__LIKELY(joins_simply(g, weight)))
         j = vow__permit_new(g, site, weight);
@@ -72,10 +71,8 @@ vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight)
 /* Nothing to ask but how much there is: then it waits last, or not at all. */
 static bool joins_simply(const vow_gate *g, uint32_t weight)
 {
-    return (g->slow & ~(uint32_t)SLOW_LINE) == 0 &&
-           g->waiting == g->nobody.waiting && g->opts.bypass_count == 0 &&
-           g->queued < g->opts.queue_max && weight <= g->quota.top &&
-           g->opts.queue_max != VOW_NO_QUEUE &&
+    return vow__gate_plain(g) && g->queued < g->opts.queue_max &&
+           weight <= g->quota.top && g->opts.queue_max != VOW_NO_QUEUE &&
            vow_context_current(g->loop) == NULL && !vow_loop_closing(g->loop);
 }
 
@@ -87,10 +84,7 @@ bool vow_sem_try(vow_sem *s, uint32_t weight, vow_permit *ret_permit)
                vow_gate_try(g, VOW_JOB(.weight = weight), ret_permit);
     if (weight == 0 || !vow__quota_fits(&g->quota, weight))
         return false;
-    g->quota.held += weight;
-    g->active++;
-    g->started++;
-    *ret_permit = (vow_permit){.of = g, .weight = weight};
+    vow__gate_grant(g, weight, ret_permit);
     return true;
 }
 

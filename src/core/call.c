@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* call.c - functions the loop calls soon, or at a time, in the caller's memory.
  *
- * HOW   Soon: a watch in the ready queue. At a time: a timer of the loop. One
- *       block is used for the one or the other, never for both.
+ * HOW   Soon: a watch in the ready queue. At a time: a timer of the loop, and
+ *       then the queue. One block is used for the one or the other at a time.
  * THREADS  loop thread only.
  */
 #include "vow/call.h"
@@ -27,15 +27,13 @@ static struct call *begin(vow_call *c, vow_loop *loop, vow_call_fn fn,
                           void *user, enum place place);
 static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
                void *user, bool weak);
-static void run(struct vow__watch *w);
+static void enqueue(vow_loop *loop, struct call *c);
 static void fire(vow_loop *loop, struct vow__timer *t);
-static void finish(struct call *c);
+static void run(struct vow__watch *w);
 
 void vow_call_soon(vow_call *call, vow_loop *loop, vow_call_fn fn, void *user)
 {
-    struct call *c = begin(call, loop, fn, user, IN_QUEUE);
-    c->u.watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = run};
-    vow__enqueue(loop, &c->u.watch.node.link);
+    enqueue(loop, begin(call, loop, fn, user, IN_QUEUE));
 }
 
 void vow_call_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
@@ -50,15 +48,12 @@ void vow_call_weakly_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
     at(call, loop, due_ns, fn, user, true);
 }
 
-/* A time that is over is now: else one that starts itself again would stay
- * before all others. */
 static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
                void *user, bool weak)
 {
     struct call *c = begin(call, loop, fn, user, IN_TIMERS);
-    uint64_t now = vow__clock_now_ns(&loop->clock);
     c->u.timer = (struct vow__timer){.fire = fire, .weak = weak};
-    vow__timer_start(loop, &c->u.timer, due_ns > now ? due_ns : now);
+    vow__timer_start(loop, &c->u.timer, due_ns);
 }
 
 bool vow_call_stop(vow_call *call)
@@ -91,20 +86,22 @@ static struct call *begin(vow_call *call, vow_loop *loop, vow_call_fn fn,
     return c;
 }
 
-static void run(struct vow__watch *w)
+static void enqueue(vow_loop *loop, struct call *c)
 {
-    finish(VOW__OUTER(w, struct call, u.watch));
+    c->place = IN_QUEUE;
+    c->u.watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = run};
+    vow__enqueue(loop, &c->u.watch.node.link);
 }
 
 static void fire(vow_loop *loop, struct vow__timer *t)
 {
-    (void)loop;
-    finish(VOW__OUTER(t, struct call, u.timer));
+    enqueue(loop, VOW__OUTER(t, struct call, u.timer));
 }
 
 /* The block may be gone when fn returns. */
-static void finish(struct call *c)
+static void run(struct vow__watch *w)
 {
+    struct call *c = VOW__OUTER(w, struct call, u.watch);
     c->place = NOWHERE;
     c->fn(c->user);
 }

@@ -168,10 +168,10 @@ static vow_future *combine(const char *site, vow_loop *loop,
     for (size_t i = 0; i < n; i++)
         if (futures == NULL || futures[i] == NULL ||
             vow__loop_of(futures[i]) != loop)
-            return vow__refuse(loop, site, VOW_EINVAL,
-                               "an input is NULL or of another loop");
+            return vow_refused_at(site, loop, VOW_EINVAL,
+                                  "an input is NULL or of another loop");
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct group *g = group_new(site, loop, n, mode);
     if (g == NULL)
         return vow__no_memory(loop);

@@ -33,7 +33,7 @@ static void timeout_free(struct timeout *t);
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
 {
     if (loop->closing)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct delay *d = vow__mem_zero(&loop->alloc, sizeof(*d));
     if (d == NULL)
         return vow__no_memory(loop);
@@ -65,7 +65,7 @@ static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
 {
     vow_loop *loop = vow__loop_of(f);
     if (loop->closing)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct timeout *t = vow__mem_zero(&loop->alloc, sizeof(*t));
     if (t == NULL)
         return vow__no_memory(loop);

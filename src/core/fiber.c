@@ -81,11 +81,11 @@ vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
     int class_index = vow__stack_class(size);
     if (fn == NULL || class_index < 0 ||
         (opts != NULL && opts->size != sizeof(*opts)))
-        return vow__refuse(loop, site, VOW_EINVAL,
-                           "no function, a stack above 1 GiB, or options of "
-                           "another version");
+        return vow_refused_at(site, loop, VOW_EINVAL,
+                              "no function, a stack above 1 GiB, or options of "
+                              "another version");
     if (loop->closing)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct vow__fiber *b = fiber_new(loop, site, class_index);
     if (b == NULL)
         return vow__no_memory(loop);

@@ -63,7 +63,7 @@ static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
 {
     vow_loop *loop = vow__loop_of(f);
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     return step_new(site, f, (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
@@ -120,12 +120,12 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
 {
     vow_loop *loop = vow__loop_of(f);
     if (steps == NULL && n > 0)
-        return vow__refuse(loop, site, VOW_EINVAL, "no steps");
+        return vow_refused_at(site, loop, VOW_EINVAL, "no steps");
     for (size_t i = 0; loop->closed && i < n; i++)
         if (steps[i].drop != NULL)
             steps[i].drop(steps[i].user);
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     vow_future *last = vow__ref(f);
     for (size_t i = 0; i < n; i++) {
         vow_future *link = step_new(site, last, steps[i]);
@@ -143,7 +143,7 @@ vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
     vow_loop *loop = vow__loop_of(f);
     vow_step step = {.user = user};
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     if (fn == NULL)
         return link_new(site, f, VOW__THEN, step);
     if (loop->in != NULL && !vow__carry(loop, &step, &fn))

@@ -105,7 +105,6 @@ struct vow_loop {
     uint64_t timer_seq;
     size_t timers_strong;
     struct vow__timer trim;  /* weak, once a second while pools are idle */
-    bool in_timer;           /* inside libuv's call */
     uint64_t timer_armed_ns; /* what uv_timer is set to; 0: not set */
 
     uv_loop_t *uv;

@@ -43,7 +43,7 @@ vow_future *vow_on_progress_at(const char *site, vow_future *f,
     if (fn == NULL)
         return vow_then_at(site, f, NULL, NULL, NULL);
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct vow__listener *l = vow__mem_zero(&loop->alloc, sizeof(*l));
     if (l == NULL)
         return vow__no_memory(loop);

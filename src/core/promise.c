@@ -74,8 +74,8 @@ vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e)
     return settled(loop, site, vow_fail(e));
 }
 
-vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
-                        const char *text)
+vow_future *vow_refused_at(const char *site, vow_loop *loop, int code,
+                           const char *text)
 {
     return settled(loop, site, vow_fail_code(code, text));
 }

@@ -186,9 +186,6 @@ VOW__INLINE void vow__unref_hot(vow_future *f)
 
 /* The loop's rejected future, one more reference. */
 vow_future *vow__no_memory(vow_loop *loop);
-/* A future rejected with a new error; needs the site of the caller. */
-vow_future *vow__refuse(vow_loop *loop, const char *site, int code,
-                        const char *text);
 /* A promise of core's own, one end and one handle; NULL without memory. `hook`
  * (may be NULL) runs inside vow_cancel(); `user` is for it. */
 vow_future *vow__promise_new(vow_loop *loop, const char *site,

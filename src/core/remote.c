@@ -66,7 +66,7 @@ vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
 {
     *ret_end = NULL;
     if (loop->closing)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     vow_remote *r = vow__mem_zero(&loop->alloc, sizeof(*r));
     if (r == NULL)
         return vow__no_memory(loop);

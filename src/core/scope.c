@@ -185,9 +185,10 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
 {
     vow_loop *loop = s->loop;
     if (vow__loop_of(f) != loop)
-        return vow__refuse(loop, site, VOW_EINVAL, "a future of another loop");
+        return vow_refused_at(site, loop, VOW_EINVAL,
+                              "a future of another loop");
     if (loop->closed)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct member *m = vow__mem_zero(&loop->alloc, sizeof(*m));
     if (m == NULL)
         return vow__no_memory(loop);

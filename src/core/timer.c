@@ -68,10 +68,8 @@ void vow__timers_on_uv(uv_timer_t *handle)
     loop->busy = true;
     loop->in = NULL;
     loop->timer_armed_ns = 0;
-    loop->in_timer = true;
     vow__timers_run(loop);
     rearm(loop); /* it may have been early: keeps T1 */
-    loop->in_timer = false;
     loop->in = in;
     loop->busy = busy; /* prepare runs what this made ready, before polling */
 }
@@ -98,8 +96,6 @@ static void rearm(vow_loop *loop)
     uint64_t now = vow__clock_now_ns(&loop->clock);
     uint64_t wait_ns = due > now ? due - now : 0;
     uint64_t ms = wait_ns / VOW__NS_PER_MS + (wait_ns % VOW__NS_PER_MS != 0);
-    if (loop->in_timer && ms == 0)
-        ms = 1; /* else libuv would fire it again before it polls */
     uv_update_time(loop->uv);
     (void)uv_timer_start(&loop->timer, vow__timers_on_uv, ms, 0);
     loop->timer_armed_ns = due;

@@ -158,6 +158,11 @@ uint64_t vow_loop_now_ns(const vow_loop *loop)
     return vow__clock_now_ns(&loop->clock);
 }
 
+uint64_t vow_loop_due_ns(const vow_loop *loop, uint64_t ms)
+{
+    return vow__clock_due_ns(&loop->clock, ms);
+}
+
 uint32_t vow_loop_flags(const vow_loop *loop)
 {
     return (loop->clock.is_virtual ? VOW_LOOP_VIRTUAL_TIME : 0) |

@@ -80,12 +80,12 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
                         void *arg)
 {
     if (fn == NULL)
-        return vow__refuse(loop, site, VOW_EINVAL, "no function to run");
+        return vow_refused_at(site, loop, VOW_EINVAL, "no function to run");
     if (loop->closing)
-        return vow__refuse(loop, site, VOW_ECLOSED, NULL);
+        return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     int rc = pool_open(loop);
     if (rc < 0)
-        return vow__refuse(loop, site, rc, NULL);
+        return vow_refused_at(site, loop, rc, NULL);
     vow_job *job = vow__mem_zero(&loop->alloc, sizeof(*job));
     if (job == NULL)
         return vow__no_memory(loop);

@@ -156,7 +156,7 @@ void model_pause(struct model *m, bool paused);
 void model_report(struct model *m, uint32_t key, uint64_t for_ns);
 void model_clear(struct model *m);
 void model_close(struct model *m);
-/* Asked for now or not at all: whether it got it. Then it runs. */
+/* Asked for at once or not at all: whether it got it. Then it runs. */
 uint32_t model_try(struct model *m, const struct model_job *job, bool got);
 
 /* What happened. */

@@ -6,41 +6,11 @@
  * Promises that hang for ever when their queue is cleared:
  * https://github.com/sindresorhus/p-limit/issues/25,
  * https://github.com/sindresorhus/p-queue/issues/239. */
-#include "harness.h"
-#include "world.h"
+#include "set.h"
 
 #include "vow/combine.h"
-#include "vow/promise.h"
-
-#include <string.h>
 
 /* ---- a world with some promises ----------------------------------------- */
-
-enum { MANY = 3 };
-
-struct set {
-    struct world w;
-    vow_deferred *d[MANY];
-    vow_future *f[MANY];
-    vow_future *kept[16];
-    size_t n_kept;
-};
-
-static vow_loop *set_open(struct set *s)
-{
-    memset(s, 0, sizeof(*s));
-    world_open(&s->w);
-    for (int i = 0; i < MANY; i++)
-        s->f[i] = vow_promise(s->w.loop, &s->d[i]);
-    return s->w.loop;
-}
-
-static vow_future *keep(struct set *s, vow_future *f)
-{
-    CHECK(f != NULL);
-    s->kept[s->n_kept++] = f;
-    return f;
-}
 
 static void let_go(struct set *s, int i)
 {
@@ -49,28 +19,10 @@ static void let_go(struct set *s, int i)
 
 static void set_close(struct set *s)
 {
-    for (int i = 0; i < MANY; i++) {
-        if (vow_deferred_pending(s->d[i]))
-            vow_resolve(s->d[i], vow_nothing());
-        vow_deferred_unref(s->d[i]);
-        vow_future_unref(s->f[i]);
-    }
-    for (size_t i = 0; i < s->n_kept; i++)
-        vow_future_unref(s->kept[i]);
+    set_settle(s);
+    set_drop(s);
     world_run(&s->w);
     world_close(&s->w);
-}
-
-static void check_rejected(vow_future *f, int code)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_REJECTED);
-    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), code);
-}
-
-static void check_fulfilled(vow_future *f, int64_t want)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_FULFILLED);
-    CHECK_INT_EQ(vow_as_int(vow_get(f)), want);
 }
 
 struct seen {

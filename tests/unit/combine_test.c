@@ -1,54 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* combine_test.c - all, all_settled, any, race: order, empty lists as in
  * ECMAScript, repeated and settled inputs, losers let go and not leaked. */
-#include "harness.h"
-#include "world.h"
+#include "set.h"
 
 #include "vow/combine.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a world with some inputs ------------------------------------------- */
 
-enum { MANY = 4 };
-
-struct set {
-    struct world w;
-    vow_deferred *d[MANY];
-    vow_future *f[MANY];
-    vow_future *kept[16];
-    size_t n_kept;
-};
-
-static vow_loop *set_open(struct set *s)
-{
-    memset(s, 0, sizeof(*s));
-    world_open(&s->w);
-    for (int i = 0; i < MANY; i++)
-        s->f[i] = vow_promise(s->w.loop, &s->d[i]);
-    return s->w.loop;
-}
-
-static vow_future *keep(struct set *s, vow_future *f)
-{
-    CHECK(f != NULL);
-    s->kept[s->n_kept++] = f;
-    return f;
-}
-
 static void set_close(struct set *s)
 {
-    for (int i = 0; i < MANY; i++) {
-        if (vow_deferred_pending(s->d[i]))
-            vow_resolve(s->d[i], vow_nothing());
-        vow_deferred_unref(s->d[i]);
-    }
+    set_settle(s);
     world_run(&s->w);
-    for (int i = 0; i < MANY; i++)
-        vow_future_unref(s->f[i]);
-    for (size_t i = 0; i < s->n_kept; i++)
-        vow_future_unref(s->kept[i]);
+    set_drop(s);
     world_close(&s->w);
 }
 
@@ -57,18 +22,6 @@ static vow_error *reject(struct set *s, int i, int code)
 {
     vow_reject_code(s->d[i], code, NULL);
     return vow_error_of(s->f[i]);
-}
-
-static void check_rejected(vow_future *f, int code)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_REJECTED);
-    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), code);
-}
-
-static void check_fulfilled(vow_future *f, int64_t want)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_FULFILLED);
-    CHECK_INT_EQ(vow_as_int(vow_get(f)), want);
 }
 
 static void check_list(vow_future *f, size_t n, const int64_t *want)

@@ -453,6 +453,13 @@ static void nest(struct job *c, int n, vow_loop *loop)
     vow_context_leave(loop, before);
 }
 
+static void close_all_dropped(struct world *w, const struct job *c, int n)
+{
+    for (int i = 0; i < n; i++)
+        CHECK_INT_EQ(c[i].drops, 1); /* once */
+    world_close(w);
+}
+
 TEST(context, its_parent_is_the_one_it_was_made_in)
 {
     struct world w;
@@ -467,9 +474,7 @@ TEST(context, its_parent_is_the_one_it_was_made_in)
     CHECK_INT_EQ(c[0].drops + c[1].drops, 0); /* they are kept */
     CHECK_PTR_EQ(vow_context_parent(&c[1].context), &c[0].context);
     vow_context_unref(&c[2].context);
-    for (int i = 0; i < 3; i++)
-        CHECK_INT_EQ(c[i].drops, 1);
-    world_close(&w);
+    close_all_dropped(&w, c, 3);
 }
 
 TEST(context, one_that_has_ended_is_no_parent_any_more)
@@ -489,9 +494,7 @@ TEST(context, one_that_has_ended_is_no_parent_any_more)
     vow_context_unref(&c[0].context);
     vow_context_unref(&c[2].context);
     vow_context_unref(&c[3].context);
-    for (int i = 0; i < 4; i++)
-        CHECK_INT_EQ(c[i].drops, 1);
-    world_close(&w);
+    close_all_dropped(&w, c, 4);
 }
 
 TEST(context, what_is_made_in_one_that_has_ended_belongs_to_its_parent)
@@ -538,9 +541,7 @@ TEST(context, a_long_line_of_parents_takes_little_stack)
         if (way == 1)
             CHECK_PTR_EQ(vow_context_parent(&c[DEEP - 1].context), NULL);
         vow_context_unref(&c[DEEP - 1].context);
-        for (int i = 0; i < DEEP; i++)
-            CHECK_INT_EQ(c[i].drops, 1);
-        world_close(&w);
+        close_all_dropped(&w, c, DEEP);
     }
 }
 

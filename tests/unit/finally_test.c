@@ -25,6 +25,17 @@ static void settle_later(vow_error *why, void *user)
     (void)user;
 }
 
+/* A world and a link behind work that goes on when it is asked to stop. */
+static vow_future *open_slow(struct world *w, struct cleanup *c)
+{
+    world_open(w);
+    vow_future *f = vow_promise(w->loop, &c->end);
+    vow_on_cancel(c->end, settle_later, NULL);
+    vow_future *link = vow_finally(f, clean, c);
+    vow_future_unref(f);
+    return link;
+}
+
 TEST(finally, runs_though_its_link_was_canceled)
 {
     struct world w;
@@ -48,12 +59,8 @@ TEST(finally, waits_for_what_still_runs_when_its_link_is_canceled)
 {
     struct world w;
     struct cleanup c = {0};
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &c.end);
-    vow_on_cancel(c.end, settle_later, NULL);
-    vow_future *link = vow_finally(f, clean, &c);
+    vow_future *link = open_slow(&w, &c);
     vow_future *reader = vow_then(link, NULL, NULL, NULL);
-    vow_future_unref(f);
     CHECK(vow_cancel(link, NULL));
     vow_future_unref(link);
     world_run(&w);
@@ -124,11 +131,7 @@ TEST(finally, of_a_canceled_link_runs_when_the_loop_closes)
 {
     struct world w;
     struct cleanup c = {0};
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &c.end);
-    vow_on_cancel(c.end, settle_later, NULL);
-    vow_future *link = vow_finally(f, clean, &c);
-    vow_future_unref(f);
+    vow_future *link = open_slow(&w, &c);
     CHECK(vow_cancel(link, NULL));
     vow_future_unref(link);
     CHECK_INT_EQ(vow_loop_close(w.loop), 0);

@@ -167,8 +167,8 @@ TEST(gate_queue, canceled_through_all_at_its_deadline_it_leaves_once)
         struct late x = {.permit = {0}};
         load_open(&x.l, VOW_GATE(.concurrent = 1));
         CHECK(vow_gate_try(x.l.gate, NULL, &x.permit));
-        vow_call_at(&x.call, x.l.w->loop, 40 * NS_PER_MS, cancel_and_let_in,
-                    &x);
+        vow_call_at(&x.call, x.l.w->loop, 40 * VOW__NS_PER_MS,
+                    cancel_and_let_in, &x);
         struct load_job *j = load_run(
             &x.l, 0, VOW_JOB(.deadline_ms = 40, .key = key == 0 ? NULL : "k"));
         x.all = vow_all(x.l.w->loop, &j->f, 1);

@@ -15,6 +15,16 @@ static struct load_job *busy_open(struct load *l, const vow_gate_opts *opts)
     return j;
 }
 
+/* `a` ends, and all that waits starts in this order. */
+static void close_in_order(struct load *l, struct load_job *a,
+                           const char *order)
+{
+    load_end(a);
+    world_run(l->w);
+    CHECK_STR_EQ(l->order, order);
+    load_close(l);
+}
+
 static void check_codes(const struct load *l, const int *codes, size_t n)
 {
     world_turn(l->w);
@@ -31,10 +41,7 @@ TEST(gate_queue, the_higher_priority_goes_first_then_who_came_first)
     static const int32_t levels[] = {0, -16, 3, 15, 0, 3, -16, 15};
     for (int i = 0; i < 8; i++)
         load_run(&l, 0, VOW_JOB(.priority = levels[i]));
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "aeidgbfch");
-    load_close(&l);
+    close_in_order(&l, a, "aeidgbfch");
 }
 
 /* b waits at level 0 and c comes at level 1, so much later. */
@@ -98,10 +105,7 @@ TEST(gate_queue, so_many_small_jobs_pass_a_waiting_one_and_no_more)
     load_run_many(&l, 4, 10, NULL);
     world_run(l.w);
     CHECK_STR_EQ(l.order, "acd");
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "acdbef");
-    load_close(&l);
+    close_in_order(&l, a, "acdbef");
 }
 
 TEST(gate_queue, small_jobs_pass_while_the_waiting_one_waited_less)
@@ -117,10 +121,7 @@ TEST(gate_queue, small_jobs_pass_while_the_waiting_one_waited_less)
     load_run(&l, 0, NULL);
     world_advance_ms(l.w, 100);
     CHECK_STR_EQ(l.order, "acde");
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "acdebf");
-    load_close(&l);
+    close_in_order(&l, a, "acdebf");
 }
 
 /* ---- a full queue -------------------------------------------------------- */
@@ -136,10 +137,7 @@ TEST(gate_queue, full_it_rejects_what_comes)
                                 VOW_EQUEUEFULL, VOW_EQUEUEFULL};
     check_codes(&l, codes, 5);
     CHECK_UINT_EQ(load_stats(&l).refused, 2);
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "abc");
-    load_close(&l);
+    close_in_order(&l, a, "abc");
 }
 
 TEST(gate_queue, full_it_drops_the_one_that_waited_longest)
@@ -158,10 +156,7 @@ TEST(gate_queue, full_it_drops_the_one_that_waited_longest)
     check_codes(&l, codes, 6);
     CHECK_UINT_EQ(load_stats(&l).dropped, 2);
     CHECK_UINT_EQ(load_stats(&l).waiting, 3);
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "adfe");
-    load_close(&l);
+    close_in_order(&l, a, "adfe");
 }
 
 TEST(gate_queue, full_it_drops_the_last_of_the_lowest_priority)
@@ -184,10 +179,7 @@ TEST(gate_queue, full_it_drops_the_last_of_the_lowest_priority)
                                 LOAD_PENDING,   VOW_EQUEUEFULL, VOW_EQUEUEFULL,
                                 LOAD_PENDING};
     check_codes(&l, codes, 10);
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "agejb");
-    load_close(&l);
+    close_in_order(&l, a, "agejb");
 }
 
 TEST(gate_queue, full_it_lets_what_comes_wait_outside_in_order)
@@ -223,10 +215,7 @@ TEST(gate_queue, outside_a_deadline_counts_as_well)
     CHECK_INT_EQ(load_code(c), LOAD_PENDING);
     world_advance_ms(l.w, 1);
     CHECK_INT_EQ(load_code(c), VOW_ETIMEDOUT);
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "ab");
-    load_close(&l);
+    close_in_order(&l, a, "ab");
 }
 
 /* https://github.com/tower-rs/tower/issues/793 */
@@ -292,10 +281,7 @@ TEST(gate_queue, drops_as_many_as_the_bytes_of_a_new_job_need)
     static const int codes[] = {LOAD_PENDING, VOW_EQUEUEFULL, VOW_EQUEUEFULL,
                                 LOAD_PENDING, LOAD_PENDING,   VOW_EQUEUEFULL};
     check_codes(&l, codes, 6);
-    load_end(a);
-    world_run(l.w);
-    CHECK_STR_EQ(l.order, "ade");
-    load_close(&l);
+    close_in_order(&l, a, "ade");
 }
 
 TEST(gate_queue, outside_each_waits_for_room_for_its_bytes)

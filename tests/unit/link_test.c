@@ -31,6 +31,15 @@ static vow_future *keep(struct one *o, vow_future *f)
     return f;
 }
 
+/* The error, only to compare. */
+static vow_error *reject(struct one *o)
+{
+    vow_error *e = vow_error_new(o->w.loop, VOW_EIO, "no");
+    vow_reject(o->d, e);
+    world_run(&o->w);
+    return e;
+}
+
 static void one_close(struct one *o)
 {
     vow_deferred_unref(o->d);
@@ -140,12 +149,10 @@ TEST(chain, the_ok_step_gets_the_value_once_and_fail_is_not_called)
 TEST(chain, the_fail_step_gets_the_error_once_and_ok_is_not_called)
 {
     struct one o;
-    vow_loop *loop = one_open(&o);
+    one_open(&o);
     struct step s = returns(vow_ok(vow_int(7)));
     vow_future *g = then_both(&o, o.f, &s);
-    vow_error *e = vow_error_new(loop, VOW_EIO, "no");
-    vow_reject(o.d, e);
-    world_run(&o.w);
+    vow_error *e = reject(&o);
     CHECK_INT_EQ(s.fail, 1);
     CHECK_INT_EQ(s.ok, 0);
     CHECK_PTR_EQ(s.error, e);
@@ -173,14 +180,12 @@ TEST(chain, a_missing_ok_step_lets_the_value_go_on)
 TEST(chain, a_missing_fail_step_lets_the_very_error_go_on)
 {
     struct one o;
-    vow_loop *loop = one_open(&o);
+    one_open(&o);
     struct step s = returns(vow_ok(vow_nothing()));
     vow_future *g = then_ok(&o, o.f, &s);
     g = then_ok(&o, g, &s);
     g = keep(&o, vow_then(g, NULL, NULL, NULL));
-    vow_error *e = vow_error_new(loop, VOW_EIO, "no");
-    vow_reject(o.d, e);
-    world_run(&o.w);
+    vow_error *e = reject(&o);
     check_rejected(g, VOW_EIO);
     CHECK_PTR_EQ(vow_error_of(g), e);
     CHECK_INT_EQ(s.ok, 0);
@@ -396,12 +401,10 @@ TEST(chain, finally_runs_once_and_the_value_goes_on)
 TEST(chain, finally_runs_once_and_the_very_error_goes_on)
 {
     struct one o;
-    vow_loop *loop = one_open(&o);
+    one_open(&o);
     struct step s = returns(vow_ok(vow_int(100)));
     vow_future *g = then_finally(&o, o.f, &s);
-    vow_error *e = vow_error_new(loop, VOW_EIO, "no");
-    vow_reject(o.d, e);
-    world_run(&o.w);
+    vow_error *e = reject(&o);
     CHECK_INT_EQ(s.ok, 1);
     CHECK_PTR_EQ(vow_error_of(g), e);
     one_close(&o);

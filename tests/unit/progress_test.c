@@ -5,54 +5,19 @@
  * Others gave progress up because it neither bubbled nor composed:
  * https://github.com/kriskowal/q/issues/333, /113,
  * https://github.com/reactphp/promise/issues/32. */
-#include "harness.h"
-#include "world.h"
+#include "set.h"
 
 #include "vow/combine.h"
-#include "vow/promise.h"
-
-#include <string.h>
 
 /* ---- a world with ears -------------------------------------------------- */
 
-enum { MANY = 4, HEARD_MAX = 8 };
-
-struct set {
-    struct world w;
-    vow_deferred *d[MANY];
-    vow_future *f[MANY];
-    vow_future *kept[16];
-    size_t n_kept;
-};
-
-static vow_loop *set_open(struct set *s)
-{
-    memset(s, 0, sizeof(*s));
-    world_open(&s->w);
-    for (int i = 0; i < MANY; i++)
-        s->f[i] = vow_promise(s->w.loop, &s->d[i]);
-    return s->w.loop;
-}
-
-static vow_future *keep(struct set *s, vow_future *f)
-{
-    CHECK(f != NULL);
-    s->kept[s->n_kept++] = f;
-    return f;
-}
+enum { HEARD_MAX = 8 };
 
 static void set_close(struct set *s)
 {
-    for (int i = 0; i < MANY; i++) {
-        if (vow_deferred_pending(s->d[i]))
-            vow_resolve(s->d[i], vow_nothing());
-        vow_deferred_unref(s->d[i]);
-    }
+    set_settle(s);
     world_run(&s->w);
-    for (int i = 0; i < MANY; i++)
-        vow_future_unref(s->f[i]);
-    for (size_t i = 0; i < s->n_kept; i++)
-        vow_future_unref(s->kept[i]);
+    set_drop(s);
     world_close(&s->w);
 }
 

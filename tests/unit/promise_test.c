@@ -1,46 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* promise_test.c - what vow/promise.h promises of one promise: two ends,
  * settled once, followed, never waiting for itself. */
-#include "harness.h"
-#include "world.h"
-
-#include "vow/promise.h"
-
+#include "set.h"
 #include <string.h>
 
 /* ---- a world with some promises ----------------------------------------- */
-
-enum { MANY = 5 };
-
-/* Promise i has its ends in d[i] and f[i]. What is kept, and the ends that the
- * test did not let go itself, are dropped at the close. */
-struct set {
-    struct world w;
-    vow_deferred *d[MANY];
-    vow_future *f[MANY];
-    vow_future *kept[16];
-    size_t n_kept;
-};
-
-static vow_loop *set_open(struct set *s)
-{
-    world_open(&s->w);
-    s->n_kept = 0;
-    for (int i = 0; i < MANY; i++) {
-        s->d[i] = NULL;
-        s->f[i] = vow_promise(s->w.loop, &s->d[i]);
-        CHECK(s->f[i] != NULL);
-        CHECK(s->d[i] != NULL);
-    }
-    return s->w.loop;
-}
-
-static vow_future *keep(struct set *s, vow_future *f)
-{
-    CHECK(f != NULL);
-    s->kept[s->n_kept++] = f;
-    return f;
-}
 
 static void let_go_future(struct set *s, int i)
 {
@@ -53,17 +17,10 @@ static void let_go_deferred(struct set *s, int i)
     s->d[i] = NULL;
 }
 
-/* Settles the promises the test had no use for, so that none ends broken. */
 static void set_close(struct set *s)
 {
-    for (int i = 0; i < MANY; i++) {
-        if (s->d[i] != NULL && vow_deferred_pending(s->d[i]))
-            vow_resolve(s->d[i], vow_nothing());
-        vow_deferred_unref(s->d[i]);
-        vow_future_unref(s->f[i]);
-    }
-    for (size_t i = 0; i < s->n_kept; i++)
-        vow_future_unref(s->kept[i]);
+    set_settle(s);
+    set_drop(s);
     world_run(&s->w);
     world_close(&s->w);
 }
@@ -96,18 +53,6 @@ static vow_next seen_fail(vow_error *e, void *user)
 static void watch(vow_future *f, struct seen *s)
 {
     vow_future_unref(vow_then(f, seen_ok, seen_fail, s));
-}
-
-static void check_fulfilled(vow_future *f, int64_t want)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_FULFILLED);
-    CHECK_INT_EQ(vow_as_int(vow_get(f)), want);
-}
-
-static void check_rejected(vow_future *f, int code)
-{
-    CHECK_INT_EQ(vow_state_of(f), VOW_REJECTED);
-    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), code);
 }
 
 static vow_loop_stats stats(vow_loop *loop)
@@ -281,7 +226,7 @@ TEST(promise, knows_its_loop_and_where_it_was_made)
     vow_future *f = keep(&s, vow_resolved_at("kitchen.c:12", loop, vow_int(1)));
     CHECK_PTR_EQ(vow_future_loop(f), loop);
     CHECK_STR_EQ(vow_future_site(f), "kitchen.c:12");
-    CHECK(strstr(vow_future_site(s.f[0]), "promise_test.c:") != NULL);
+    CHECK(strstr(vow_future_site(s.f[0]), "set.h:") != NULL); /* set_open() */
     set_close(&s);
 }
 

@@ -224,6 +224,13 @@ static void on_prepare(uv_prepare_t *prepare)
     uv_close((uv_handle_t *)prepare, NULL);
 }
 
+static void start_prepare(struct ground *g, uv_prepare_t *prepare)
+{
+    CHECK_INT_EQ(uv_prepare_init(&g->uv, prepare), 0);
+    prepare->data = g;
+    CHECK_INT_EQ(uv_prepare_start(prepare, on_prepare), 0);
+}
+
 static void on_check(uv_check_t *check)
 {
     settle(check->data);
@@ -241,9 +248,7 @@ TEST(uv, settled_in_a_prepare_callback_started_before_us_is_handled)
     struct ground g;
     uv_prepare_t prepare;
     ground_open(&g);
-    CHECK_INT_EQ(uv_prepare_init(&g.uv, &prepare), 0);
-    prepare.data = &g;
-    CHECK_INT_EQ(uv_prepare_start(&prepare, on_prepare), 0);
+    start_prepare(&g, &prepare);
     ground_build(&g);
     run_and_close(&g);
 }
@@ -254,9 +259,7 @@ TEST(uv, settled_in_a_prepare_callback_started_after_us_is_handled)
     uv_prepare_t prepare;
     ground_open(&g);
     ground_build(&g);
-    CHECK_INT_EQ(uv_prepare_init(&g.uv, &prepare), 0);
-    prepare.data = &g;
-    CHECK_INT_EQ(uv_prepare_start(&prepare, on_prepare), 0);
+    start_prepare(&g, &prepare);
     run_and_close(&g);
 }
 

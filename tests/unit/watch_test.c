@@ -30,6 +30,16 @@ static void watch(struct watcher *x, vow_future *f)
     vow_watch_start(&x->watch, f, on_settled, x);
 }
 
+/* A world with one promise, which is watched. */
+static vow_future *open_watched(struct world *w, struct watcher *x,
+                                vow_deferred **ret_d)
+{
+    world_open(w);
+    vow_future *f = vow_promise(w->loop, ret_d);
+    watch(x, f);
+    return f;
+}
+
 /* ---- told --------------------------------------------------------------- */
 
 TEST(watch, is_told_once_from_the_queue_when_it_is_settled)
@@ -37,9 +47,7 @@ TEST(watch, is_told_once_from_the_queue_when_it_is_settled)
     struct world w;
     struct watcher x;
     vow_deferred *d;
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &d);
-    watch(&x, f);
+    vow_future *f = open_watched(&w, &x, &d);
     world_advance_ms(&w, 10);
     CHECK_INT_EQ(x.told, 0);
     CHECK(vow_resolve(d, vow_int(1)));
@@ -83,9 +91,7 @@ TEST(watch, is_told_before_what_is_attached_later)
     struct world w;
     struct watcher x;
     vow_deferred *d;
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &d);
-    watch(&x, f);
+    vow_future *f = open_watched(&w, &x, &d);
     vow_future *later = vow_then_drop(f, check_told, NULL, &x);
     CHECK(vow_resolve_drop(d, vow_nothing()));
     world_run(&w);
@@ -99,9 +105,7 @@ TEST(watch, keeps_what_it_watches_until_it_was_told)
     struct world w;
     struct watcher x;
     vow_deferred *d;
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &d);
-    watch(&x, f);
+    vow_future *f = open_watched(&w, &x, &d);
     vow_future_unref(f);
     CHECK(vow_resolve_drop(d, vow_nothing()));
     world_run(&w);
@@ -135,9 +139,7 @@ TEST(watch, is_told_when_the_loop_closes)
     struct world w;
     struct watcher x;
     vow_deferred *d;
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &d);
-    watch(&x, f);
+    vow_future *f = open_watched(&w, &x, &d);
     CHECK_INT_EQ(vow_loop_close(w.loop), 0);
     w.loop = NULL;
     CHECK_INT_EQ(x.told, 1);
@@ -241,9 +243,7 @@ TEST(watch, a_canceled_future_without_work_is_told_as_rejected)
     struct world w;
     struct watcher x;
     vow_deferred *d;
-    world_open(&w);
-    vow_future *f = vow_promise(w.loop, &d);
-    watch(&x, f);
+    vow_future *f = open_watched(&w, &x, &d);
     CHECK(vow_cancel(f, NULL));
     world_run(&w);
     CHECK_INT_EQ(x.told, 1);
@@ -268,9 +268,7 @@ TEST(watch, stopped_it_is_not_told)
         struct world w;
         struct watcher x;
         vow_deferred *d;
-        world_open(&w);
-        vow_future *f = vow_promise(w.loop, &d);
-        watch(&x, f);
+        vow_future *f = open_watched(&w, &x, &d);
         if (settled != 0) /* it is in the queue already */
             CHECK(vow_resolve(d, vow_nothing()));
         CHECK(vow_watch_stop(&x.watch));

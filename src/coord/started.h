@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* started.h - what a start function of the caller's has returned.
+ *
+ * WHY   It may be NULL or a future of another loop, by mistake; whoever called
+ *       it then goes on with a future that says so.
+ */
+#ifndef VOW_COORD_STARTED_H
+#define VOW_COORD_STARTED_H
+
+#include "base/assert.h"
+#include "vow/promise.h"
+
+static inline vow_future *vow__started(const char *site, vow_loop *loop,
+                                       vow_future *f)
+{
+    if (VOW__LIKELY(f != NULL && vow_future_loop(f) == loop))
+        return f;
+    vow_future_unref(f);
+    return vow_refused_at(site, loop, VOW_EINVAL,
+                          "the start function returned no future of this loop");
+}
+
+#endif
