@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """goals.py - from what was measured to tables and verdicts, for every suite.
 
-A suite is a module (goals_core.py, goals_coord.py) with its tables. A sample is
+A suite is a module (goals_core.py and its kind) with its tables. A sample is
 one row of one round: (row, peer) -> [values]. Everything shown is the median
 over the rounds of one run; a ratio is a ratio of medians. The kinds of goals:
 
   at_most      our value is at most so many times theirs
+  at_least     our value is at least so many times theirs
   faster       theirs is at least so many times ours; of several the least
   below        our value is at most so much
   never_above  the same in every single round
@@ -14,7 +15,7 @@ import statistics
 
 OURS = 'vow'
 COUNTS = ['spans', 'starts']       # units of whole numbers
-COSTS = ['ns', 'bytes', 'MiB']     # units of which ratios are told
+COMPARED = ['ns', 'us', 'bytes', 'MiB', 'jobs/s', 'MB/s']  # by ratios
 
 
 def programs(suite):
@@ -67,7 +68,7 @@ def table(suite, mid):
             v = mid.get((row, p))
             if v is None:
                 line.append('')
-            elif p == OURS or not ours or unit not in COSTS:
+            elif p == OURS or not ours or unit not in COMPARED:
                 line.append(number(v, unit))
             else:
                 line.append(f'{number(v, unit)} {times(v / ours)}')
@@ -81,16 +82,19 @@ def judge(suite, samples, goal):
     _, row, kind, limit, who, theirs = goal
     if theirs is None:
         return judge_alone(suite, samples, goal)
-    text = (f'goal <= {limit:.1f}x {who}' if kind == 'at_most'
-            else f'goal >= {limit:.1f}x faster than {who}')
+    text = {'at_most': f'goal <= {limit:.1f}x {who}',
+            'at_least': f'goal >= {limit:.1f}x {who}',
+            'faster': f'goal >= {limit:.1f}x faster than {who}'}[kind]
     mid = medians(samples)
     ours = mid.get((row, OURS))
     found = [mid[(theirs[1], p)] for p in theirs[0] if (theirs[1], p) in mid]
     if ours is None or not found:
         return f'{text}: not measured', None
-    best = min(found)
+    best = max(found) if kind == 'at_least' else min(found)
     if kind == 'at_most':
         return f'{text}: {ours / best:.2f}x', ours <= limit * best
+    if kind == 'at_least':
+        return f'{text}: {ours / best:.2f}x', ours >= limit * best
     return f'{text}: {best / ours:.2f}x', best >= limit * ours
 
 

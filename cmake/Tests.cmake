@@ -46,11 +46,31 @@ function(vow_add_tests)
   target_link_libraries(vow-tests PRIVATE
     vow_static vow_warnings PkgConfig::LIBUV Threads::Threads)
 
-  set(VOW_TESTS_FILE $<TARGET_FILE:vow-tests>)
+  vow_list_tests(vow-tests)
+endfunction()
+
+# The parts of the command: they link without its main(). What it does as a whole
+# is tested by tests/cli/run.
+function(vow_add_cli_tests)
+  file(GLOB sources CONFIGURE_DEPENDS
+    ${PROJECT_SOURCE_DIR}/tests/lib/*.c
+    ${PROJECT_SOURCE_DIR}/tests/cli/*_test.c)
+  add_executable(vow-cli-tests ${sources} $<TARGET_OBJECTS:vow_cli_parts>)
+  target_compile_definitions(vow-cli-tests PRIVATE _GNU_SOURCE)
+  target_include_directories(vow-cli-tests PRIVATE
+    ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_SOURCE_DIR}/tests/lib)
+  target_link_libraries(vow-cli-tests PRIVATE
+    vow_static vow_warnings ${VOW_NEEDS} m)
+  vow_list_tests(vow-cli-tests)
+endfunction()
+
+function(vow_list_tests program)
+  set(VOW_TESTS_FILE $<TARGET_FILE:${program}>)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/ListTests.cmake.in
-    ${PROJECT_BINARY_DIR}/vow-tests.cmake.in @ONLY)
-  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/vow-tests.cmake
-    INPUT ${PROJECT_BINARY_DIR}/vow-tests.cmake.in)
+    ${PROJECT_BINARY_DIR}/${program}.cmake.in @ONLY)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${program}.cmake
+    INPUT ${PROJECT_BINARY_DIR}/${program}.cmake.in)
   set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY
-    TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/vow-tests.cmake)
+    TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/${program}.cmake)
 endfunction()

@@ -81,7 +81,7 @@ static inline bool vow__quota_fits(const struct vow__quota *q, uint32_t weight)
            (q->held == 0 && weight <= q->top);
 }
 
-/* Time at small cost. Real time is read at most every thousand or so cycles; in
+/* Time at small cost. Real time is read at most every four thousand cycles; in
  * between `low` is not above and `high` not below it. */
 struct vow__tick {
     vow_loop *loop;
@@ -90,7 +90,7 @@ struct vow__tick {
     uint64_t ns;
 };
 void vow__tick_init(struct vow__tick *t, vow_loop *loop);
-enum { VOW__TICK_CYCLES = 1024, VOW__TICK_NS = 2048 };
+enum { VOW__TICK_CYCLES = 4096, VOW__TICK_NS = 8192 };
 
 static inline uint64_t vow__tick_read(struct vow__tick *t)
 {

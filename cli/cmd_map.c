@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_map.c - vow map: getting ready for a run, and --dry-run. */
+#include "cmd.h"
+#include "emit.h"
+#include "guard.h"
+#include "jobserver.h"
+#include "map_run.h"
+#include "results.h"
+#include "say.h"
+#include "signals.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct run run;
+
+static void open_all(int argc, char **argv);
+static size_t split(int argc, char **argv, int at);
+static void make_template(char **words, size_t n);
+static void find_program(void);
+static void open_logs(void);
+static void read_done(void);
+static void open_gate(void);
+static void open_bar(void);
+static int dry_run(void);
+
+int cmd_map(int argc, char **argv)
+{
+    open_all(argc, argv);
+    if (run.settings.dry_run)
+        return dry_run();
+    guard_start();
+    vow_future *all = map_start();
+    (void)vow_loop_run_until(run.loop, all);
+    vow_future_unref(all);
+    map_finish();
+    return map_exit_code();
+}
+
+static void open_all(int argc, char **argv)
+{
+    struct settings *s = &run.settings;
+    int at = settings_read(s, &map_verb, argc, argv);
+    size_t n = split(argc, argv, at);
+    if (n == 0)
+        die(EXIT_USAGE, "map: no command given. See vow map --help");
+    if (vow_loop_new(NULL, &run.loop) < 0)
+        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+    ears_open(run.loop);
+    signals_open(map_on_signal);
+    procs_open(run.loop);
+    emit_open(run.loop, map_on_output_fails, streams_go_on);
+    run.input = input_new(run.loop, &s->input, argv + at + n,
+                          (size_t)(argc - at) - n, s->file);
+    run.halt_code = -1;
+    run.jobs.loop = run.loop;
+    run.jobs.settings = s;
+    make_template(argv + at, n);
+    jobs_open(&run.jobs);
+    if (s->dry_run && (s->resume || s->resume_failed))
+        read_done();
+    if (s->dry_run)
+        return;
+    find_program();
+    if (s->results != NULL)
+        results_open(s->results);
+    open_logs();
+    open_gate();
+    open_bar();
+}
+
+/* How many words belong to the command. */
+static size_t split(int argc, char **argv, int at)
+{
+    size_t n = 0;
+    while (at + (int)n < argc && strcmp(argv[at + (int)n], ":::") != 0 &&
+           strcmp(argv[at + (int)n], "::::") != 0)
+        n++;
+    return n;
+}
+
+static void make_template(char **words, size_t n)
+{
+    const struct settings *s = &run.settings;
+    char *sentence = NULL;
+    struct template_opts o = {
+        .replace = s->replace, .shell = s->shell, .exec = s->exec};
+    o.names = input_names(run.input, &o.n_names);
+    run.jobs.template = template_new(words, n, &o, &sentence);
+    if (run.jobs.template == NULL)
+        die(EXIT_USAGE, "map: %s", sentence);
+}
+
+/* Before the first job, if it does not depend on that. */
+static void find_program(void)
+{
+    const char *name = template_program(run.jobs.template);
+    if (name == NULL)
+        return;
+    int rc = proc_find(name, &run.jobs.program);
+    if (rc != 0)
+        die(rc, "map: %s: %s", name,
+            rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
+}
+
+static void open_logs(void)
+{
+    const struct settings *s = &run.settings;
+    char *sentence = NULL;
+    bool resume = s->resume || s->resume_failed;
+    if (s->log != NULL) {
+        run.log = log_open(s->log, resume, &sentence);
+        if (run.log == NULL)
+            die(EXIT_BROKEN, "map: %s", sentence);
+    }
+    if (resume)
+        read_done();
+    if (s->joblog != NULL)
+        run.joblog = joblog_open(s->joblog, resume, &sentence);
+    if (s->joblog != NULL && run.joblog == NULL)
+        die(EXIT_BROKEN, "map: %s", sentence);
+}
+
+static void read_done(void)
+{
+    const struct settings *s = &run.settings;
+    char *sentence = NULL;
+    run.skip_by_command = s->log == NULL;
+    run.skip = s->log == NULL ? done_read_joblog(s->joblog, &sentence)
+                              : done_read(s->log, &sentence);
+    if (run.skip == NULL)
+        die(EXIT_BROKEN, "map: %s", sentence);
+}
+
+static void open_gate(void)
+{
+    struct settings *s = &run.settings;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (s->jobs == 0) {
+        run.server = jobserver_open(map_set_places);
+        s->jobs = run.server ? 1 : cpus < 1 ? 1 : (uint32_t)cpus;
+    }
+    int rc = vow_gate_new(run.loop,
+                          VOW_GATE(.concurrent = s->jobs, .rate = s->rate.n,
+                                   .window_ms = s->rate.window_ms,
+                                   .even = s->even, .key_rate = s->delay_ms > 0,
+                                   .key_window_ms = s->delay_ms),
+                          &run.jobs.gate);
+    if (rc < 0)
+        die(EXIT_USAGE, "map: these limits cannot be kept: %s",
+            vow_error_text(rc));
+    run.brake = (struct brake){.loop = run.loop,
+                               .gate = run.jobs.gate,
+                               .load = s->load,
+                               .memfree = s->memfree};
+    brake_look(&run.brake);
+}
+
+static void open_bar(void)
+{
+    const struct settings *s = &run.settings;
+    const char *asked = s->progress != NULL ? s->progress
+                        : s->bar            ? "auto"
+                                            : "none";
+    bool color = s->color != NULL && strcmp(s->color, "always") == 0;
+    if (s->color == NULL || strcmp(s->color, "auto") == 0) {
+        const char *no = getenv("NO_COLOR");
+        const char *force = getenv("CLICOLOR_FORCE");
+        color =
+            (no == NULL || no[0] == '\0') &&
+            ((force != NULL && force[0] != '\0' && strcmp(force, "0") != 0) ||
+             isatty(STDERR_FILENO));
+    }
+    bar_open(&(struct bar_opts){.style = bar_choose(asked, STDERR_FILENO),
+                                .fd = STDERR_FILENO,
+                                .color = color,
+                                .eta = s->eta || s->bar});
+    say_around(bar_hide, bar_show);
+}
+
+static int dry_run(void)
+{
+    struct job *j = job_new(&run.jobs);
+    vow_future *wait = NULL;
+    int rc;
+    while ((rc = input_next(run.input, &j->items, &wait)) != 0) {
+        if (rc == VOW_EAGAIN) {
+            (void)vow_loop_run_until(run.loop, wait);
+            wait = vow_future_unref(wait);
+            continue;
+        }
+        j->seq = ++run.pulled;
+        if (map_already_done(j))
+            continue;
+        struct fields fields = job_fields(j);
+        template_show(run.jobs.template, &fields, &run.command);
+        text_add_str(&run.command, "\n");
+        emit_text(STDOUT_FILENO, &run.command);
+        if (emit_behind()) {
+            vow_future *written = emit_drained();
+            (void)vow_loop_run_until(run.loop, written);
+            vow_future_unref(written);
+        }
+        if (run.by_signal != 0)
+            signals_die(run.by_signal);
+    }
+    emit_close();
+    return run.broken ? EXIT_BROKEN : 0;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_run.c - vow run: one command with retries, time limits and a log.
+ *
+ * HOW   One job (job.h) behind a gate of one place. It has our stdin, stdout
+ *       and stderr; on a terminal it stays in our process group, so that it can
+ *       read and Ctrl-C reaches it.
+ */
+#include "brake.h"
+#include "cmd.h"
+#include "guard.h"
+#include "job.h"
+#include "say.h"
+#include "signals.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    struct settings settings;
+    struct jobs jobs;
+    struct brake brake;
+    struct job *job;
+    int by_signal;
+} one;
+
+static void make_ready(int argc, char **argv);
+static char *const *literal(char **words, size_t n);
+static void make_job(void);
+static void on_start(struct job *j);
+static void on_signal(int number);
+static void write_logs(void);
+
+int cmd_run(int argc, char **argv)
+{
+    make_ready(argc, argv);
+    guard_start();
+    make_job();
+    brake_look(&one.brake);
+    vow_future *f = job_run(one.job);
+    (void)vow_loop_run_until(one.jobs.loop, f);
+    vow_future_unref(f);
+    brake_end(&one.brake);
+    write_logs();
+    if (one.by_signal != 0) {
+        (void)guard_hunt(0);
+        guard_hunt_children();
+        guard_end();
+        signals_die(one.by_signal);
+    }
+    guard_end();
+    return job_exit_code(one.job);
+}
+
+static void make_ready(int argc, char **argv)
+{
+    struct settings *s = &one.settings;
+    struct jobs *js = &one.jobs;
+    char *sentence = NULL;
+    int at = settings_read(s, &run_verb, argc, argv);
+    if (at == argc)
+        die(EXIT_BROKEN, "run: no command given. See vow run --help");
+    if (vow_loop_new(NULL, &js->loop) < 0)
+        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+    ears_open(js->loop);
+    signals_open(on_signal);
+    procs_open(js->loop);
+    js->settings = s;
+    js->inherit = true;
+    js->on_start = on_start;
+    js->template = template_new(
+        literal(argv + at, (size_t)(argc - at)), (size_t)(argc - at),
+        &(struct template_opts){.exec = true}, &sentence);
+    if (js->template == NULL)
+        die(EXIT_BROKEN, "run: %s", sentence);
+    int rc = proc_find(argv[at], &js->program);
+    if (rc != 0)
+        die(rc, "run: %s: %s", argv[at],
+            rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
+    jobs_open(js);
+    if (vow_gate_new(js->loop,
+                     VOW_GATE(.concurrent = 1, .rate = s->rate.n,
+                              .window_ms = s->rate.window_ms,
+                              .key_rate = s->delay_ms > 0,
+                              .key_window_ms = s->delay_ms),
+                     &js->gate) < 0)
+        die(EXIT_BROKEN, "run: these limits cannot be kept");
+    one.brake = (struct brake){.loop = js->loop,
+                               .gate = js->gate,
+                               .load = s->load,
+                               .memfree = s->memfree};
+}
+
+/* Words in which braces mean nothing; they live as long as the program. */
+static char *const *literal(char **words, size_t n)
+{
+    char **all = mem_new((n + 1) * sizeof(all[0]));
+    for (size_t i = 0; i < n; i++) {
+        struct text t = {0};
+        text_add(&t, "", 0);
+        for (const char *c = words[i]; *c != '\0'; c++)
+            text_add(&t, (char[]){*c, *c}, *c == '{' || *c == '}' ? 2 : 1);
+        all[i] = t.at;
+    }
+    return all;
+}
+
+static void make_job(void)
+{
+    struct timespec now;
+    struct job *j = job_new(&one.jobs);
+    j->seq = 1;
+    j->weight = 1;
+    if (one.settings.deadline_ms > 0) {
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        j->due_us = (uint64_t)now.tv_sec * 1000000 +
+                    (uint64_t)now.tv_nsec / 1000 +
+                    one.settings.deadline_ms * 1000;
+    }
+    struct fields fields = job_fields(j);
+    template_hash(one.jobs.template, &fields, j->hash);
+    one.job = j;
+}
+
+static void on_start(struct job *j)
+{
+    struct text command = {0};
+    struct record r;
+    if (!one.settings.verbose)
+        return;
+    job_record(j, &command, &r);
+    say("%.*s (try %u)", (int)command.n, command.at, j->tries);
+    text_free(&command);
+}
+
+static void on_signal(int number)
+{
+    if (number == SIGCHLD) {
+        procs_reap();
+    } else if (number == SIGTSTP) {
+        procs_signal(SIGTSTP);
+        signals_stop_us();
+        procs_signal(SIGCONT);
+    } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
+        procs_signal(number);
+    } else if (one.by_signal != 0) {
+        procs_signal(SIGKILL);
+    } else {
+        one.by_signal = number;
+        job_stop(one.job, number);
+    }
+}
+
+static void write_logs(void)
+{
+    const struct settings *s = &one.settings;
+    struct text command = {0};
+    struct record r;
+    char *sentence = NULL;
+    int rc = 0;
+    job_record(one.job, &command, &r);
+    if (s->log != NULL) {
+        struct log *l = log_open(s->log, true, &sentence);
+        rc = l == NULL ? -1 : log_write(l, &r);
+        if (l != NULL && log_close(l) != 0 && rc == 0)
+            rc = errno;
+    }
+    if (s->joblog != NULL && rc == 0) {
+        FILE *f = joblog_open(s->joblog, true, &sentence);
+        rc = f == NULL ? -1 : joblog_write(f, &r);
+        if (f != NULL && fclose(f) != 0 && rc == 0)
+            rc = errno;
+    }
+    if (rc != 0)
+        say("run: %s", sentence != NULL ? sentence : strerror(rc));
+    text_free(&command);
+}

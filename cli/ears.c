@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* ears.c - see ears.h.
+ *
+ * INVARIANTS
+ *   E1  an event of a batch is told only if its ear still listens: an ear that
+ *       is closed meanwhile is struck from the rest of the batch
+ */
+#include "ears.h"
+#include "say.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include <vow/uv.h>
+
+enum { AT_ONCE = 64 };
+
+static struct {
+    int fd;
+    uv_poll_t poll;
+    struct epoll_event batch[AT_ONCE];
+    int at, n; /* of the batch, while it is told */
+} ears = {.fd = -1};
+
+static void on_ready(uv_poll_t *poll, int status, int events);
+static void strike(const struct ear *e);
+
+void ears_open(vow_loop *loop)
+{
+    ears.fd = epoll_create1(EPOLL_CLOEXEC);
+    if (ears.fd < 0)
+        die(EXIT_BROKEN, "cannot listen for events: %s", strerror(errno));
+    (void)uv_poll_init(vow_loop_uv(loop), &ears.poll, ears.fd);
+    (void)uv_poll_start(&ears.poll, UV_READABLE, on_ready);
+}
+
+void ears_close(void)
+{
+    uv_close((uv_handle_t *)&ears.poll, NULL);
+    (void)close(ears.fd);
+}
+
+bool ear_listen(struct ear *e, int fd, uint32_t events, ear_fn fn)
+{
+    struct epoll_event event = {.events = events, .data.ptr = e};
+    int what = e->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (events == e->events && fd == e->fd && fn == e->fn)
+        return true;
+    if (events == 0) {
+        strike(e);
+        what = EPOLL_CTL_DEL;
+    }
+    if (epoll_ctl(ears.fd, what, fd, &event) < 0)
+        return false;
+    *e = (struct ear){.fd = fd, .fn = fn, .events = events};
+    return true;
+}
+
+/* A child that is about to call exec may have it open for a moment longer: so
+ * closing alone would not always take it out. */
+void ear_close(struct ear *e)
+{
+    strike(e);
+    if (e->events != 0)
+        (void)epoll_ctl(ears.fd, EPOLL_CTL_DEL, e->fd, NULL);
+    if (e->fd >= 0 && e->fn != NULL)
+        (void)close(e->fd);
+    *e = (struct ear){.fd = -1};
+}
+
+/* Keeps E1. */
+static void strike(const struct ear *e)
+{
+    for (int i = ears.at; i < ears.n; i++)
+        if (ears.batch[i].data.ptr == e)
+            ears.batch[i].data.ptr = NULL;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    (void)poll;
+    (void)status;
+    (void)events;
+    ears.n = epoll_wait(ears.fd, ears.batch, AT_ONCE, 0);
+    for (ears.at = 0; ears.at < ears.n;) {
+        const struct epoll_event *now = &ears.batch[ears.at++];
+        struct ear *e = now->data.ptr;
+        if (e != NULL)
+            e->fn(e, now->events);
+    }
+    ears.n = 0;
+}

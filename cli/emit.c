@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+/* emit.c - see emit.h.
+ *
+ * INVARIANTS
+ *   M1  if pieces wait, an ear listens for the first one's target, or the pump
+ *       is on its way
+ *   M2  a bar on the terminal is hidden while bytes are written
+ */
+#include "emit.h"
+#include "bar.h"
+#include "ears.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    CHUNK = 1 << 20,
+    COPY = 64 << 10,
+    TURNS = 16,
+    MUCH = 1 << 20,
+    MANY = 64
+};
+
+/* How it is written to. */
+enum way { WAY_PLAIN, WAY_PIPE, WAY_SOCKET };
+
+struct target {
+    int fd;  /* as it was given */
+    int own; /* the same, without blocking; or that again */
+    enum way way;
+    int error;
+    struct ear ear;
+};
+
+struct piece {
+    struct piece *next;
+    struct target *to;
+    struct text text;
+    size_t at; /* of the text */
+    int file;  /* -1: a text */
+    uint64_t left;
+    bool by_hand;      /* splice refused this file and target */
+    vow_deferred *end; /* NULL, or to be settled behind it: and no bytes */
+};
+
+static struct {
+    vow_loop *loop;
+    emit_fail_fn failed;
+    void (*room)(void);
+    bool do_not_wait;
+    struct target out, err;
+    struct piece *first;
+    struct piece **last;
+    struct piece *tail; /* that is, NULL: none */
+    size_t waiting;     /* bytes in memory */
+    size_t pieces;
+    vow_call pump;
+} emit;
+
+static void target_open(struct target *t, int fd);
+static struct piece *push(void);
+static void pump(void *user);
+static bool write_some(struct piece *p);
+static ssize_t write_text(struct piece *p);
+static ssize_t write_file(struct piece *p);
+static ssize_t copy_by_hand(struct piece *p);
+static ssize_t put(const struct target *t, const void *at, size_t n);
+static void give_up(struct piece *p, int error);
+static void pop(void);
+static void on_writable(struct ear *e, uint32_t events);
+
+void emit_open(vow_loop *loop, emit_fail_fn failed, void (*room)(void))
+{
+    emit.loop = loop;
+    emit.failed = failed;
+    emit.room = room;
+    emit.last = &emit.first;
+    target_open(&emit.out, STDOUT_FILENO);
+    target_open(&emit.err, STDERR_FILENO);
+}
+
+static void target_open(struct target *t, int fd)
+{
+    struct stat st;
+    char path[32];
+    *t = (struct target){.fd = fd, .own = fd};
+    if (fstat(fd, &st) < 0)
+        return;
+    bool tty = S_ISCHR(st.st_mode) && isatty(fd);
+    if (S_ISSOCK(st.st_mode))
+        t->way = WAY_SOCKET;
+    if (!S_ISFIFO(st.st_mode) && !tty)
+        return;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own < 0)
+        return; /* then it may block: better than not writing */
+    t->own = own;
+    t->way = tty ? WAY_PLAIN : WAY_PIPE;
+}
+
+/* ---- the queue ----------------------------------------------------------- */
+
+void emit_text(int fd, struct text *moved)
+{
+    struct target *to = fd == STDERR_FILENO ? &emit.err : &emit.out;
+    if (moved->n == 0 || to->error != 0) {
+        text_free(moved);
+        return;
+    }
+    struct piece *tail = emit.tail;
+    if (tail != NULL && tail->to == to && tail->file < 0 &&
+        tail->text.n + moved->n <= COPY) {
+        emit.waiting += moved->n;
+        text_add(&tail->text, moved->at, moved->n);
+        text_free(moved);
+        return;
+    }
+    struct piece *p = push();
+    p->to = to;
+    p->text = *moved;
+    *moved = (struct text){0};
+    emit.waiting += p->text.n;
+}
+
+void emit_file(int fd, int file, uint64_t n)
+{
+    struct target *to = fd == STDERR_FILENO ? &emit.err : &emit.out;
+    if (n == 0 || to->error != 0) {
+        (void)close(file);
+        return;
+    }
+    struct piece *p = push();
+    p->to = to;
+    p->file = file;
+    p->left = n;
+    (void)lseek(file, 0, SEEK_SET);
+}
+
+static struct piece *push(void)
+{
+    struct piece *p = mem_new(sizeof(*p));
+    p->file = -1;
+    if (emit.first == NULL)
+        vow_call_soon(&emit.pump, emit.loop, pump, NULL); /* keeps M1 */
+    emit.pieces++;
+    *emit.last = p;
+    emit.last = &p->next;
+    emit.tail = p;
+    return p;
+}
+
+bool emit_busy(void)
+{
+    return emit.first != NULL;
+}
+
+size_t emit_waiting(void)
+{
+    return emit.waiting;
+}
+
+bool emit_behind(void)
+{
+    return emit.waiting > MUCH || emit.pieces > MANY;
+}
+
+vow_future *emit_drained(void)
+{
+    if (emit.first == NULL)
+        return NULL;
+    struct piece *p = push();
+    vow_future *f = vow_promise(emit.loop, &p->end);
+    if (!vow_deferred_pending(p->end))
+        die(EXIT_BROKEN, "out of memory");
+    return f;
+}
+
+static void pop(void)
+{
+    struct piece *p = emit.first;
+    vow_deferred *end = p->end;
+    emit.first = p->next;
+    if (emit.first == NULL) {
+        emit.last = &emit.first;
+        emit.tail = NULL;
+    }
+    emit.waiting -= p->text.n;
+    emit.pieces--;
+    if (p->file >= 0)
+        (void)close(p->file);
+    text_free(&p->text);
+    free(p);
+    if (end != NULL)
+        (void)vow_resolve_drop(end, vow_nothing());
+}
+
+/* ---- writing ------------------------------------------------------------- */
+
+static void pump(void *user)
+{
+    (void)user;
+    bar_hide(); /* keeps M2 */
+    int turns = TURNS;
+    while (emit.first != NULL && turns-- > 0) {
+        struct piece *p = emit.first;
+        if (p->to == NULL || p->to->error != 0)
+            pop();
+        else if (!write_some(p))
+            break; /* and it listens */
+    }
+    bar_show();
+    if (emit.waiting < MUCH / 2)
+        emit.room();
+    if (turns < 0)
+        vow_call_soon(&emit.pump, emit.loop, pump, NULL);
+}
+
+/* False: it would block. */
+static bool write_some(struct piece *p)
+{
+    ssize_t n = p->file >= 0 ? write_file(p) : write_text(p);
+    if (n < 0 && errno == EAGAIN && emit.do_not_wait) {
+        p->left = 0;
+        p->at = p->text.n;
+    } else if (n < 0 && errno == EAGAIN) {
+        struct target *t = p->to;
+        if (ear_listen(&t->ear, t->own, EPOLLOUT, on_writable))
+            return false;
+        (void)poll(&(struct pollfd){.fd = t->own, .events = POLLOUT}, 1, -1);
+    } else if (n < 0 && errno != EINTR) {
+        give_up(p, errno);
+    } else if (n == 0 && p->file >= 0) {
+        p->left = 0; /* it is shorter than it was */
+    }
+    if (p->file >= 0 ? p->left == 0 : p->at == p->text.n)
+        pop();
+    return true;
+}
+
+static void on_writable(struct ear *e, uint32_t events)
+{
+    (void)events;
+    (void)ear_listen(e, e->fd, 0, on_writable);
+    pump(NULL);
+}
+
+static ssize_t write_text(struct piece *p)
+{
+    ssize_t n = put(p->to, p->text.at + p->at, p->text.n - p->at);
+    if (n > 0)
+        p->at += (size_t)n;
+    return n;
+}
+
+static ssize_t put(const struct target *t, const void *at, size_t n)
+{
+    if (t->way == WAY_SOCKET)
+        return send(t->own, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return write(t->own, at, n);
+}
+
+static ssize_t write_file(struct piece *p)
+{
+    ssize_t n = -1;
+    size_t most = p->left < CHUNK ? (size_t)p->left : CHUNK;
+    errno = EINVAL;
+    if (!p->by_hand && p->to->way == WAY_PIPE)
+        n = splice(p->file, NULL, p->to->own, NULL, most, SPLICE_F_NONBLOCK);
+    else if (!p->by_hand && p->to->way == WAY_PLAIN)
+        n = copy_file_range(p->file, NULL, p->to->own, NULL, most, 0);
+    if (n > 0)
+        p->left -= (uint64_t)n;
+    if (n < 0 && (errno == EINVAL || errno == EXDEV || errno == EBADF ||
+                  errno == EOPNOTSUPP)) {
+        p->by_hand = true;
+        n = copy_by_hand(p);
+    }
+    return n;
+}
+
+/* What was read and could not be written is read again. */
+static ssize_t copy_by_hand(struct piece *p)
+{
+    static char buffer[COPY];
+    size_t most = p->left < COPY ? (size_t)p->left : COPY;
+    ssize_t got = read(p->file, buffer, most);
+    if (got <= 0)
+        return got;
+    ssize_t n = put(p->to, buffer, (size_t)got);
+    int error = errno;
+    if (n < got)
+        (void)lseek(p->file, (n < 0 ? 0 : n) - got, SEEK_CUR);
+    if (n > 0)
+        p->left -= (uint64_t)n;
+    errno = error;
+    return n;
+}
+
+static void give_up(struct piece *p, int error)
+{
+    struct target *t = p->to;
+    t->error = error;
+    p->left = 0;
+    p->at = p->text.n;
+    emit.failed(t->fd, error);
+}
+
+void emit_do_not_wait(void)
+{
+    emit.do_not_wait = true;
+    if (emit.first != NULL)
+        vow_call_soon(&emit.pump, emit.loop, pump, NULL);
+}
+
+void emit_close(void)
+{
+    while (emit.first != NULL) {
+        struct target *t = emit.first->to;
+        if (t != NULL && t->error == 0)
+            (void)poll(&(struct pollfd){.fd = t->own, .events = POLLOUT}, 1,
+                       -1);
+        pump(NULL);
+    }
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* guard.c - see guard.h.
+ *
+ * HOW   /proc/PID/environ is what the process was started with; a child that
+ *       has not called exec has its parent's. A hunt ends when a pass finds
+ *       nobody: who is forked during a pass is found in the next.
+ * LIMITS  a pass reads the environment of every process of ours: milliseconds,
+ *       so it is only done to what was told to stop and did not, and at the
+ *       end by a signal.
+ */
+#include "guard.h"
+#include "say.h"
+#include "text.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PASSES = 1000, ENVIRON_MAX = 1 << 22 };
+
+static struct {
+    char run[64]; /* its word; behind it comes the job's number */
+    pid_t pid;
+    int farewell; /* the end of a pipe; the guardian has the other */
+} guard = {.farewell = -1};
+
+_Noreturn static void watch(int fd);
+static const char *run(void);
+static int pass(uint64_t seq);
+static bool has(pid_t pid, uint64_t seq);
+static bool names(const char *words, uint64_t seq);
+static char *environ_of(pid_t pid, size_t *ret_n);
+
+void guard_word(struct text *ret_word, uint64_t seq)
+{
+    const char *outer = getenv("VOW_RUN");
+    text_clear(ret_word);
+    text_add_str(ret_word, "VOW_RUN=");
+    if (outer != NULL && outer[0] != '\0')
+        text_addf(ret_word, "%s,", outer);
+    text_addf(ret_word, "%s%llu", run(), (unsigned long long)seq);
+}
+
+static const char *run(void)
+{
+    struct timespec now;
+    if (guard.run[0] == '\0') {
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        (void)snprintf(guard.run, sizeof(guard.run), "%d.%lld.%ld#", getpid(),
+                       (long long)now.tv_sec, now.tv_nsec);
+    }
+    return guard.run;
+}
+
+void guard_start(void)
+{
+    int ends[2];
+    (void)run();
+    if (guard.pid != 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return; /* without it we still end our jobs unless we are killed */
+    guard.pid = fork();
+    if (guard.pid == 0) {
+        (void)close(ends[1]);
+        watch(ends[0]);
+    }
+    (void)close(ends[0]);
+    guard.farewell = ends[1];
+}
+
+void guard_end(void)
+{
+    if (guard.pid <= 0)
+        return;
+    (void)kill(guard.pid, SIGKILL);
+    while (waitpid(guard.pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    (void)close(guard.farewell);
+    guard.pid = 0;
+}
+
+/* Signals for the group of the terminal are not for it. */
+static void watch(int fd)
+{
+    char c;
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL);
+    (void)prctl(PR_SET_NAME, "vow-guard");
+    for (int other = 0; other < 3; other++) /* not to hold a reader's pipe */
+        (void)close(other);
+    ssize_t n;
+    do {
+        n = read(fd, &c, 1);
+    } while (n < 0 && errno == EINTR);
+    (void)guard_hunt(0);
+    _exit(0);
+}
+
+int guard_hunt(uint64_t seq)
+{
+    int killed = 0, n = 1;
+    for (int i = 0; i < PASSES && n > 0; i++) {
+        n = pass(seq);
+        killed += n;
+    }
+    return killed;
+}
+
+/* Once over all processes; returns how many were killed. */
+static int pass(uint64_t seq)
+{
+    int n = 0;
+    DIR *all = opendir("/proc");
+    if (all == NULL)
+        return 0;
+    const struct dirent *entry;
+    while ((entry = readdir(all)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0]))
+            continue;
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (pid != getpid() && has(pid, seq) && kill(pid, SIGKILL) == 0)
+            n++;
+    }
+    (void)closedir(all);
+    return n;
+}
+
+/* A zombie has no environment any more. */
+static bool has(pid_t pid, uint64_t seq)
+{
+    static const char name[] = "VOW_RUN=";
+    size_t n;
+    bool found = false;
+    char *all = environ_of(pid, &n);
+    for (char *at = all; at < all + n && !found; at += strlen(at) + 1)
+        found = strncmp(at, name, sizeof(name) - 1) == 0 &&
+                names(at + sizeof(name) - 1, seq);
+    free(all);
+    return found;
+}
+
+/* Is one of the words of this run, and of this job unless that is 0? */
+static bool names(const char *words, uint64_t seq)
+{
+    size_t n = strlen(guard.run);
+    for (;; words++) {
+        if (strncmp(words, guard.run, n) == 0 &&
+            (seq == 0 || strtoull(words + n, NULL, 10) == seq))
+            return true;
+        words = strchr(words, ',');
+        if (words == NULL)
+            return false;
+    }
+}
+
+static char *environ_of(pid_t pid, size_t *ret_n)
+{
+    char path[64];
+    struct text t = {0};
+    char chunk[4096];
+    ssize_t got = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/environ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && t.n < ENVIRON_MAX &&
+           (got = read(fd, chunk, sizeof(chunk))) > 0)
+        text_add(&t, chunk, (size_t)got);
+    if (fd >= 0)
+        (void)close(fd);
+    text_add(&t, "", 0); /* a NUL behind */
+    *ret_n = t.n;
+    return t.at;
+}
+
+void guard_hunt_children(void)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+    for (int i = 0; i < PASSES; i++) {
+        int n = 0;
+        char word[16];
+        FILE *f = fopen(path, "re");
+        while (f != NULL && fscanf(f, "%15s", word) == 1) {
+            pid_t pid = (pid_t)strtol(word, NULL, 10);
+            if (pid > 0 && pid != guard.pid)
+                n += kill(pid, SIGKILL) == 0;
+        }
+        if (f != NULL)
+            (void)fclose(f);
+        while (waitpid(-1, NULL, n > 0 ? 0 : WNOHANG) > 0 && n > 0)
+            n--;
+        if (n == 0)
+            break;
+    }
+}

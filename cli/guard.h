@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* guard.h - nothing of ours stays behind.
+ *
+ * WHY   A killed command must not leave grandchildren that work on. The kernel
+ *       ends our children with us, but not theirs.
+ * HOW   Every job has VOW_RUN in its environment, a word of this job alone, and
+ *       what it starts inherits that, whatever group or session it goes to. To
+ *       hunt is to kill all processes that have the word, until there are none.
+ *       A small process of ours waits for our end: if we go without a farewell,
+ *       as by SIGKILL, it hunts. What clears its environment and leaves its
+ *       session can escape it; while we live it cannot, because orphans become
+ *       our children.
+ */
+#ifndef VOW_CLI_GUARD_H
+#define VOW_CLI_GUARD_H
+
+#include "text.h"
+
+/* Write "VOW_RUN=..." for the environment of a job. A run inside a job of
+ * another run adds to what is there: so the outer one finds its jobs too. */
+void guard_word(struct text *ret_word, uint64_t seq);
+
+/* Start the guardian, once, before the first job. */
+void guard_start(void);
+/* Farewell: it goes without hunting. */
+void guard_end(void);
+
+/* Kill what has the word; with `seq`, only of that job. Returns how many. */
+int guard_hunt(uint64_t seq);
+/* Kill all children that are left, ours and adopted ones, until none is. */
+void guard_hunt_children(void);
+
+#endif

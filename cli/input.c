@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/* input.c - see input.h.
+ *
+ * HOW   A source gives records: words, or what a reader cuts from a descriptor.
+ *       A row is one record of each source; a job has `per_job` rows. Reading a
+ *       pipe or a terminal waits until it is readable, so that jobs go on.
+ */
+#include "input.h"
+#include "ears.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER = 64 << 10, RECORD_MAX = 64 << 20 };
+
+enum { GOT = 1, END = 0 };
+
+struct source {
+    const char *name; /* of the file, for messages; NULL: words */
+    char *const *words;
+    size_t n_words;
+    size_t at;  /* the next word or record */
+    int fd;     /* -1: words, or records in memory */
+    off_t size; /* of a regular file; 0: not known */
+    uint64_t read;
+    bool ended;
+    struct text buffer; /* read and not yet used: from `used` on */
+    size_t used;
+    struct ear ear;
+    vow_deferred *readable; /* somebody waits for that; NULL: nobody */
+    bool may_read;          /* without waiting */
+    struct span *records;   /* of all sources but the first */
+    size_t n_records;
+};
+
+struct input {
+    vow_loop *loop;
+    struct input_opts opts;
+    struct source *sources;
+    size_t n_sources;
+    size_t *turn;      /* of each source: its record of the row */
+    struct span first; /* the record of the first source, in its buffer */
+    bool in_row;       /* there is a record of the first source */
+    uint64_t jobs;
+    struct items header;
+    struct spans names;
+    struct items pending; /* of a job that is not complete */
+    size_t rows;          /* in it */
+};
+
+static void source_open(struct source *s, const char *path);
+static void source_load(struct input *in, struct source *s);
+static int record(struct input *in, struct source *s, struct span *ret_record,
+                  vow_future **ret_wait);
+static int cut(const struct input *in, struct source *s,
+               struct span *ret_record);
+static int fill(struct input *in, struct source *s, vow_future **ret_wait);
+static void on_readable(struct ear *e, uint32_t events);
+static void wake(struct source *s);
+static int row(struct input *in, vow_future **ret_wait);
+static bool turn_on(struct input *in);
+static void add_row(struct input *in, struct items *to);
+static void add_record(struct items *to, struct span r);
+static void add_span(struct spans *to, struct span s);
+static void read_header(struct input *in);
+
+/* ---- opening ------------------------------------------------------------- */
+
+struct input *input_new(vow_loop *loop, const struct input_opts *o,
+                        char *const *words, size_t n, const char *file)
+{
+    struct input *in = mem_new(sizeof(*in));
+    in->loop = loop;
+    in->opts = *o;
+    in->sources = mem_new((n + 2) * sizeof(in->sources[0]));
+    if (file != NULL || n == 0)
+        source_open(&in->sources[in->n_sources++], file == NULL ? "-" : file);
+    for (size_t i = 0; i < n;) {
+        bool files = strcmp(words[i++], "::::") == 0;
+        size_t begin = i;
+        while (i < n && strncmp(words[i], ":::", 3) != 0)
+            i++;
+        if (!files) {
+            in->sources[in->n_sources++] = (struct source){
+                .words = words + begin, .n_words = i - begin, .fd = -1};
+            continue;
+        }
+        for (; begin < i; begin++)
+            source_open(&in->sources[in->n_sources++], words[begin]);
+    }
+    in->turn = mem_new((in->n_sources + 1) * sizeof(in->turn[0]));
+    for (size_t i = 1; i < in->n_sources; i++)
+        source_load(in, &in->sources[i]);
+    if (o->header)
+        read_header(in);
+    return in;
+}
+
+static void source_open(struct source *s, const char *path)
+{
+    struct stat st;
+    bool is_stdin = strcmp(path, "-") == 0;
+    *s = (struct source){.name = is_stdin ? "stdin" : path};
+    s->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0 || fstat(s->fd, &st) < 0)
+        die(EXIT_USAGE, "cannot read %s: %s", s->name, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        die(EXIT_USAGE, "cannot read %s: it is a folder", s->name);
+    if (S_ISREG(st.st_mode))
+        s->size = st.st_size;
+}
+
+/* All records at once. */
+static void source_load(struct input *in, struct source *s)
+{
+    struct span r;
+    size_t room = 0;
+    struct text all = {0};
+    while (record(in, s, &r, NULL) == GOT) {
+        if (s->n_records == room) {
+            room = room == 0 ? 64 : 2 * room;
+            s->records = mem_resize(s->records, room * sizeof(s->records[0]));
+        }
+        s->records[s->n_records].at = NULL; /* `all` may still move */
+        s->records[s->n_records++].n = r.n;
+        text_add(&all, r.at, r.n);
+    }
+    const char *at = all.at; /* never freed: as long as the program */
+    for (size_t i = 0; i < s->n_records; i++) {
+        s->records[i].at = at;
+        at += s->records[i].n;
+    }
+    text_free(&s->buffer);
+}
+
+/* ---- records ------------------------------------------------------------- */
+
+/* Without ret_wait it blocks. */
+static int record(struct input *in, struct source *s, struct span *ret_record,
+                  vow_future **ret_wait)
+{
+    if (s->name == NULL) {
+        if (s->at == s->n_words)
+            return END;
+        *ret_record = span_of(s->words[s->at++]);
+        return GOT;
+    }
+    int rc;
+    while ((rc = cut(in, s, ret_record)) == VOW_EAGAIN) {
+        rc = fill(in, s, ret_wait);
+        if (rc == VOW_EAGAIN)
+            return rc;
+    }
+    return rc;
+}
+
+/* VOW_EAGAIN: more must be read. */
+static int cut(const struct input *in, struct source *s,
+               struct span *ret_record)
+{
+    const char *at = s->buffer.at + s->used;
+    size_t n = s->buffer.n - s->used;
+    const char *end = n == 0 ? NULL : memchr(at, in->opts.delimiter, n);
+    if (end == NULL && !s->ended)
+        return VOW_EAGAIN;
+    if (end == NULL && n == 0)
+        return END;
+    size_t length = end == NULL ? n : (size_t)(end - at);
+    if (memchr(at, '\0', length) != NULL)
+        die(EXIT_BROKEN,
+            "item %zu of %s has a NUL byte, which no argument can have; did "
+            "you mean -0?",
+            s->at + 1, s->name);
+    s->used += length + (end != NULL);
+    s->at++;
+    *ret_record = (struct span){.at = at, .n = length};
+    return GOT;
+}
+
+static int fill(struct input *in, struct source *s, vow_future **ret_wait)
+{
+    static char chunk[BUFFER];
+    if (s->used > 0) {
+        memmove(s->buffer.at, s->buffer.at + s->used, s->buffer.n - s->used);
+        s->buffer.n -= s->used;
+        s->used = 0;
+    }
+    if (s->buffer.n > RECORD_MAX)
+        die(EXIT_BROKEN, "item %zu of %s is longer than %d MiB", s->at + 1,
+            s->name, RECORD_MAX >> 20);
+    if (ret_wait != NULL && s->size == 0 && !s->may_read &&
+        ear_listen(&s->ear, s->fd, EPOLLIN, on_readable)) {
+        *ret_wait = vow_promise(in->loop, &s->readable);
+        return VOW_EAGAIN;
+    }
+    s->may_read = false; /* ask again before the next */
+    ssize_t n = read(s->fd, chunk, sizeof(chunk));
+    if (n < 0 && errno != EINTR)
+        die(EXIT_BROKEN, "cannot read %s: %s", s->name, strerror(errno));
+    if (n > 0)
+        text_add(&s->buffer, chunk, (size_t)n);
+    s->read += n > 0 ? (uint64_t)n : 0;
+    s->ended = n == 0;
+    return GOT;
+}
+
+static void on_readable(struct ear *e, uint32_t events)
+{
+    struct source *s =
+        (struct source *)(void *)((char *)e - offsetof(struct source, ear));
+    (void)events;
+    (void)ear_listen(e, e->fd, 0, on_readable);
+    s->may_read = true;
+    wake(s);
+}
+
+static void wake(struct source *s)
+{
+    vow_deferred *readable = s->readable;
+    s->readable = NULL;
+    if (readable != NULL)
+        (void)vow_resolve_drop(readable, vow_nothing());
+}
+
+void input_wake(struct input *in)
+{
+    wake(&in->sources[0]);
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* The next combination: GOT, END or VOW_EAGAIN. */
+static int row(struct input *in, vow_future **ret_wait)
+{
+    if (in->in_row && turn_on(in))
+        return GOT;
+    in->in_row = false;
+    for (size_t i = 1; i < in->n_sources; i++) {
+        in->turn[i] = 0;
+        if (in->sources[i].n_records == 0)
+            return END;
+    }
+    int rc = record(in, &in->sources[0], &in->first, ret_wait);
+    in->in_row = rc == GOT;
+    return rc;
+}
+
+/* The last source varies fastest. False: all were had. */
+static bool turn_on(struct input *in)
+{
+    for (size_t i = in->n_sources - 1; i > 0; i--) {
+        if (++in->turn[i] < in->sources[i].n_records)
+            return true;
+        in->turn[i] = 0;
+    }
+    return false;
+}
+
+int input_next(struct input *in, struct items *ret_items, vow_future **ret_wait)
+{
+    int rc = GOT;
+    while (in->rows < in->opts.per_job && (rc = row(in, ret_wait)) == GOT) {
+        add_row(in, &in->pending);
+        in->rows++;
+    }
+    if (rc == VOW_EAGAIN || in->rows == 0)
+        return rc;
+    struct items mine = *ret_items; /* its memory goes round */
+    *ret_items = in->pending;
+    in->pending = mine;
+    in->pending.n = 0;
+    text_clear(&in->pending.bytes);
+    in->rows = 0;
+    in->jobs++;
+    return GOT;
+}
+
+static void add_row(struct input *in, struct items *to)
+{
+    add_record(to, in->first);
+    for (size_t i = 1; i < in->n_sources; i++)
+        add_record(to, in->sources[i].records[in->turn[i]]);
+}
+
+static void add_record(struct items *to, struct span r)
+{
+    text_add(&to->bytes, r.at, r.n);
+    text_add(&to->bytes, "", 1);
+    to->n++;
+}
+
+/* ---- spans --------------------------------------------------------------- */
+
+void spans_of(const struct items *i, const char *columns, struct spans *ret)
+{
+    const char *at = i->bytes.at;
+    ret->n = 0;
+    for (size_t k = 0; k < i->n; k++) {
+        size_t n = strlen(at);
+        add_span(ret, (struct span){.at = at, .n = n});
+        at += n + 1;
+    }
+    for (size_t k = 0; k < i->n && columns != NULL; k++) {
+        struct span left = ret->all[k];
+        const char *end;
+        while ((end = memmem(left.at, left.n, columns, strlen(columns))) !=
+               NULL) {
+            size_t n = (size_t)(end - left.at);
+            add_span(ret, (struct span){.at = left.at, .n = n});
+            left.at += n + strlen(columns);
+            left.n -= n + strlen(columns);
+        }
+        add_span(ret, left);
+    }
+    ret->items = ret->all;
+    ret->n_items = i->n;
+    ret->fields = columns == NULL ? ret->all : ret->all + i->n;
+    ret->n_fields = columns == NULL ? i->n : ret->n - i->n;
+}
+
+static void add_span(struct spans *to, struct span s)
+{
+    if (to->n == to->room) {
+        to->room = to->room == 0 ? 8 : 2 * to->room;
+        to->all = mem_resize(to->all, to->room * sizeof(s));
+    }
+    to->all[to->n++] = s;
+}
+
+/* ---- the rest ------------------------------------------------------------ */
+
+/* The first record of every source; read before anything else. */
+static void read_header(struct input *in)
+{
+    struct span r;
+    for (size_t i = 0; i < in->n_sources; i++) {
+        struct source *s = &in->sources[i];
+        bool got = i == 0 ? record(in, s, &r, NULL) == GOT : s->n_records > 0;
+        if (!got)
+            die(EXIT_USAGE, "--header: there is no first line");
+        if (i > 0) {
+            r = s->records[0];
+            s->records++;
+            s->n_records--;
+        }
+        add_record(&in->header, r);
+    }
+    spans_of(&in->header, in->opts.columns, &in->names);
+}
+
+const struct span *input_names(struct input *in, size_t *ret_n)
+{
+    *ret_n = in->names.n_fields;
+    return in->names.fields;
+}
+
+uint64_t input_total(const struct input *in, bool *ret_open)
+{
+    const struct source *s = &in->sources[0];
+    uint64_t rows = s->n_words;
+    *ret_open = false;
+    if (s->name != NULL && s->size > 0 && s->read > s->buffer.n - s->used) {
+        double each =
+            (double)(s->read - (s->buffer.n - s->used)) / (double)s->at;
+        *ret_open = !s->ended || s->used < s->buffer.n;
+        rows = *ret_open ? (uint64_t)((double)s->size / each) : s->at;
+    } else if (s->name != NULL) {
+        return 0;
+    }
+    rows -= in->opts.header && rows > 0;
+    for (size_t i = 1; i < in->n_sources; i++)
+        rows *= in->sources[i].n_records;
+    return (rows + in->opts.per_job - 1) / in->opts.per_job;
+}
+
+void input_free(struct input *in)
+{
+    for (size_t i = 0; i < in->n_sources; i++) {
+        text_free(&in->sources[i].buffer);
+        if (in->sources[i].fd > STDIN_FILENO)
+            (void)close(in->sources[i].fd);
+    }
+    items_free(&in->pending);
+    items_free(&in->header);
+    free(in->names.all);
+    free(in->turn);
+    free(in->sources);
+    free(in);
+}
+
+void items_free(struct items *i)
+{
+    text_free(&i->bytes);
+    *i = (struct items){0};
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: MIT */
+/* job.c - see job.h.
+ *
+ * HOW   A try is a promise whose cancel hook stops the process and which is
+ *       settled when that has ended. So the gate holds its place as long as
+ *       there is a process, also when the job's deadline has passed and the
+ *       gate has already answered: then `late` waits for the rest.
+ * INVARIANTS
+ *   J1  a job has a slot while a try of it runs
+ *   J2  stdout is that of the last try alone, stderr that of all tries
+ */
+#include "job.h"
+#include "guard.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEMPFAIL = 75, ENV_ADDED = 8, REFUSED = -1 };
+
+static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
+static int launch(struct job *j);
+static int open_streams(struct job *j, int *ret_out, int *ret_err);
+static void fill_env(struct job *j, int retry_fd);
+static char *env_entry(size_t which, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static vow_future *not_started(struct job *j, int error);
+static void on_process_end(struct proc *p);
+static void classify(struct job *j);
+static uint64_t asked_to_wait_ms(struct job *j);
+static void on_cancel(vow_error *why, void *job);
+static bool is_last(struct job *j);
+static bool worth_it(vow_error *e, void *job);
+static bool worth_another(const struct job *j);
+static vow_next on_ok(vow_value v, void *job);
+static vow_next on_fail(vow_error *e, void *job);
+static vow_next finish(struct job *j);
+static void slot_take(struct job *j);
+static void slot_give(struct job *j);
+
+/* ---- all of them --------------------------------------------------------- */
+
+void jobs_open(struct jobs *js)
+{
+    static const char *const ours[] = {
+        "VOW_RUN=", "VOW_SEQ=",      "VOW_SLOT=",
+        "VOW_TRY=", "VOW_DEADLINE=", "VOW_RETRY_AFTER_FD="};
+    size_t n = 0;
+    while (environ[n] != NULL)
+        n++;
+    js->env = mem_new((n + ENV_ADDED) * sizeof(js->env[0]));
+    for (size_t i = 0; i < n; i++) {
+        bool added = false;
+        for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
+            added |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
+        if (!added)
+            js->env[js->n_env++] = environ[i];
+    }
+    js->null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (js->null < 0)
+        die(EXIT_BROKEN, "cannot open /dev/null: %s", strerror(errno));
+}
+
+void jobs_close(struct jobs *js)
+{
+    while (js->spare != NULL) {
+        struct job *j = js->spare;
+        js->spare = j->next;
+        items_free(&j->items);
+        free(j);
+    }
+    command_free(&js->command);
+    free(js->spans.all);
+    free(js->slots);
+    free(js->env);
+    free(js->program);
+    (void)close(js->null);
+}
+
+struct job *job_new(struct jobs *js)
+{
+    struct job *j = js->spare;
+    struct items items = {0};
+    if (j == NULL)
+        j = mem_new(sizeof(*j));
+    else {
+        js->spare = j->next;
+        items = j->items; /* its memory goes round */
+    }
+    *j = (struct job){.jobs = js, .items = items, .retry_after = -1};
+    j->out = (struct stream){.file = -1, .ear.fd = -1};
+    j->err = j->out;
+    return j;
+}
+
+void job_free(struct job *j)
+{
+    stream_drop(&j->out);
+    stream_drop(&j->err);
+    j->next = j->jobs->spare;
+    j->jobs->spare = j;
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+vow_future *job_run(struct job *j)
+{
+    const struct settings *s = j->jobs->settings;
+    const vow_retry_opts retry = {
+        .size = sizeof(retry),
+        .tries = s->retries + 1,
+        .backoff_ms = {s->backoff.first_ms, s->backoff.most_ms},
+        .retry_if = worth_it,
+        .retry_if_user = j};
+    const vow_job_opts o = {.size = sizeof(o),
+                            .weight = j->weight,
+                            .deadline_ms = s->deadline_ms,
+                            .key = s->delay_ms > 0 ? "all" : NULL,
+                            .retry = s->retries > 0 ? &retry : NULL};
+    j->next = j->jobs->live;
+    j->prev = NULL;
+    if (j->next != NULL)
+        j->next->prev = j;
+    j->jobs->live = j;
+    j->whole = vow_gate_run(j->jobs->gate, try_start, j, &o);
+    return vow_then(j->whole, on_ok, on_fail, j);
+}
+
+static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
+{
+    struct job *j = job;
+    j->tries = number;
+    j->started = true;
+    slot_take(j);
+    vow_future *f = vow_promise(loop, &j->attempt);
+    vow_on_cancel(j->attempt, on_cancel, j);
+    int error = launch(j);
+    if (error != 0) {
+        vow_deferred_unref(j->attempt);
+        vow_future_unref(f);
+        return not_started(j, error);
+    }
+    if (j->jobs->on_start != NULL)
+        j->jobs->on_start(j);
+    return f;
+}
+
+/* 0 or an errno; what was opened is closed. */
+static int launch(struct job *j)
+{
+    struct jobs *js = j->jobs;
+    const struct settings *s = js->settings;
+    struct fields fields = job_fields(j);
+    const char *refused = template_expand(js->template, &fields, &js->command);
+    char *path = js->program;
+    int ends[2] = {-1, -1}, out = 1, err = 2, error = 0;
+    if (refused != NULL) {
+        say("job %llu: %s", (unsigned long long)j->seq, refused);
+        return REFUSED;
+    }
+    if (path == NULL && proc_find(js->command.argv[0], &path) != 0)
+        error = ENOENT;
+    if (error == 0 && !js->inherit)
+        error = open_streams(j, &out, &err);
+    if (error == 0 && s->retries > 0 && pipe2(ends, O_CLOEXEC) == 0) {
+        (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        j->retry_after = ends[0];
+    }
+    fill_env(j, ends[1]);
+    if (error == 0)
+        error = proc_start(
+            &j->proc,
+            &(struct proc_opts){.path = path,
+                                .argv = js->command.argv,
+                                .env = js->env,
+                                .in = js->inherit ? 0 : js->null,
+                                .out = out,
+                                .err = err,
+                                .also = ends[1],
+                                .in_our_group = js->inherit && isatty(0),
+                                .timeout_ms = s->timeout_ms,
+                                .seq = j->seq,
+                                .kill = &s->kill,
+                                .ended = on_process_end});
+    if (ends[1] >= 0)
+        (void)close(ends[1]);
+    if (out > 2 && out != js->null)
+        (void)close(out);
+    if (err > 2 && err != js->null)
+        (void)close(err);
+    if (path != js->program)
+        free(path);
+    return error;
+}
+
+/* Keeps J2. */
+static int open_streams(struct job *j, int *ret_out, int *ret_err)
+{
+    const struct settings *s = j->jobs->settings;
+    if (s->output == OUTPUT_LIVE && s->results == NULL)
+        return 0;
+    if (s->output == OUTPUT_NONE && s->results == NULL && !s->json) {
+        *ret_out = *ret_err = j->jobs->null;
+        return 0;
+    }
+    struct text tag = j->out.tag;
+    j->out.tag = (struct text){0};
+    stream_drop(&j->out);
+    *ret_out = stream_open(&j->out, STDOUT_FILENO);
+    j->out.tag = tag;
+    if (*ret_out < 0)
+        return errno;
+    struct stream before = j->err;
+    *ret_err = stream_open(&j->err, STDERR_FILENO);
+    j->err.tag = before.tag;
+    j->err.text = before.text;
+    j->err.file = before.file;
+    j->err.in_file = before.in_file;
+    j->err.bytes = before.bytes;
+    j->out.by_lines = j->err.by_lines = s->output == OUTPUT_LINE;
+    return *ret_err < 0 ? errno : 0;
+}
+
+/* The strings are used until the process has its own copy. */
+static void fill_env(struct job *j, int retry_fd)
+{
+    static struct text word;
+    struct jobs *js = j->jobs;
+    size_t n = js->n_env;
+    guard_word(&word, j->seq);
+    js->env[n++] = word.at;
+    js->env[n++] = env_entry(0, "VOW_SEQ=%llu", (unsigned long long)j->seq);
+    js->env[n++] = env_entry(1, "VOW_SLOT=%u", j->slot);
+    js->env[n++] = env_entry(2, "VOW_TRY=%u", j->tries);
+    if (retry_fd >= 0)
+        js->env[n++] =
+            env_entry(3, "VOW_RETRY_AFTER_FD=%d", proc_also_number());
+    if (j->due_us > 0)
+        js->env[n++] = env_entry(4, "VOW_DEADLINE=%llu.%06llu",
+                                 (unsigned long long)(j->due_us / 1000000),
+                                 (unsigned long long)(j->due_us % 1000000));
+    js->env[n] = NULL;
+}
+
+static char *env_entry(size_t which, const char *format, ...)
+{
+    static char entries[ENV_ADDED][64];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(entries[which], sizeof(entries[which]), format, args);
+    va_end(args);
+    return entries[which];
+}
+
+static vow_future *not_started(struct job *j, int error)
+{
+    long most = sysconf(_SC_ARG_MAX);
+    const char *name = j->jobs->command.argv[0];
+    stream_end(&j->out);
+    stream_end(&j->err);
+    slot_give(j);
+    j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_CANNOT_RUN};
+    if (error == ENOENT)
+        j->end.code = EXIT_NOT_FOUND;
+    if (error == E2BIG)
+        say("job %llu: its arguments have %zu bytes; the limit is %ld with the "
+            "environment, and 131072 for one argument: use fewer or shorter "
+            "items per job (-n)",
+            (unsigned long long)j->seq, j->jobs->command.bytes, most);
+    else if (error != REFUSED) /* which was told */
+        say("job %llu: cannot run %s: %s", (unsigned long long)j->seq, name,
+            error == ENOENT ? "not found" : strerror(error));
+    return vow_refused(j->jobs->loop, VOW_EIO, "it could not be started");
+}
+
+/* ---- the end of a try ---------------------------------------------------- */
+
+static void on_process_end(struct proc *p)
+{
+    struct job *j =
+        (struct job *)(void *)((char *)p - offsetof(struct job, proc));
+    vow_deferred *attempt = j->attempt;
+    vow_deferred *late = j->late;
+    stream_end(&j->out);
+    stream_end(&j->err);
+    classify(j);
+    slot_give(j);
+    uint64_t wait_ms = asked_to_wait_ms(j);
+    j->attempt = j->late = NULL;
+    if (j->jobs->on_last_end != NULL && is_last(j))
+        j->jobs->on_last_end(j);
+    vow_on_cancel(attempt, NULL, NULL);
+    if (job_failed(j)) {
+        vow_error *e = vow_error_new(j->jobs->loop, VOW_EIO, "it failed");
+        if (wait_ms > 0)
+            vow_error_set_retry_after_ms(e, wait_ms);
+        (void)vow_reject_drop(attempt, e);
+    } else {
+        (void)vow_resolve_drop(attempt, vow_nothing());
+    }
+    if (late != NULL)
+        (void)vow_resolve_drop(late, vow_nothing());
+}
+
+/* As far as can be known: the deadline may still forbid another. */
+static bool is_last(struct job *j)
+{
+    return !job_failed(j) || j->tries > j->jobs->settings->retries ||
+           !worth_another(j);
+}
+
+static void classify(struct job *j)
+{
+    int status = j->proc.status;
+    bool exited = WIFEXITED(status);
+    j->end =
+        (struct end){.kind = exited ? END_EXIT : END_SIGNAL,
+                     .code = exited ? WEXITSTATUS(status) : WTERMSIG(status)};
+    if (j->proc.timed_out || j->late != NULL) {
+        j->end.kind = END_TIMEOUT;
+        j->end.exited = exited;
+    }
+}
+
+/* Seconds, written by the job. */
+static uint64_t asked_to_wait_ms(struct job *j)
+{
+    char text[64];
+    if (j->retry_after < 0)
+        return 0;
+    ssize_t n = read(j->retry_after, text, sizeof(text) - 1);
+    (void)close(j->retry_after);
+    j->retry_after = -1;
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    double s = strtod(text, NULL);
+    return s > 0 && s < 1e9 ? (uint64_t)ceil(s * 1000) : 0;
+}
+
+static void on_cancel(vow_error *why, void *job)
+{
+    struct job *j = job;
+    (void)why;
+    proc_stop(&j->proc, 0);
+}
+
+static bool worth_it(vow_error *e, void *job)
+{
+    return vow_error_code(e) == VOW_EIO && worth_another(job);
+}
+
+static bool worth_another(const struct job *j)
+{
+    const struct retry_on *on = &j->jobs->settings->retry_on;
+    unsigned code = (unsigned)j->end.code & 255;
+    if (j->stopped || j->end.kind == END_NOT_RUN)
+        return false;
+    if (j->end.kind == END_TIMEOUT)
+        return on->timeout;
+    if (j->end.kind == END_SIGNAL)
+        return on->signal;
+    return code == TEMPFAIL || (on->codes[code / 64] >> (code % 64) & 1) != 0;
+}
+
+/* ---- the end of the job -------------------------------------------------- */
+
+static vow_next on_ok(vow_value v, void *job)
+{
+    (void)v;
+    return finish(job);
+}
+
+static vow_next on_fail(vow_error *e, void *job)
+{
+    struct job *j = job;
+    int code = vow_error_code(e);
+    if (j->proc.pid != 0) { /* over its deadline, and still ending */
+        vow_future *late = vow_promise(j->jobs->loop, &j->late);
+        return vow_follow(vow_then_drop(late, on_ok, NULL, j));
+    }
+    if (code == VOW_ETIMEDOUT && j->end.kind != END_TIMEOUT)
+        j->end = (struct end){.kind = END_TIMEOUT, .exited = false};
+    else if (!j->started && code == VOW_ECANCELED)
+        j->unrun = true;
+    else if (!j->started) {
+        say("job %llu: %s", (unsigned long long)j->seq, vow_error_message(e));
+        j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
+    }
+    return finish(j);
+}
+
+static vow_next finish(struct job *j)
+{
+    if (j->prev != NULL)
+        j->prev->next = j->next;
+    else
+        j->jobs->live = j->next;
+    if (j->next != NULL)
+        j->next->prev = j->prev;
+    j->whole = vow_future_unref(j->whole);
+    return vow_ok(vow_ptr(j));
+}
+
+void job_stop(struct job *j, int number)
+{
+    j->stopped = true;
+    if (j->proc.pid != 0)
+        proc_stop(&j->proc, number);
+    else
+        (void)vow_cancel(j->whole, NULL);
+}
+
+/* ---- slots --------------------------------------------------------------- */
+
+/* The lowest that is free: keeps J1. */
+static void slot_take(struct job *j)
+{
+    struct jobs *js = j->jobs;
+    size_t i = 0;
+    while (i < js->n_slots && js->slots[i])
+        i++;
+    if (i == js->n_slots) {
+        size_t n = js->n_slots == 0 ? 16 : 2 * js->n_slots;
+        js->slots = mem_resize(js->slots, n);
+        memset(js->slots + js->n_slots, 0, n - js->n_slots);
+        js->n_slots = n;
+    }
+    js->slots[i] = true;
+    j->slot = (uint32_t)i + 1;
+}
+
+static void slot_give(struct job *j)
+{
+    j->jobs->slots[j->slot - 1] = false;
+}
+
+/* ---- what it was --------------------------------------------------------- */
+
+struct fields job_fields(const struct job *j)
+{
+    struct spans *spans = &j->jobs->spans;
+    spans_of(&j->items, j->jobs->settings->input.columns, spans);
+    return (struct fields){.items = spans->items,
+                           .n_items = spans->n_items,
+                           .fields = spans->fields,
+                           .n_fields = spans->n_fields,
+                           .seq = j->seq,
+                           .slot = j->slot == 0 ? 1 : j->slot};
+}
+
+bool job_failed(const struct job *j)
+{
+    return j->end.kind != END_EXIT || j->end.code != 0;
+}
+
+int job_exit_code(const struct job *j)
+{
+    if (j->end.kind == END_TIMEOUT)
+        return EXIT_TIMEOUT;
+    return j->end.kind == END_SIGNAL ? EXIT_SIGNAL + j->end.code : j->end.code;
+}
+
+const char *job_end_text(const struct job *j, char *into, size_t room)
+{
+    char name[16];
+    if (j->end.kind == END_TIMEOUT)
+        (void)snprintf(into, room, "timed out");
+    else if (j->end.kind == END_SIGNAL)
+        (void)snprintf(into, room, "killed by %s",
+                       units_signal_name(j->end.code, name));
+    else if (j->end.kind == END_NOT_RUN)
+        (void)snprintf(into, room, "not started");
+    else
+        (void)snprintf(into, room, "exit %d", j->end.code);
+    return into;
+}
+
+void job_record(struct job *j, struct text *command, struct record *ret)
+{
+    struct fields fields = job_fields(j);
+    text_clear(command);
+    template_show(j->jobs->template, &fields, command);
+    *ret = (struct record){.seq = j->seq,
+                           .slot = j->slot,
+                           .tries = j->tries,
+                           .start_us = j->proc.start_us,
+                           .wall_us = j->proc.wall_us,
+                           .end = j->end,
+                           .out_bytes = j->out.bytes,
+                           .err_bytes = j->err.bytes,
+                           .usage = j->proc.usage,
+                           .again = j->again,
+                           .command = text_span(command)};
+    memcpy(ret->hash, j->hash, sizeof(ret->hash));
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* jobserver.c - see jobserver.h.
+ *
+ * --jobserver-auth=R,W or --jobserver-fds=R,W are descriptors of a pipe,
+ * --jobserver-auth=fifo:PATH is a named one. A token is one byte, which goes
+ * back as it came.
+ */
+#include "jobserver.h"
+#include "ears.h"
+#include "text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    int in, out;
+    bool open;
+    struct ear ear;
+    struct text tokens; /* those we have */
+    jobserver_fn changed;
+    uint64_t running, waiting;
+} server;
+
+static bool find(char *ret_path, size_t room, int *ret_in, int *ret_out);
+static int again(int fd, int flags);
+static void balance(void);
+static void on_token(struct ear *e, uint32_t events);
+static void give_back(void);
+
+bool jobserver_open(jobserver_fn changed)
+{
+    char path[PATH_MAX];
+    int in = -1, out = -1;
+    if (!find(path, sizeof(path), &in, &out))
+        return false;
+    if (in < 0) {
+        server.in = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        server.out = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    } else {
+        server.in = again(in, O_RDONLY);
+        server.out = again(out, O_WRONLY);
+    }
+    if (server.in < 0 || server.out < 0)
+        return false; /* make did not mean us: no + before the recipe */
+    server.changed = changed;
+    server.open = true;
+    return true;
+}
+
+static bool find(char *ret_path, size_t room, int *ret_in, int *ret_out)
+{
+    const char *flags = getenv("MAKEFLAGS");
+    const char *last = NULL;
+    static const char *const names[] = {"--jobserver-auth=",
+                                        "--jobserver-fds="};
+    for (size_t i = 0; flags != NULL && i < 2; i++)
+        for (const char *at = flags; (at = strstr(at, names[i])) != NULL;) {
+            at += strlen(names[i]);
+            last = at;
+        }
+    if (last == NULL)
+        return false;
+    if (strncmp(last, "fifo:", 5) == 0) {
+        size_t n = strcspn(last + 5, " ");
+        if (n == 0 || n >= room)
+            return false;
+        memcpy(ret_path, last + 5, n);
+        ret_path[n] = '\0';
+        return true;
+    }
+    char *end;
+    *ret_in = (int)strtol(last, &end, 10);
+    if (end == last || *end != ',')
+        return false;
+    *ret_out = (int)strtol(end + 1, &end, 10);
+    return *ret_in >= 0 && *ret_out >= 0;
+}
+
+static int again(int fd, int flags)
+{
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return open(path, flags | O_NONBLOCK | O_CLOEXEC);
+}
+
+void jobserver_want(uint64_t running, uint64_t waiting)
+{
+    if (!server.open)
+        return;
+    server.running = running;
+    server.waiting = waiting;
+    balance();
+}
+
+/* One place is ours without a token. */
+static void balance(void)
+{
+    uint64_t need = server.running + server.waiting;
+    uint64_t places = server.tokens.n + 1;
+    while (places > need && server.tokens.n > 0) {
+        give_back();
+        places--;
+    }
+    if (server.waiting > 0 && places < need)
+        (void)ear_listen(&server.ear, server.in, EPOLLIN, on_token);
+    else if (server.ear.events != 0)
+        (void)ear_listen(&server.ear, server.in, 0, on_token);
+}
+
+static void on_token(struct ear *e, uint32_t events)
+{
+    char token;
+    (void)events;
+    if (read(e->fd, &token, 1) == 1) { /* else another make was faster */
+        text_add(&server.tokens, &token, 1);
+        server.waiting -= server.waiting > 0;
+        server.running++; /* so that it is not given back meanwhile */
+        server.changed((uint32_t)server.tokens.n + 1);
+        balance();
+    }
+}
+
+static void give_back(void)
+{
+    char token = server.tokens.at[--server.tokens.n];
+    while (write(server.out, &token, 1) < 0 && errno == EINTR)
+        ;
+    if (server.open)
+        server.changed((uint32_t)server.tokens.n + 1);
+}
+
+void jobserver_close(void)
+{
+    if (!server.open)
+        return;
+    server.open = false;
+    while (server.tokens.n > 0)
+        give_back();
+    ear_close(&server.ear);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* main.c - the command `vow`: finds the verb and hands over. */
+#include "cmd.h"
+#include "options.h"
+#include "say.h"
+#include "settings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <vow.h>
+
+static const struct option_def no_options[] = {{.id = 0}};
+
+static const struct verb_def help_verb = {.name = "help",
+                                          .usage = "[VERB]",
+                                          .about = "tell about vow or a verb",
+                                          .options = no_options,
+                                          .run = cmd_help,
+                                          .usage_code = EXIT_USAGE};
+
+static const struct verb_def completion_verb = {
+    .name = "completion",
+    .usage = "bash|zsh|fish",
+    .about = "print a completion script for a shell",
+    .options = no_options,
+    .run = cmd_completion,
+    .usage_code = EXIT_USAGE};
+
+const struct verb_def *const verbs[] = {&map_verb, &run_verb, &help_verb,
+                                        &completion_verb, NULL};
+
+static const struct verb_def *verb_of(const char *name);
+static void sane_descriptors(void);
+
+int main(int argc, char **argv)
+{
+    sane_descriptors();
+    if (argc < 2) {
+        options_help_all(stderr);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        (void)printf("vow %s\n", vow_version());
+        return fflush(stdout) == 0 ? 0 : EXIT_BROKEN;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        argv[1] = "help";
+    const struct verb_def *verb = verb_of(argv[1]);
+    return verb->run(argc - 1, argv + 1);
+}
+
+static const struct verb_def *verb_of(const char *name)
+{
+    const char *names[sizeof(verbs) / sizeof(verbs[0])] = {NULL};
+    for (size_t i = 0; verbs[i] != NULL; i++) {
+        names[i] = verbs[i]->name;
+        if (strcmp(name, names[i]) == 0)
+            return verbs[i];
+    }
+    const char *near = options_nearest(name, names);
+    if (near != NULL)
+        die(EXIT_USAGE,
+            "there is no verb '%s'; did you mean '%s'? See vow help", name,
+            near);
+    die(EXIT_USAGE, "there is no verb '%s'. See vow help", name);
+}
+
+/* So that no descriptor of ours is ever 0, 1 or 2. */
+static void sane_descriptors(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+}
+
+int cmd_help(int argc, char **argv)
+{
+    struct options o = options_of(&help_verb, argc, argv);
+    while (options_next(&o) > 0)
+        ;
+    if (o.at < argc)
+        options_help(stdout, verb_of(argv[o.at]));
+    else
+        options_help_all(stdout);
+    return fflush(stdout) == 0 ? 0 : EXIT_BROKEN;
+}
+
+int cmd_completion(int argc, char **argv)
+{
+    struct options o = options_of(&completion_verb, argc, argv);
+    while (options_next(&o) > 0)
+        ;
+    if (o.at + 1 != argc || !options_completion(stdout, argv[o.at]))
+        die(EXIT_USAGE, "completion: say for which shell: bash, zsh or fish");
+    return fflush(stdout) == 0 ? 0 : EXIT_BROKEN;
+}

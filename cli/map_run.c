@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* map_run.c - vow map: items become jobs, jobs are run and shown.
+ *
+ * HOW   vow_map() pulls items and keeps a few more than can run; vow_gate_run()
+ *       decides when each one may start, and starts it again when it failed.
+ *       A job that has ended for good is counted and logged at once; its output
+ *       is delivered by the map, in its turn, no faster than it is read.
+ * INVARIANTS
+ *   C1  nothing is pulled and nothing begins once `stopping` is set
+ *   C2  a job is counted once: done, or unrun, or skipped
+ */
+#include "map_run.h"
+#include "emit.h"
+#include "jobserver.h"
+#include "results.h"
+#include "say.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    KEEP_WINDOW = 1000,   /* jobs that may wait for their turn with -k */
+    KEEP_BYTES = 8 << 20, /* and what they hold in memory, all together */
+    AHEAD_BYTES = 1 << 20 /* of items that wait, beyond one job per place */
+};
+
+static int pull(void *state, vow_value *ret_item, vow_future **ret_wait);
+static uint32_t weight_of(const struct job *j);
+static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
+                         void *user);
+static void add_tags(struct job *j);
+static void not_ahead(struct job *j);
+static void on_start(struct job *j);
+static void on_last_end(struct job *j);
+static vow_next on_done(vow_value v, void *user);
+static vow_future *deliver(size_t index, vow_future *outcome, void *user);
+static void look_around(void);
+static void draw(void *user);
+
+vow_future *map_start(void)
+{
+    const struct settings *s = &run.settings;
+    uint64_t ahead = s->queue > 0 ? s->queue : 2 * (uint64_t)s->jobs;
+    uint64_t most = s->jobs + ahead;
+    uint32_t concurrent =
+        most > UINT32_MAX / 4 ? UINT32_MAX / 4 : (uint32_t)most;
+    uint32_t window = concurrent;
+    if (s->keep_order && window < KEEP_WINDOW)
+        window = KEEP_WINDOW;
+    if (s->stop_after_ms > 0)
+        vow_call_at(&run.stop_after, run.loop,
+                    vow_loop_due_ns(run.loop, s->stop_after_ms),
+                    map_on_stop_after, NULL);
+    run.began_ms = vow_loop_now_ns(run.loop) / 1000000;
+    run.jobs.on_start = on_start;
+    run.jobs.on_last_end = on_last_end;
+    map_draw();
+    return vow_map(run.loop, ((vow_source){.pull = pull}), begin, NULL,
+                   VOW_MAP(.concurrent = concurrent, .window = window,
+                           .fail = VOW_FAIL_COLLECT,
+                           .as_completed = !s->keep_order, .sink = deliver,
+                           .ret_map = &run.mapping));
+}
+
+static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
+{
+    (void)state;
+    int rc = 0;
+    if (run.ahead > AHEAD_BYTES && run.live > procs_running() + 1) {
+        *ret_wait = vow_promise(run.loop, &run.room);
+        return VOW_EAGAIN;
+    }
+    struct job *j = job_new(&run.jobs);
+    while (run.stopping == HALT_NEVER) {
+        rc = input_next(run.input, &j->items, ret_wait);
+        if (rc != 1)
+            break;
+        j->seq = ++run.pulled;
+        if (!map_already_done(j)) {
+            j->weight = weight_of(j);
+            run.ahead += j->items.bytes.n;
+            *ret_item = vow_ptr(j);
+            return 1;
+        }
+        run.skipped++;
+    }
+    run.ended |= rc == 0 && run.stopping == HALT_NEVER;
+    job_free(j);
+    return run.stopping == HALT_NEVER ? rc : 0;
+}
+
+bool map_already_done(struct job *j)
+{
+    bool failed_too = !run.settings.resume_failed;
+    struct fields fields = job_fields(j);
+    if (run.log == NULL && run.skip == NULL)
+        return false;
+    template_hash(run.jobs.template, &fields, j->hash);
+    if (run.skip == NULL)
+        return false;
+    if (!run.skip_by_command) {
+        bool done = done_take(run.skip, j->hash, failed_too);
+        j->again = !done && done_take_failed(run.skip, j->hash);
+        return done;
+    }
+    text_clear(&run.command);
+    template_show(run.jobs.template, &fields, &run.command);
+    return done_take_command(run.skip, text_span(&run.command), failed_too);
+}
+
+/* What is heavier than all places together takes them all. */
+static uint32_t weight_of(const struct job *j)
+{
+    const struct settings *s = &run.settings;
+    const char *w = s->weight;
+    uint64_t n = 1;
+    if (w == NULL)
+        return 1;
+    struct span value = span_of(w);
+    if (w[0] == '{') {
+        char *end;
+        unsigned long field = strtoul(w + 1, &end, 10);
+        if (field == 0 || strcmp(end, "}") != 0)
+            die(EXIT_USAGE, "map: --weight %s: a number, or a column as {2}",
+                w);
+        value = (struct span){.at = "", .n = 0};
+        struct fields fields = job_fields(j);
+        if (field <= fields.n_fields)
+            value = fields.fields[field - 1];
+    }
+    char *text = mem_copy(value.at, value.n);
+    const char *wrong = units_count(text, &n);
+    if (wrong != NULL || n == 0)
+        die(EXIT_USAGE,
+            "map: --weight %s: job %llu has '%s', not a number "
+            "from 1 on",
+            w, (unsigned long long)j->seq, text);
+    free(text);
+    return n > s->jobs ? s->jobs : (uint32_t)n;
+}
+
+static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
+                         void *user)
+{
+    struct job *j = vow_as_ptr(item);
+    (void)loop;
+    (void)index;
+    (void)user;
+    if (run.settings.deadline_ms > 0) {
+        struct timespec now;
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        j->due_us = (uint64_t)now.tv_sec * 1000000 +
+                    (uint64_t)now.tv_nsec / 1000 +
+                    run.settings.deadline_ms * 1000;
+    }
+    if (run.settings.tag)
+        add_tags(j);
+    run.live++;
+    vow_future *f = vow_then_drop(job_run(j), on_done, NULL, NULL);
+    if (run.stopping != HALT_NEVER)
+        job_stop(j, 0); /* it was on its way: keeps C1 */
+    look_around();
+    return f;
+}
+
+static void add_tags(struct job *j)
+{
+    struct fields fields = job_fields(j);
+    for (size_t i = 0; i < fields.n_items; i++) {
+        text_add(&j->out.tag, fields.items[i].at, fields.items[i].n);
+        text_add_str(&j->out.tag, i + 1 < fields.n_items ? " " : "\t");
+    }
+    text_add(&j->err.tag, j->out.tag.at, j->out.tag.n);
+}
+
+/* It waits no longer; or it never will. */
+static void not_ahead(struct job *j)
+{
+    if (j->counted_ahead)
+        return;
+    j->counted_ahead = true;
+    run.ahead -= j->items.bytes.n;
+    if (run.room != NULL)
+        (void)vow_resolve_drop(run.room, vow_nothing());
+    run.room = NULL;
+}
+
+static void on_start(struct job *j)
+{
+    not_ahead(j);
+    if (run.settings.results != NULL)
+        results_begin(j, run.settings.results);
+    if (run.settings.verbose) {
+        struct fields fields = job_fields(j);
+        text_clear(&run.command);
+        template_show(run.jobs.template, &fields, &run.command);
+        if (j->tries > 1)
+            say("%.*s (try %u)", (int)run.command.n, run.command.at, j->tries);
+        else
+            say("%.*s", (int)run.command.n, run.command.at);
+    }
+    brake_look(&run.brake);
+    look_around();
+}
+
+/* Its last process has ended, and the gate does not know yet. */
+static void on_last_end(struct job *j)
+{
+    map_count(j);
+    map_check_halt(j);
+}
+
+/* It has ended for good. */
+static vow_next on_done(vow_value v, void *user)
+{
+    struct job *j = vow_as_ptr(v);
+    (void)user;
+    run.live--;
+    not_ahead(j);
+    if (j->unrun) {
+        run.unrun++;
+    } else {
+        map_write_logs(j);
+        if (!j->counted) /* it never had a process, or too late */
+            on_last_end(j);
+    }
+    run.kept += j->out.text.n + j->err.text.n;
+    if (run.kept > KEEP_BYTES) {
+        run.kept -= j->out.text.n + j->err.text.n;
+        stream_spill(&j->out);
+        stream_spill(&j->err);
+    }
+    look_around();
+    return vow_ok(v);
+}
+
+/* Its turn to be shown. */
+static vow_future *deliver(size_t index, vow_future *outcome, void *user)
+{
+    struct job *j = vow_as_ptr(vow_get(outcome));
+    const struct settings *s = &run.settings;
+    (void)index;
+    (void)user;
+    size_t kept = j->out.text.n + j->err.text.n;
+    run.kept -= kept < run.kept ? kept : run.kept;
+    if (j->out.error != 0 || j->err.error != 0) {
+        int error = j->out.error != 0 ? j->out.error : j->err.error;
+        say("job %llu: part of its output is lost: %s",
+            (unsigned long long)j->seq, strerror(error));
+        run.broken = true;
+    }
+    if (s->json && !j->unrun) {
+        struct record r;
+        job_record(j, &run.command, &r);
+        results_json(j, &r);
+    } else if (s->output == OUTPUT_GROUP) {
+        stream_emit(&j->out);
+        stream_emit(&j->err);
+    }
+    job_free(j);
+    streams_go_on();
+    return emit_behind() ? emit_drained() : NULL;
+}
+
+/* ---- limits that change -------------------------------------------------- */
+
+void map_set_places(uint32_t places)
+{
+    struct settings *s = &run.settings;
+    vow_gate_opts o = vow_gate_get(run.jobs.gate);
+    o.concurrent = places;
+    if (vow_gate_set(run.jobs.gate, &o) < 0)
+        return;
+    uint64_t ahead = s->queue > 0 ? s->queue : 2 * (uint64_t)places;
+    s->jobs = places;
+    (void)vow_map_resize(run.mapping, (uint32_t)(places + ahead));
+}
+
+/* ---- telling ------------------------------------------------------------- */
+
+static void look_around(void)
+{
+    uint64_t running = procs_running();
+    jobserver_want(running, run.live > running ? run.live - running : 0);
+    map_draw();
+}
+
+void map_draw(void)
+{
+    draw(NULL);
+}
+
+static void draw(void *user)
+{
+    struct bar_state *b = &run.bar;
+    (void)user;
+    b->done = run.done;
+    b->failed = run.failed;
+    b->skipped = run.skipped;
+    b->running = procs_running();
+    b->now_ms = vow_loop_now_ns(run.loop) / 1000000 - run.began_ms;
+    b->total = input_total(run.input, &b->open);
+    bar_update(b);
+    uint64_t next = bar_next_ms();
+    if (next == UINT64_MAX || vow_call_pending(&run.draw))
+        return;
+    vow_call_weakly_at(&run.draw, run.loop, (next + run.began_ms) * 1000000,
+                       draw, NULL);
+}

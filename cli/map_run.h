@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* map_run.h - one run of `vow map`: what its parts share.
+ *
+ *   cmd_map.c   getting ready, and --dry-run
+ *   map_run.c   items become jobs, jobs are run and shown
+ *   map_stop.c  what ends a run early: failures, signals, a reader that left
+ *   map_end.c   counting, logs, the summary and the exit code
+ */
+#ifndef VOW_CLI_MAP_RUN_H
+#define VOW_CLI_MAP_RUN_H
+
+#include "brake.h"
+#include "job.h"
+
+enum { FAILURES_SHOWN = 20, SHOWN_BYTES = 200 };
+
+struct failure {
+    char *command;
+    char end[32];
+};
+
+struct run {
+    struct settings settings;
+    struct jobs jobs;
+    struct input *input;
+    vow_loop *loop;
+    vow_mapping *mapping;
+    struct brake brake;
+    struct log *log;
+    FILE *joblog;
+    struct done *skip;
+    bool skip_by_command;
+    struct bar_state bar;
+    uint64_t began_ms;
+    vow_call draw;
+    vow_call stop_after;
+    bool server; /* of make */
+
+    enum halt_when stopping;
+    int by_signal; /* which ended us; 0: none */
+    int halt_code; /* of the job that stopped the run; -1: none */
+    bool ended;    /* all the input was pulled */
+    bool broken;   /* of output or log: 125 */
+
+    uint64_t pulled;
+    uint64_t live; /* begun, and not ended for good */
+    uint64_t done;
+    uint64_t failed;
+    uint64_t unrun;
+    uint64_t skipped;
+    size_t kept;        /* bytes of output that wait in memory with -k */
+    size_t ahead;       /* bytes of items that wait to be started */
+    vow_deferred *room; /* the source waits until that is less; NULL: no */
+    int worst;          /* for --exit xargs */
+    struct failure failures[FAILURES_SHOWN];
+    struct text command;
+};
+extern struct run run;
+
+/* map_run.c: begin; the future is settled when all is done and shown. */
+vow_future *map_start(void);
+/* Has the log of an earlier run this job? */
+bool map_already_done(struct job *j);
+void map_set_places(uint32_t places);
+void map_draw(void);
+
+/* map_stop.c: start nothing more; HALT_NOW: end what runs, by `number` or, if
+ * that is 0, by its kill sequence. */
+void map_stop(enum halt_when when, int number);
+void map_check_halt(const struct job *j);
+void map_on_signal(int number);
+void map_on_output_fails(int fd, int error);
+void map_on_stop_after(void *user);
+
+/* map_end.c */
+void map_count(struct job *j);
+void map_write_logs(struct job *j);
+void map_finish(void);
+int map_exit_code(void);
+
+#endif

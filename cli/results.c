@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* results.c - see results.h. */
+#include "results.h"
+#include "emit.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_in(struct job *j, const char *dir, const char *name, int flags);
+static void write_file(struct job *j, const char *dir, const char *name,
+                       struct span s);
+static void add_stream(struct text *t, const char *name, struct stream *s);
+
+void results_open(const char *dir)
+{
+    if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+        die(EXIT_USAGE, "--results: cannot make the folder %s: %s", dir,
+            strerror(errno));
+}
+
+void results_begin(struct job *j, const char *dir)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/%llu", dir,
+                   (unsigned long long)j->seq);
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        die(EXIT_BROKEN, "--results: cannot make %s: %s", path,
+            strerror(errno));
+    stream_keep_in(&j->out, open_in(j, dir, "stdout", O_TRUNC));
+    if (j->err.file < 0)
+        stream_keep_in(&j->err, open_in(j, dir, "stderr", O_TRUNC));
+}
+
+static int open_in(struct job *j, const char *dir, const char *name, int flags)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "%s/%llu/%s", dir,
+                   (unsigned long long)j->seq, name);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
+    if (fd < 0)
+        die(EXIT_BROKEN, "--results: cannot write %s: %s", path,
+            strerror(errno));
+    return fd;
+}
+
+void results_end(struct job *j, const char *dir, struct span command)
+{
+    char code[16];
+    int n = snprintf(code, sizeof(code), "%d\n", job_exit_code(j));
+    write_file(j, dir, "command", command);
+    write_file(j, dir, "exit", (struct span){.at = code, .n = (size_t)n});
+}
+
+static void write_file(struct job *j, const char *dir, const char *name,
+                       struct span s)
+{
+    int fd = open_in(j, dir, name, O_TRUNC);
+    if (write(fd, s.at, s.n) != (ssize_t)s.n)
+        say("--results: job %llu: %s: %s", (unsigned long long)j->seq, name,
+            strerror(errno));
+    (void)close(fd);
+}
+
+void results_json(struct job *j, const struct record *r)
+{
+    struct text t = {0};
+    char name[16];
+    text_addf(&t, "{\"seq\":%llu,\"command\":", (unsigned long long)r->seq);
+    text_add_json(&t, r->command);
+    bool exited =
+        r->end.kind == END_EXIT || r->end.exited || r->end.kind == END_NOT_RUN;
+    if (exited)
+        text_addf(&t, ",\"exit\":%d,\"signal\":null", r->end.code);
+    else
+        text_addf(&t, ",\"exit\":null,\"signal\":\"%s\"",
+                  units_signal_name(r->end.code, name));
+    text_addf(&t, ",\"timeout\":%s,\"tries\":%u,\"start\":%.6f,\"wall\":%.6f",
+              r->end.kind == END_TIMEOUT ? "true" : "false", r->tries,
+              (double)r->start_us / 1e6, (double)r->wall_us / 1e6);
+    add_stream(&t, "stdout", &j->out);
+    add_stream(&t, "stderr", &j->err);
+    text_add_str(&t, "}\n");
+    emit_text(STDOUT_FILENO, &t);
+}
+
+/* What a job wrote is one string, so it is put together in memory. */
+static void add_stream(struct text *t, const char *name, struct stream *s)
+{
+    struct text all = {0};
+    uint64_t at = 0;
+    size_t n;
+    const char *chunk;
+    while ((chunk = stream_chunk(s, &at, &n)) != NULL)
+        text_add(&all, chunk, n);
+    text_addf(t, ",\"%s\":", name);
+    text_add_json(t, text_span(&all));
+    text_free(&all);
+}

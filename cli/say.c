@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* say.c - one line on stderr, around whatever else is shown there.
+ *
+ * HOW   A line is made in memory and written at once, so that lines of several
+ *       processes do not mix. No stdio: its buffer would be shared with what a
+ *       signal or a hook interrupts. errno is kept, so that a caller may say
+ *       something between a failed call and its handling; %m may be used.
+ * LIMITS  A line that finds no memory is cut at 1000 bytes.
+ */
+#include "say.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SHORT_LINE = 1024 };
+
+static void write_line(const char *format, va_list args);
+static size_t make_line(char *into, size_t room, const char *format,
+                        va_list args);
+static void write_all(const char *at, size_t n);
+static void call(void (*fn)(void));
+
+static void (*before_line)(void);
+static void (*after_line)(void);
+static void (*last_of_all)(void);
+
+void say(const char *format, ...)
+{
+    int saved = errno;
+    va_list args;
+    call(before_line);
+    errno = saved;
+    va_start(args, format);
+    write_line(format, args);
+    va_end(args);
+    call(after_line);
+    errno = saved;
+}
+
+_Noreturn void die(int code, const char *format, ...)
+{
+    int saved = errno;
+    void (*last)(void) = last_of_all;
+    va_list args;
+    call(before_line);
+    errno = saved;
+    va_start(args, format);
+    write_line(format, args);
+    va_end(args);
+    last_of_all = NULL; /* it may itself die */
+    if (last != NULL)
+        last();
+    exit(code);
+}
+
+void say_around(void (*before)(void), void (*after)(void))
+{
+    before_line = before;
+    after_line = after;
+}
+
+void say_last(void (*fn)(void))
+{
+    last_of_all = fn;
+}
+
+/* A hook that says something itself is not called for that line again. */
+static void call(void (*fn)(void))
+{
+    static bool busy;
+    if (fn == NULL || busy)
+        return;
+    busy = true;
+    fn();
+    busy = false;
+}
+
+static void write_line(const char *format, va_list args)
+{
+    char line[SHORT_LINE];
+    int saved = errno; /* for %m */
+    va_list again;
+    va_copy(again, args);
+    size_t n = make_line(line, sizeof(line), format, args);
+    char *whole = n > sizeof(line) ? malloc(n) : NULL;
+    errno = saved;
+    if (whole != NULL)
+        make_line(whole, n, format, again);
+    else if (n > sizeof(line)) {
+        n = sizeof(line);
+        memcpy(line + n - 5, "...\n", 4);
+    }
+    va_end(again);
+    write_all(whole != NULL ? whole : line, n - 1);
+    free(whole);
+}
+
+/* Returns how much room the line needs, with the newline and a NUL. A sentence
+ * that begins with the name, as in "vow map: ...", does not get it twice. */
+static size_t make_line(char *into, size_t room, const char *format,
+                        va_list args)
+{
+    static const char name[] = "vow: ";
+    size_t n = strncmp(format, "vow ", 4) != 0 ? sizeof(name) - 1 : 0;
+    memcpy(into, name, n);
+    int more = vsnprintf(into + n, room - n, format, args);
+    n += more > 0 ? (size_t)more : 0;
+    if (n + 2 <= room)
+        memcpy(into + n, "\n", 2);
+    return n + 2;
+}
+
+/* One write, unless somebody made stderr non-blocking or a signal came. */
+static void write_all(const char *at, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(STDERR_FILENO, at, n);
+        if (done > 0) {
+            at += done;
+            n -= (size_t)done;
+        } else if (done < 0 && errno == EAGAIN) {
+            struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+            poll(&ready, 1, 1000);
+        } else if (done == 0 || errno != EINTR) {
+            return; /* nobody is left to be told */
+        }
+    }
+}

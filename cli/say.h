@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* say.h - what the command itself tells: one sentence per line, on stderr.
+ *
+ * WHY   A bar may be on the terminal; it goes away before a line is written and
+ *       comes back behind it.
+ */
+#ifndef VOW_CLI_SAY_H
+#define VOW_CLI_SAY_H
+
+/* Exit codes that are not a job's; see vow(1). */
+enum {
+    EXIT_SOME_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_STOPPED = 3,
+    EXIT_TIMEOUT = 124,
+    EXIT_BROKEN = 125,
+    EXIT_CANNOT_RUN = 126,
+    EXIT_NOT_FOUND = 127,
+    EXIT_SIGNAL = 128
+};
+
+/* "vow: ...\n" in one write. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same, and exit with that code. Jobs that run are killed first. */
+_Noreturn void die(int code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Called before and after a line is written to stderr; NULL: nothing to do. */
+void say_around(void (*before)(void), void (*after)(void));
+/* Called by die() before it exits; NULL: nothing to do. */
+void say_last(void (*fn)(void));
+
+#endif

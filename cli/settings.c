@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: MIT */
+/* settings.c - the options of `map` and `run`: their table, and reading them.
+ *
+ * `run` has those of `map` that make sense for one command; they have the same
+ * numbers, so one switch reads both.
+ */
+#include "settings.h"
+#include "cmd.h"
+#include "say.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum id {
+    ID_END,
+    ID_FILE,
+    ID_NUL,
+    ID_DELIMITER,
+    ID_COLUMNS,
+    ID_HEADER,
+    ID_PER_JOB,
+    ID_REPLACE,
+    ID_SHELL,
+    ID_EXEC,
+    ID_JOBS,
+    ID_RATE,
+    ID_EVEN,
+    ID_WEIGHT,
+    ID_DELAY,
+    ID_LOAD,
+    ID_MEMFREE,
+    ID_QUEUE,
+    ID_RETRIES,
+    ID_BACKOFF,
+    ID_RETRY_ON,
+    ID_TIMEOUT,
+    ID_DEADLINE,
+    ID_STOP_AFTER,
+    ID_KILL_SEQ,
+    ID_FIRST_ERROR,
+    ID_HALT,
+    ID_EXIT,
+    ID_OUTPUT,
+    ID_KEEP_ORDER,
+    ID_TAG,
+    ID_RESULTS,
+    ID_JSON,
+    ID_LOG,
+    ID_JOBLOG,
+    ID_RESUME,
+    ID_RESUME_FAILED,
+    ID_DRY_RUN,
+    ID_BAR,
+    ID_ETA,
+    ID_PROGRESS,
+    ID_COLOR,
+    ID_VERBOSE
+};
+
+static const struct option_def map_options[] = {
+    {ID_FILE, 'a', "arg-file", "FILE", "items are the lines of FILE", "Input",
+     "FILE"},
+    {ID_NUL, '0', "null", NULL, "items end with a NUL byte", NULL, NULL},
+    {ID_DELIMITER, 'd', "delimiter", "X",
+     "items end with X: one byte, or \\n \\t \\0 \\xHH", NULL, NULL},
+    {ID_COLUMNS, 'C', "colsep", "SEP", "split items into {1}, {2}, ... at SEP",
+     NULL, NULL},
+    {ID_HEADER, '\0', "header", NULL,
+     "the first line names the columns: {name}", NULL, NULL},
+    {ID_PER_JOB, 'n', "max-args", "N", "items per job (default 1)", NULL, NULL},
+    {ID_REPLACE, 'I', "replace", "R", "use R instead of {}", "Command", NULL},
+    {ID_SHELL, '\0', "shell", "PATH",
+     "the shell for the shell form (default sh)", NULL, "FILE"},
+    {ID_EXEC, '\0', "exec", NULL, "never use a shell", NULL, NULL},
+    {ID_JOBS, 'j', "jobs", "N|N%|Nx",
+     "jobs at once (default: one per processor)", "Limits", NULL},
+    {ID_JOBS, 'P', "max-procs", "N", NULL, NULL, NULL},
+    {ID_RATE, '\0', "rate", "N/U", "starts per time: 50/s, 100/m, 10/500ms",
+     NULL, NULL},
+    {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
+     NULL},
+    {ID_WEIGHT, '\0', "weight", "N|{N}",
+     "what a job counts in -j and --rate (default 1)", NULL, NULL},
+    {ID_DELAY, '\0', "delay", "D", "at least so long between starts", NULL,
+     NULL},
+    {ID_LOAD, '\0', "load", "N", "start nothing while the load is above N",
+     NULL, NULL},
+    {ID_MEMFREE, '\0', "memfree", "SIZE",
+     "start nothing while less memory is free", NULL, NULL},
+    {ID_QUEUE, '\0', "queue", "N",
+     "items to read ahead (default: twice the jobs)", NULL, NULL},
+    {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
+     "Trying again, and time", NULL},
+    {ID_BACKOFF, '\0', "backoff", "D..D",
+     "wait before a try, growing (default 100ms..10s)", NULL, NULL},
+    {ID_RETRY_ON, '\0', "retry-on", "CODES",
+     "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
+    {ID_TIMEOUT, '\0', "timeout", "D", "end a try after so long", NULL, NULL},
+    {ID_DEADLINE, '\0', "deadline", "D",
+     "end a job after so long, with all its waits", NULL, NULL},
+    {ID_STOP_AFTER, '\0', "stop-after", "D", "end the run after so long", NULL,
+     NULL},
+    {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
+     "how a job is ended (default TERM,5s,KILL)", NULL, NULL},
+    {ID_FIRST_ERROR, 'e', "fail-fast", NULL,
+     "stop at the first failure: --halt now,fail=1", "Failures", NULL},
+    {ID_HALT, '\0', "halt", "WHEN,WHY=N", "now|soon, fail|success|done=N|N%",
+     NULL, "now,fail=1 soon,fail=1 now,success=1 soon,success=1 never"},
+    {ID_EXIT, '\0', "exit", "STYLE", "exit codes as of: vow, count, xargs",
+     NULL, "vow count xargs"},
+    {ID_OUTPUT, '\0', "output", "HOW", "group (default), line, live or none",
+     "Output", "group line live none"},
+    {ID_KEEP_ORDER, 'k', "keep-order", NULL, "output in the order of the input",
+     NULL, NULL},
+    {ID_TAG, '\0', "tag", NULL, "the item and a tab before each line", NULL,
+     NULL},
+    {ID_RESULTS, '\0', "results", "DIR", "keep what each job wrote in DIR",
+     NULL, "DIR"},
+    {ID_JSON, '\0', "json", NULL, "one line of JSON per job, with its output",
+     NULL, NULL},
+    {ID_LOG, '\0', "log", "FILE", "append one line of JSON per job", "State",
+     "FILE"},
+    {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
+     "FILE"},
+    {ID_RESUME, '\0', "resume", NULL, "leave out what the log has", NULL, NULL},
+    {ID_RESUME_FAILED, '\0', "resume-failed", NULL,
+     "leave out what ended well, run the failed again", NULL, NULL},
+    {ID_DRY_RUN, '\0', "dry-run", NULL, "print the commands, run nothing", NULL,
+     NULL},
+    {ID_BAR, '\0', "bar", NULL, "a bar on the terminal", "Show", NULL},
+    {ID_ETA, '\0', "eta", NULL, "a bar with the time that is left", NULL, NULL},
+    {ID_PROGRESS, '\0', "progress", "HOW", "auto, bar, plain or none", NULL,
+     "auto bar plain none"},
+    {ID_COLOR, '\0', "color", "WHEN", "auto, always or never", NULL,
+     "auto always never"},
+    {ID_VERBOSE, 'v', "verbose", NULL, "tell each command and a summary", NULL,
+     NULL},
+    {.id = ID_END}};
+
+static const struct option_def run_options[] = {
+    {ID_RATE, '\0', "rate", "N/U", "tries per time: 50/s, 100/m, 10/500ms",
+     "Limits", NULL},
+    {ID_DELAY, '\0', "delay", "D", "at least so long between tries", NULL,
+     NULL},
+    {ID_LOAD, '\0', "load", "N", "wait while the load is above N", NULL, NULL},
+    {ID_MEMFREE, '\0', "memfree", "SIZE", "wait while less memory is free",
+     NULL, NULL},
+    {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
+     "Trying again, and time", NULL},
+    {ID_BACKOFF, '\0', "backoff", "D..D",
+     "wait before a try, growing (default 100ms..10s)", NULL, NULL},
+    {ID_RETRY_ON, '\0', "retry-on", "CODES",
+     "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
+    {ID_TIMEOUT, '\0', "timeout", "D", "end a try after so long", NULL, NULL},
+    {ID_DEADLINE, '\0', "deadline", "D",
+     "end the command after so long, with all its waits", NULL, NULL},
+    {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
+     "how it is ended (default TERM,5s,KILL)", NULL, NULL},
+    {ID_LOG, '\0', "log", "FILE", "append one line of JSON", "State", "FILE"},
+    {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
+     "FILE"},
+    {ID_VERBOSE, 'v', "verbose", NULL, "tell each try", "Show", NULL},
+    {.id = ID_END}};
+
+const struct verb_def map_verb = {
+    .name = "map",
+    .usage = "[OPTION...] COMMAND [ARG...] [::: ITEM... | :::: FILE...]",
+    .about = "run a command once per item, under limits",
+    .story =
+        "Items are the words behind :::, the lines of files behind ::::, or\n"
+        "the lines of stdin. In COMMAND, {} is the item, {.} without its\n"
+        "extension, {/} its base name, {//} its folder, {/.} both, {#} the\n"
+        "number of the job, {%} its slot, {1} a column; without any, the item\n"
+        "is the last argument. A COMMAND that is one word with blanks is a\n"
+        "line for the shell, in which items stay data.\n"
+        "\n"
+        "  vow map -j8 gzip ::: *.log\n"
+        "  vow map -j20 --rate 50/s curl -sf {} :::: urls\n"
+        "  vow map --retries 4 --timeout 30s --log run.jsonl ./fetch < ids\n"
+        "  vow map 'sort \"{}\" > \"{.}.sorted\"' ::: *.txt\n",
+    .options = map_options,
+    .run = cmd_map,
+    .usage_code = EXIT_USAGE};
+
+const struct verb_def run_verb = {
+    .name = "run",
+    .usage = "[OPTION...] [--] COMMAND [ARG...]",
+    .about = "run one command with retries and time limits",
+    .story =
+        "The exit code is the command's own; 128+n if it died by signal n;\n"
+        "124 when --timeout or --deadline ended it.\n"
+        "\n"
+        "  vow run --retries 5 --backoff 1s..1m -- ./deploy\n"
+        "  vow run --timeout 30s --kill-seq INT,2s,KILL -- make check\n",
+    .options = run_options,
+    .run = cmd_run,
+    .usage_code = EXIT_BROKEN};
+
+static void read_one(struct settings *s, int id, const struct options *o);
+static void read_limit(struct settings *s, int id, const struct options *o);
+static void read_time(struct settings *s, int id, const struct options *o);
+static void read_output(struct settings *s, int id, const struct options *o);
+static char delimiter(const struct options *o);
+static char *unescaped(const char *s);
+static int one_of(const struct options *o, const char *const *words);
+static void check(const struct options *o, const char *sentence);
+static void check_together(const struct settings *s, const struct options *o);
+
+int settings_read(struct settings *s, const struct verb_def *verb, int argc,
+                  char **argv)
+{
+    memset(s, 0, sizeof(*s));
+    s->input = (struct input_opts){.delimiter = '\n', .per_job = 1};
+    s->backoff = (struct backoff){.first_ms = 100, .most_ms = 10000};
+    memset(s->retry_on.codes, 0xff, sizeof(s->retry_on.codes));
+    s->retry_on.signal = s->retry_on.timeout = true;
+    (void)units_kill_seq("TERM,5s,KILL", &s->kill);
+    struct options o = options_of(verb, argc, argv);
+    int id;
+    while ((id = options_next(&o)) > 0)
+        read_one(s, id, &o);
+    check_together(s, &o);
+    return o.at;
+}
+
+static void read_one(struct settings *s, int id, const struct options *o)
+{
+    uint64_t n;
+    switch ((enum id)id) {
+    case ID_FILE:
+        s->file = o->value;
+        break;
+    case ID_NUL:
+        s->input.delimiter = '\0';
+        break;
+    case ID_DELIMITER:
+        s->input.delimiter = delimiter(o);
+        break;
+    case ID_COLUMNS:
+        s->input.columns = unescaped(o->value);
+        if (s->input.columns[0] == '\0')
+            options_refuse(o, "columns need something between them");
+        break;
+    case ID_HEADER:
+        s->input.header = true;
+        break;
+    case ID_PER_JOB:
+        check(o, units_count(o->value, &n));
+        if (n == 0)
+            options_refuse(o, "a job needs at least one item");
+        s->input.per_job = n;
+        break;
+    case ID_REPLACE:
+        if (o->value[0] == '\0')
+            options_refuse(o, "a placeholder needs at least one character");
+        s->replace = o->value;
+        break;
+    case ID_SHELL:
+        s->shell = o->value;
+        break;
+    case ID_EXEC:
+        s->exec = true;
+        break;
+    default:
+        read_limit(s, id, o);
+    }
+}
+
+static void read_limit(struct settings *s, int id, const struct options *o)
+{
+    char *end;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    switch ((enum id)id) {
+    case ID_JOBS:
+        check(o, units_jobs(o->value, cpus < 1 ? 1 : (uint32_t)cpus, &s->jobs));
+        break;
+    case ID_RATE:
+        check(o, units_rate(o->value, &s->rate));
+        break;
+    case ID_EVEN:
+        s->even = true;
+        break;
+    case ID_WEIGHT:
+        s->weight = o->value;
+        break;
+    case ID_DELAY:
+        check(o, units_duration(o->value, &s->delay_ms));
+        break;
+    case ID_LOAD:
+        s->load = strtod(o->value, &end);
+        if (*end != '\0' || end == o->value || !(s->load > 0))
+            options_refuse(o, "a load is a number above 0, such as 4 or 1.5");
+        break;
+    case ID_MEMFREE:
+        check(o, units_size(o->value, &s->memfree));
+        break;
+    case ID_QUEUE:
+        check(o, units_count(o->value, &s->queue));
+        if (s->queue == 0 || s->queue > 1000000)
+            options_refuse(o, "a queue has 1 to 1000000 items");
+        break;
+    default:
+        read_time(s, id, o);
+    }
+}
+
+static void read_time(struct settings *s, int id, const struct options *o)
+{
+    uint64_t n;
+    switch ((enum id)id) {
+    case ID_RETRIES:
+        check(o, units_count(o->value, &n));
+        if (n > 1000000)
+            options_refuse(o, "more than a million tries make no sense");
+        s->retries = (uint32_t)n;
+        break;
+    case ID_BACKOFF:
+        check(o, units_backoff(o->value, &s->backoff));
+        break;
+    case ID_RETRY_ON:
+        memset(&s->retry_on, 0, sizeof(s->retry_on));
+        check(o, units_retry_on(o->value, &s->retry_on));
+        break;
+    case ID_TIMEOUT:
+        check(o, units_duration(o->value, &s->timeout_ms));
+        break;
+    case ID_DEADLINE:
+        check(o, units_duration(o->value, &s->deadline_ms));
+        break;
+    case ID_STOP_AFTER:
+        check(o, units_duration(o->value, &s->stop_after_ms));
+        break;
+    case ID_KILL_SEQ:
+        check(o, units_kill_seq(o->value, &s->kill));
+        break;
+    case ID_FIRST_ERROR:
+        s->halt = (struct halt){.when = HALT_NOW, .what = HALT_FAIL, .n = 1};
+        break;
+    case ID_HALT:
+        check(o, units_halt(o->value, &s->halt));
+        break;
+    default:
+        read_output(s, id, o);
+    }
+}
+
+static void read_output(struct settings *s, int id, const struct options *o)
+{
+    static const char *const outputs[] = {"group", "line", "live", "none",
+                                          NULL};
+    static const char *const styles[] = {"vow", "count", "xargs", NULL};
+    static const char *const progress[] = {"auto", "bar", "plain", "none",
+                                           NULL};
+    static const char *const colors[] = {"auto", "always", "never", NULL};
+    switch ((enum id)id) {
+    case ID_EXIT:
+        s->exit_style = (enum exit_style)one_of(o, styles);
+        break;
+    case ID_OUTPUT:
+        s->output = (enum output)one_of(o, outputs);
+        break;
+    case ID_KEEP_ORDER:
+        s->keep_order = true;
+        break;
+    case ID_TAG:
+        s->tag = true;
+        break;
+    case ID_RESULTS:
+        s->results = o->value;
+        break;
+    case ID_JSON:
+        s->json = true;
+        break;
+    case ID_LOG:
+        s->log = o->value;
+        break;
+    case ID_JOBLOG:
+        s->joblog = o->value;
+        break;
+    case ID_RESUME:
+        s->resume = true;
+        break;
+    case ID_RESUME_FAILED:
+        s->resume_failed = true;
+        break;
+    case ID_DRY_RUN:
+        s->dry_run = true;
+        break;
+    case ID_BAR:
+        s->bar = true;
+        break;
+    case ID_ETA:
+        s->bar = s->eta = true;
+        break;
+    case ID_PROGRESS:
+        s->progress = progress[one_of(o, progress)];
+        break;
+    case ID_COLOR:
+        s->color = colors[one_of(o, colors)];
+        break;
+    case ID_VERBOSE:
+        s->verbose = true;
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+static void check(const struct options *o, const char *sentence)
+{
+    if (sentence != NULL)
+        options_refuse(o, sentence);
+}
+
+static int one_of(const struct options *o, const char *const *words)
+{
+    static char sentence[128];
+    size_t n = 0;
+    for (int i = 0; words[i] != NULL; i++)
+        if (strcmp(o->value, words[i]) == 0)
+            return i;
+    n += (size_t)snprintf(sentence, sizeof(sentence), "it is one of");
+    for (int i = 0; words[i] != NULL; i++)
+        n += (size_t)snprintf(sentence + n, sizeof(sentence) - n, "%s %s",
+                              i == 0 ? "" : ",", words[i]);
+    options_refuse(o, sentence);
+}
+
+static char delimiter(const struct options *o)
+{
+    char *s = unescaped(o->value);
+    bool nul = strcmp(o->value, "\\0") == 0;
+    char c = s[0];
+    if (!nul && (s[0] == '\0' || s[1] != '\0'))
+        options_refuse(o, "a delimiter is one byte, or \\n, \\t, \\0, \\xHH");
+    free(s);
+    return nul ? '\0' : c;
+}
+
+/* \n \t \\ \xHH; anything else stays. */
+static char *unescaped(const char *s)
+{
+    struct text t = {0};
+    text_add(&t, "", 0);
+    for (; *s != '\0'; s++) {
+        char hex[3] = {0}, c = *s;
+        if (c != '\\' || s[1] == '\0') {
+            text_add(&t, &c, 1);
+            continue;
+        }
+        s++;
+        c = *s == 'n' ? '\n' : *s == 't' ? '\t' : *s == '\\' ? '\\' : *s;
+        if (*s == 'x' && s[1] != '\0' && s[2] != '\0') {
+            memcpy(hex, s + 1, 2);
+            c = (char)strtol(hex, NULL, 16);
+            s += 2;
+        }
+        text_add(&t, &c, 1);
+    }
+    return t.at == NULL ? mem_copy("", 0) : t.at;
+}
+
+static void check_together(const struct settings *s, const struct options *o)
+{
+    int code = o->verb->usage_code;
+    const char *verb = o->verb->name;
+    if ((s->resume || s->resume_failed) && s->log == NULL && s->joblog == NULL)
+        die(code, "%s: --resume needs the --log FILE of the run to go on with",
+            verb);
+    if (s->even && s->rate.n == 0)
+        die(code, "%s: --even spaces the starts of --rate N/U; add it", verb);
+    if (s->json && s->output != OUTPUT_GROUP)
+        die(code, "%s: --json needs grouped output", verb);
+    if (s->results != NULL &&
+        (s->output == OUTPUT_LINE || s->output == OUTPUT_LIVE))
+        die(code, "%s: --results needs --output group or none", verb);
+    if (s->keep_order && s->output != OUTPUT_GROUP)
+        die(code, "%s: -k needs grouped output", verb);
+}

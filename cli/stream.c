@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/* stream.c - see stream.h.
+ *
+ * INVARIANTS
+ *   S1  kept bytes are those in `file`, then those in `text`
+ *   S2  a stream that was stopped is in the list of the stopped, and its ear
+ *       does not listen
+ */
+#include "stream.h"
+#include "emit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SPILL = 64 << 10, /* kept in memory */
+    CHUNK = 64 << 10,
+    BIG_PIPE = 1 << 20,
+    TURNS = 16,         /* chunks before others get a turn */
+    PIPE_CHUNKS = 17,   /* no pipe holds more */
+    MUCH = 1 << 20,     /* waits to be written: stop reading lines */
+    LONG_LINE = 1 << 20 /* goes out without its end */
+};
+
+static struct stream *stopped;
+static char buffer[CHUNK];
+
+static void on_readable(struct ear *e, uint32_t events);
+static bool read_some(struct stream *s);
+static ssize_t splice_some(struct stream *s);
+static void keep(struct stream *s, const char *at, size_t n);
+static void lost(struct stream *s, int error);
+static void lines(struct stream *s, const char *at, size_t n);
+static void add_lines(struct text *out, struct stream *s, const char *at,
+                      size_t n);
+static void add_tags(struct stream *s);
+static int write_all(int fd, const char *at, size_t n);
+static void stop(struct stream *s);
+
+int stream_open(struct stream *s, int target)
+{
+    int ends[2];
+    *s = (struct stream){.target = target, .file = -1, .ear.fd = -1};
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    (void)fcntl(ends[1], F_SETFL, 0); /* the job's end blocks, as it should */
+    if (!ear_listen(&s->ear, ends[0], EPOLLIN, on_readable)) {
+        (void)close(ends[0]);
+        (void)close(ends[1]);
+        return -1;
+    }
+    return ends[1];
+}
+
+void stream_keep_in(struct stream *s, int file)
+{
+    s->file = file;
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static void on_readable(struct ear *e, uint32_t events)
+{
+    struct stream *s = (struct stream *)(void *)e; /* its first member */
+    (void)events;
+    int turns = TURNS;
+    while (s->ear.events != 0 && turns-- > 0 && read_some(s))
+        ;
+}
+
+/* False: nothing more now, or ever. */
+static bool read_some(struct stream *s)
+{
+    ssize_t n = -1;
+    if (!s->by_lines && s->in_file >= CHUNK && s->error == 0)
+        n = splice_some(s);
+    else
+        n = read(s->ear.fd, buffer, CHUNK);
+    if (n < 0)
+        return errno == EINTR;
+    if (n == 0) {
+        ear_close(&s->ear);
+        return false;
+    }
+    s->bytes += (uint64_t)n;
+    if (s->by_lines)
+        lines(s, buffer, (size_t)n);
+    else if (s->in_file < CHUNK || s->error != 0)
+        keep(s, buffer, (size_t)n);
+    return true;
+}
+
+/* From the pipe to the file without going through our memory. */
+static ssize_t splice_some(struct stream *s)
+{
+    ssize_t n = splice(s->ear.fd, NULL, s->file, NULL, BIG_PIPE,
+                       SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+    if (n > 0)
+        s->in_file += (uint64_t)n;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        lost(s, errno);
+        n = read(s->ear.fd, buffer, CHUNK);
+    }
+    return n;
+}
+
+static void keep(struct stream *s, const char *at, size_t n)
+{
+    if (s->error != 0)
+        return;
+    if (s->file >= 0) {
+        int error = write_all(s->file, at, n);
+        if (error != 0)
+            lost(s, error);
+        else
+            s->in_file += n;
+        return;
+    }
+    text_add(&s->text, at, n);
+    if (s->text.n > SPILL)
+        stream_spill(s);
+}
+
+void stream_spill(struct stream *s)
+{
+    if (s->file < 0 && s->error == 0)
+        s->file = temp_file();
+    if (s->file < 0) {
+        lost(s, errno);
+        return;
+    }
+    int error = write_all(s->file, s->text.at, s->text.n);
+    if (error != 0) {
+        lost(s, error);
+        return;
+    }
+    s->in_file += s->text.n;
+    text_free(&s->text);
+    if (s->ear.events != 0)
+        (void)fcntl(s->ear.fd, F_SETPIPE_SZ, BIG_PIPE); /* there will be more */
+}
+
+static void lost(struct stream *s, int error)
+{
+    if (s->error == 0)
+        s->error = error;
+}
+
+int temp_file(void)
+{
+    const char *dir = getenv("TMPDIR");
+    char path[PATH_MAX];
+    dir = dir == NULL || dir[0] == '\0' ? "/tmp" : dir;
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    if (snprintf(path, sizeof(path), "%s/vow-XXXXXX", dir) >=
+        (int)sizeof(path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        (void)unlink(path);
+    return fd;
+}
+
+static int write_all(int fd, const char *at, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(fd, at, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return errno;
+        at += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+/* ---- by lines ------------------------------------------------------------ */
+
+static void lines(struct stream *s, const char *at, size_t n)
+{
+    struct text out = {0};
+    const char *end = memrchr(at, '\n', n);
+    if (end == NULL && s->text.n + n < LONG_LINE) {
+        text_add(&s->text, at, n);
+        return;
+    }
+    size_t whole = end == NULL ? n : (size_t)(end + 1 - at);
+    if (s->text.n > 0) {
+        text_add(&s->text, at, whole);
+        add_lines(&out, s, s->text.at, s->text.n);
+        text_clear(&s->text);
+    } else {
+        add_lines(&out, s, at, whole);
+    }
+    text_add(&s->text, at + whole, n - whole);
+    emit_text(s->target, &out);
+    if (emit_waiting() > MUCH)
+        stop(s);
+}
+
+/* Each line with the tag in front of it. */
+static void add_lines(struct text *out, struct stream *s, const char *at,
+                      size_t n)
+{
+    const char *end = at + n;
+    if (s->tag.n == 0) {
+        text_add(out, at, n);
+        s->in_line = n > 0 && end[-1] != '\n';
+        return;
+    }
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *next = newline == NULL ? end : newline + 1;
+        if (!s->in_line)
+            text_add(out, s->tag.at, s->tag.n);
+        text_add(out, at, (size_t)(next - at));
+        s->in_line = newline == NULL;
+        at = next;
+    }
+}
+
+/* Keeps S2. */
+static void stop(struct stream *s)
+{
+    if (s->ear.events == 0)
+        return;
+    (void)ear_listen(&s->ear, s->ear.fd, 0, on_readable);
+    s->next_stopped = stopped;
+    stopped = s;
+}
+
+void streams_go_on(void)
+{
+    struct stream *all = stopped;
+    if (emit_waiting() > MUCH / 2)
+        return;
+    stopped = NULL;
+    while (all != NULL) {
+        struct stream *s = all;
+        all = s->next_stopped;
+        (void)ear_listen(&s->ear, s->ear.fd, EPOLLIN, on_readable);
+    }
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void stream_end(struct stream *s)
+{
+    for (struct stream **at = &stopped; *at != NULL; at = &(*at)->next_stopped)
+        if (*at == s) {
+            *at = s->next_stopped;
+            break;
+        }
+    for (int left = PIPE_CHUNKS; left > 0 && s->ear.fd >= 0; left--)
+        if (!read_some(s))
+            break;
+    ear_close(&s->ear);
+    if (s->by_lines && s->text.n > 0) {
+        struct text out = {0};
+        add_lines(&out, s, s->text.at, s->text.n);
+        emit_text(s->target, &out);
+        text_clear(&s->text);
+    }
+}
+
+void stream_emit(struct stream *s)
+{
+    if (s->by_lines)
+        return;
+    if (s->tag.n > 0)
+        add_tags(s);
+    if (s->in_file > 0) {
+        emit_file(s->target, s->file, s->in_file);
+        s->file = -1;
+        s->in_file = 0;
+    }
+    emit_text(s->target, &s->text);
+}
+
+/* What is in a file goes to another one. */
+static void add_tags(struct stream *s)
+{
+    struct stream tagged = {.target = s->target, .file = -1, .ear.fd = -1};
+    uint64_t at = 0;
+    size_t n;
+    const char *chunk;
+    while ((chunk = stream_chunk(s, &at, &n)) != NULL) {
+        struct text out = {0};
+        add_lines(&out, s, chunk, n);
+        keep(&tagged, out.at, out.n);
+        text_free(&out);
+    }
+    if (s->file >= 0)
+        (void)close(s->file);
+    text_free(&s->text);
+    s->text = tagged.text;
+    s->file = tagged.file;
+    s->in_file = tagged.in_file;
+    if (tagged.error != 0)
+        lost(s, tagged.error);
+}
+
+const char *stream_chunk(struct stream *s, uint64_t *at, size_t *ret_n)
+{
+    if (*at < s->in_file) {
+        ssize_t n = pread(s->file, buffer, CHUNK, (off_t)*at);
+        *ret_n = n > 0 ? (size_t)n : 0;
+        *at = n > 0 ? *at + (uint64_t)n : s->in_file;
+        return n > 0 ? buffer : stream_chunk(s, at, ret_n);
+    }
+    *ret_n = s->text.n;
+    if (*at >= s->in_file + s->text.n)
+        return NULL;
+    *at += s->text.n;
+    return s->text.at;
+}
+
+void stream_drop(struct stream *s)
+{
+    ear_close(&s->ear);
+    if (s->file >= 0)
+        (void)close(s->file);
+    text_free(&s->text);
+    text_free(&s->tag);
+    s->file = -1;
+    s->in_file = 0;
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT */
+/* template.c - what becomes of a command and its placeholders for each job.
+ *
+ * HOW   The words are cut once into pieces. In the exec form the words of a job
+ *       are its pieces put together. In the shell form the script is written
+ *       once, with "${1}" and the like where the placeholders were (see
+ *       shell_form.c), and a job only has other values behind it; it is written
+ *       again when a job has another number of items than the one before.
+ */
+#include "template.h"
+
+#include "shell_form.h"
+#include "template_cut.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIGITS = 24 }; /* of a number, with its NUL */
+
+/* A value, or the values of all items, passed once however often it is used.
+ * Several items may be wanted word by word and joined to one. */
+struct param {
+    const struct piece *piece; /* one that asks for it */
+    bool list;
+    bool joined;
+    size_t list_at; /* number of its first positional parameter */
+    size_t joined_at;
+};
+
+struct template
+{
+    struct pieces pieces; /* of all words */
+    size_t *ends;         /* behind the last piece of each word */
+    size_t n_words;
+    char *program;
+    size_t most_field;
+
+    char *shell; /* NULL: exec form, and nothing of the following */
+    struct hole *holes;
+    struct param *params;
+    size_t n_params;
+    struct text script;
+    size_t script_items; /* the number of items it was written for */
+    char *rewritten;     /* the script without backquotes; NULL: as given */
+    bool some_plain;     /* some values may only be plain words */
+};
+
+static bool has_placeholder(const struct template *t, size_t word);
+static bool wants_shell(const struct template *t);
+static bool is_script(char *const *words, const struct template_opts *o);
+static struct template *make(char *const *words, size_t n,
+                             const struct template_opts *o, bool is_shell,
+                             char **ret_error);
+static char *make_exec_form(struct template *t, char *const *words, size_t n,
+                            bool append);
+static bool are_plain(const struct template *t, const struct fields *f);
+static char *check_fields(struct template *t);
+static char *complain(const struct piece *p, const char *what, const char *why);
+
+static char *make_shell_form(struct template *t, bool append);
+static char *find_places(struct template *t, bool append);
+static void make_params(struct template *t);
+static bool is_same_value(const struct piece *a, const struct piece *b);
+static bool is_listed(const struct template *t, const struct piece *p);
+static void write_script(struct template *t, size_t n_items);
+static void number_params(struct template *t, size_t n_items);
+
+static size_t count_values(const struct piece *p, const struct fields *f);
+static struct span get_value(const struct piece *p, const struct fields *f,
+                             size_t i, char digits[DIGITS]);
+static void add_joined(struct text *into, const struct piece *p,
+                       const struct fields *f);
+static void add_value(struct text *into, struct span value);
+static void add_words(const struct template *t, const struct fields *f,
+                      struct command *c);
+static void add_params(const struct template *t, const struct fields *f,
+                       struct command *c);
+static void add_each(const struct piece *p, const struct fields *f,
+                     struct command *c);
+static void add_argument(struct command *c, const char *s);
+static void end_argument(struct command *c);
+static void set_argv(struct command *c);
+static void show_hole(const struct template *t, const struct piece *p,
+                      const struct fields *f, struct text *into);
+static void hash_part(crypto_generichash_state *h, char kind, struct span s);
+
+/* ---- making -------------------------------------------------------------- */
+
+struct template *template_new(char *const *words, size_t n,
+                              const struct template_opts *o, char **ret_error)
+{
+    struct template_opts inner = *o;
+    if (n == 3 && is_script(words, o)) {
+        inner.shell = words[0];
+        return make(words + 2, 1, &inner, true, ret_error);
+    }
+    return make(words, n, o, false, ret_error);
+}
+
+/* sh -c 'text with {}': a script for that shell. A placeholder alone is not:
+ * there nothing else can be meant than to run it. */
+static bool is_script(char *const *words, const struct template_opts *o)
+{
+    struct pieces pieces = {0};
+    enum shell_reads reads = shell_form_reads(READS_NOTHING, span_of(words[0]));
+    if (reads != READS_OPTIONS || strcmp(words[1], "-c") != 0)
+        return false;
+    template_cut(&pieces, span_of(words[2]), o);
+    bool some = false;
+    for (size_t i = 0; i < pieces.n; i++)
+        some |= pieces.at[i].source != LITERAL;
+    bool alone = pieces.n == 1;
+    free(pieces.at);
+    return some && !alone;
+}
+
+static struct template *make(char *const *words, size_t n,
+                             const struct template_opts *o, bool is_shell,
+                             char **ret_error)
+{
+    struct template *t = mem_new(sizeof(*t));
+    bool append = true;
+    if (n == 1 && (is_shell || !o->exec))
+        t->rewritten = shell_form_without_backquotes(words[0]);
+    t->ends = mem_new((n + 1) * sizeof(*t->ends)); /* perhaps one is added */
+    for (size_t i = 0; i < n; i++) {
+        const char *word = t->rewritten != NULL ? t->rewritten : words[i];
+        template_cut(&t->pieces, span_of(word), o);
+        t->ends[t->n_words++] = t->pieces.n;
+        append = append && !has_placeholder(t, i);
+    }
+    char *error = check_fields(t);
+    bool shell = is_shell || (n == 1 && !o->exec && wants_shell(t));
+    if (shell)
+        t->shell = mem_copy(o->shell != NULL ? o->shell : "sh",
+                            o->shell != NULL ? strlen(o->shell) : 2);
+    if (error == NULL)
+        error = shell ? make_shell_form(t, append)
+                      : make_exec_form(t, words, n, append);
+    for (size_t i = 0; i < t->pieces.n; i++)
+        t->some_plain |= t->pieces.at[i].plain;
+    if (error == NULL)
+        return t;
+    template_free(t);
+    *ret_error = error;
+    return NULL;
+}
+
+void template_free(struct template *t)
+{
+    if (t == NULL)
+        return;
+    free(t->pieces.at);
+    free(t->ends);
+    free(t->program);
+    free(t->shell);
+    free(t->holes);
+    free(t->params);
+    text_free(&t->script);
+    free(t->rewritten);
+    free(t);
+}
+
+bool template_is_shell(const struct template *t)
+{
+    return t->shell != NULL;
+}
+
+const char *template_program(const struct template *t)
+{
+    return t->shell != NULL ? t->shell : t->program;
+}
+
+size_t template_most_field(const struct template *t)
+{
+    return t->most_field;
+}
+
+static bool has_placeholder(const struct template *t, size_t word)
+{
+    for (size_t i = word > 0 ? t->ends[word - 1] : 0; i < t->ends[word]; i++)
+        if (t->pieces.at[i].source != LITERAL)
+            return true;
+    return false;
+}
+
+static bool wants_shell(const struct template *t)
+{
+    for (size_t i = 0; i < t->pieces.n; i++)
+        if (t->pieces.at[i].source == LITERAL &&
+            shell_form_wanted(t->pieces.at[i].text, i == 0))
+            return true;
+    return false;
+}
+
+/* What stands in text for a shell behind -c may be plain words only. A whole
+ * word {} there is input as a command, but nothing else can be meant. */
+static char *make_exec_form(struct template *t, char *const *words, size_t n,
+                            bool append)
+{
+    enum shell_reads reads = READS_NOTHING;
+    struct text program = {0};
+    for (size_t w = 0, i = 0; w < n; i = t->ends[w++]) {
+        bool text = reads == READS_NEXT && t->ends[w] - i > 1;
+        for (size_t k = i; text && k < t->ends[w]; k++)
+            t->pieces.at[k].plain = t->pieces.at[k].source != LITERAL;
+        reads = shell_form_reads(reads, span_of(words[w]));
+    }
+    if (append) {
+        pieces_add(&t->pieces, (struct piece){.source = ITEMS, .how = ""});
+        t->ends[t->n_words++] = t->pieces.n;
+    }
+    if (has_placeholder(t, 0))
+        return NULL;
+    text_add(&program, "", 0);
+    for (size_t i = 0; i < t->ends[0]; i++)
+        text_add(&program, t->pieces.at[i].text.at, t->pieces.at[i].text.n);
+    t->program = program.at;
+    return NULL;
+}
+
+static char *check_fields(struct template *t)
+{
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        if (p->source != FIELD)
+            continue;
+        if (p->field == SIZE_MAX)
+            return complain(p, ": fields are counted from 1; ",
+                            "double the braces if they are meant as they are");
+        if (p->field >= t->most_field)
+            t->most_field = p->field + 1;
+    }
+    return NULL;
+}
+
+static char *complain(const struct piece *p, const char *what, const char *why)
+{
+    struct text error = {0};
+    text_add(&error, p->text.at, p->text.n);
+    text_addf(&error, "%s%s", what, why);
+    return error.at;
+}
+
+/* ---- the shell form ------------------------------------------------------ */
+
+static char *make_shell_form(struct template *t, bool append)
+{
+    if (append) {
+        pieces_add(&t->pieces, (struct piece){.text = span_of(" ")});
+        pieces_add(&t->pieces, (struct piece){.source = ITEMS,
+                                              .text = span_of("the items"),
+                                              .how = ""});
+        t->ends[0] = t->pieces.n;
+    }
+    t->holes = mem_new(t->pieces.n * sizeof(*t->holes));
+    t->params = mem_new(t->pieces.n * sizeof(*t->params));
+    char *error = find_places(t, append);
+    if (error == NULL) {
+        make_params(t);
+        write_script(t, 1);
+    }
+    return error;
+}
+
+static char *find_places(struct template *t, bool append)
+{
+    struct text script = {0};
+    size_t n = 0;
+    size_t bad = 0;
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        struct piece *p = &t->pieces.at[i];
+        if (p->source == LITERAL) {
+            text_add(&script, p->text.at, p->text.n);
+            continue;
+        }
+        text_add(&script, "", 1);
+        t->holes[n].number = p->source == SEQ || p->source == SLOT;
+        p->hole = n++;
+    }
+    const char *why = shell_form_scan(text_span(&script), t->holes, &bad);
+    text_free(&script);
+    if (append && (why != NULL || !t->holes[0].argument)) {
+        why = "at the end of this script: write {} where they belong";
+        bad = 0;
+    }
+    for (size_t i = 0; i < t->pieces.n; i++)
+        if (t->pieces.at[i].source != LITERAL)
+            t->pieces.at[i].plain = t->holes[t->pieces.at[i].hole].text;
+    for (size_t i = 0; i < t->pieces.n && why != NULL; i++)
+        if (t->pieces.at[i].source != LITERAL && t->pieces.at[i].hole == bad)
+            return complain(&t->pieces.at[i], " cannot stand ", why);
+    return NULL;
+}
+
+static void make_params(struct template *t)
+{
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        struct piece *p = &t->pieces.at[i];
+        size_t n = 0;
+        if (p->source == LITERAL)
+            continue;
+        while (n < t->n_params && !is_same_value(t->params[n].piece, p))
+            n++;
+        if (n == t->n_params)
+            t->params[t->n_params++].piece = p;
+        p->param = n;
+        t->params[n].list = t->params[n].list || is_listed(t, p);
+        t->params[n].joined = t->params[n].joined || !is_listed(t, p);
+    }
+}
+
+static bool is_same_value(const struct piece *a, const struct piece *b)
+{
+    return a->source == b->source && strcmp(a->how, b->how) == 0 &&
+           (a->source != FIELD || a->field == b->field);
+}
+
+static bool is_listed(const struct template *t, const struct piece *p)
+{
+    return p->source == ITEMS && t->holes[p->hole].place == HOLE_WORDS;
+}
+
+static void write_script(struct template *t, size_t n_items)
+{
+    text_clear(&t->script);
+    number_params(t, n_items);
+    t->script_items = n_items;
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        const struct param *v = &t->params[p->param];
+        if (p->source == LITERAL)
+            text_add(&t->script, p->text.at, p->text.n);
+        else if (!is_listed(t, p))
+            shell_form_write(&t->script, t->holes[p->hole].place, v->joined_at,
+                             1);
+        else if (t->n_params == 1 && !v->joined && n_items != 1)
+            text_add_str(&t->script, "\"$@\""); /* short, however many */
+        else
+            shell_form_write(&t->script, HOLE_WORDS, v->list_at, n_items);
+    }
+}
+
+/* One item is the same, listed or joined. */
+static void number_params(struct template *t, size_t n_items)
+{
+    size_t next = 1;
+    for (size_t i = 0; i < t->n_params; i++) {
+        struct param *v = &t->params[i];
+        v->joined_at = next;
+        next += v->joined || n_items == 1;
+        v->list_at = n_items == 1 ? v->joined_at : next;
+        next += v->list && n_items != 1 ? n_items : 0;
+    }
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+static size_t count_values(const struct piece *p, const struct fields *f)
+{
+    return p->source == ITEMS ? f->n_items : 1;
+}
+
+static struct span get_value(const struct piece *p, const struct fields *f,
+                             size_t i, char digits[DIGITS])
+{
+    struct span none = {.at = "", .n = 0};
+    switch (p->source) {
+    case ITEMS:
+        return template_part(f->items[i], p->how);
+    case FIELD:
+        return p->field < f->n_fields
+                   ? template_part(f->fields[p->field], p->how)
+                   : none;
+    case SEQ:
+    case SLOT:
+        snprintf(digits, DIGITS, "%ju",
+                 (uintmax_t)(p->source == SEQ ? f->seq : f->slot));
+        return span_of(digits);
+    case LITERAL:
+        return p->text;
+    }
+    return none;
+}
+
+static void add_joined(struct text *into, const struct piece *p,
+                       const struct fields *f)
+{
+    char digits[DIGITS];
+    for (size_t i = 0; i < count_values(p, f); i++) {
+        struct span value = get_value(p, f, i, digits);
+        text_add(into, " ", i > 0);
+        add_value(into, value);
+    }
+}
+
+/* No argument goes on behind a NUL, and none may be counted as two. */
+static void add_value(struct text *into, struct span value)
+{
+    text_add(into, value.at, value.n > 0 ? strnlen(value.at, value.n) : 0);
+}
+
+/* ---- command lines ------------------------------------------------------- */
+
+const char *template_expand(struct template *t, const struct fields *f,
+                            struct command *ret_command)
+{
+    struct command *c = ret_command;
+    text_clear(&c->arena);
+    c->argc = 0;
+    if (t->shell == NULL) {
+        add_words(t, f, c);
+    } else {
+        if (t->script_items != f->n_items)
+            write_script(t, f->n_items);
+        add_argument(c, t->shell);
+        add_argument(c, "-c");
+        add_argument(c, t->script.at);
+        add_argument(c, "sh");
+        add_params(t, f, c);
+    }
+    if (c->argc == 0)
+        add_argument(c, ""); /* nothing at all: that is not found, either */
+    set_argv(c);
+    return are_plain(t, f) ? NULL
+                           : "a value with other characters than letters, "
+                             "digits and _@%+=:,./- would be read as commands "
+                             "by the inner shell: pass it as an argument, as "
+                             "in sh -c '... \"$1\"' sh {}";
+}
+
+/* Those that have to be. */
+static bool are_plain(const struct template *t, const struct fields *f)
+{
+    char digits[DIGITS];
+    for (size_t i = 0; i < t->pieces.n && t->some_plain; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        for (size_t k = 0; p->plain && k < count_values(p, f); k++)
+            if (!shell_form_plain(get_value(p, f, k, digits)))
+                return false;
+    }
+    return true;
+}
+
+static void add_words(const struct template *t, const struct fields *f,
+                      struct command *c)
+{
+    for (size_t w = 0, i = 0; w < t->n_words; w++) {
+        const struct piece *p = &t->pieces.at[i];
+        if (t->ends[w] - i == 1 && p->source == ITEMS) {
+            add_each(p, f, c);
+            i++;
+            continue;
+        }
+        for (; i < t->ends[w]; i++)
+            add_joined(&c->arena, &t->pieces.at[i], f);
+        end_argument(c);
+    }
+}
+
+/* In the order of number_params(). */
+static void add_params(const struct template *t, const struct fields *f,
+                       struct command *c)
+{
+    for (size_t i = 0; i < t->n_params; i++) {
+        const struct param *v = &t->params[i];
+        if (v->joined || f->n_items == 1) {
+            add_joined(&c->arena, v->piece, f);
+            end_argument(c);
+        }
+        if (v->list && f->n_items != 1)
+            add_each(v->piece, f, c);
+    }
+}
+
+static void add_each(const struct piece *p, const struct fields *f,
+                     struct command *c)
+{
+    for (size_t i = 0; i < f->n_items; i++) {
+        add_value(&c->arena, get_value(p, f, i, NULL));
+        end_argument(c);
+    }
+}
+
+static void add_argument(struct command *c, const char *s)
+{
+    text_add_str(&c->arena, s);
+    end_argument(c);
+}
+
+static void end_argument(struct command *c)
+{
+    text_add(&c->arena, "", 1);
+    c->argc++;
+}
+
+/* Only now, as the bytes move while they grow. */
+static void set_argv(struct command *c)
+{
+    char *at = c->arena.at;
+    if (c->room <= c->argc) {
+        c->room = 2 * c->argc + 8;
+        c->argv = mem_resize(c->argv, c->room * sizeof(*c->argv));
+    }
+    for (size_t i = 0; i < c->argc; i++) {
+        c->argv[i] = at;
+        at += strlen(at) + 1;
+    }
+    c->argv[c->argc] = NULL;
+    c->bytes = c->arena.n + c->argc * sizeof(*c->argv);
+}
+
+void command_free(struct command *c)
+{
+    free(c->argv);
+    text_free(&c->arena);
+    *c = (struct command){0};
+}
+
+/* ---- for people and logs ------------------------------------------------- */
+
+void template_show(struct template *t, const struct fields *f,
+                   struct text *ret_text)
+{
+    struct command words = {0};
+    if (t->shell == NULL) {
+        (void)template_expand(t, f, &words);
+        for (size_t i = 0; i < words.argc; i++) {
+            text_add(ret_text, " ", i > 0);
+            text_add_quoted(ret_text, span_of(words.argv[i]));
+        }
+        command_free(&words);
+        return;
+    }
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        if (p->source == LITERAL)
+            text_add(ret_text, p->text.at, p->text.n);
+        else
+            show_hole(t, p, f, ret_text);
+    }
+}
+
+static void show_hole(const struct template *t, const struct piece *p,
+                      const struct fields *f, struct text *into)
+{
+    const struct hole *hole = &t->holes[p->hole];
+    struct text joined = {0};
+    for (size_t i = 0; is_listed(t, p) && i < f->n_items; i++) {
+        text_add(into, " ", i > 0);
+        shell_form_show(into, hole, get_value(p, f, i, NULL));
+    }
+    if (is_listed(t, p))
+        return;
+    add_joined(&joined, p, f);
+    shell_form_show(into, hole, text_span(&joined));
+    text_free(&joined);
+}
+
+void template_hash(struct template *t, const struct fields *f,
+                   unsigned char ret_hash[16])
+{
+    crypto_generichash_state h;
+    struct span none = {.at = "", .n = 0};
+    crypto_generichash_init(&h, NULL, 0, 16);
+    hash_part(&h, t->shell != NULL ? 's' : 'e', none);
+    for (size_t w = 0, i = 0; w < t->n_words; w++) {
+        hash_part(&h, 'w', none);
+        for (; i < t->ends[w]; i++) {
+            const struct piece *p = &t->pieces.at[i];
+            bool ours = p->source == SEQ || p->source == SLOT;
+            size_t n = ours ? 0 : count_values(p, f);
+            hash_part(&h, p->source == LITERAL ? 't' : 'p', none);
+            for (size_t k = 0; k < n; k++)
+                hash_part(&h, 'v', get_value(p, f, k, NULL));
+        }
+    }
+    crypto_generichash_final(&h, ret_hash, 16);
+}
+
+static void hash_part(crypto_generichash_state *h, char kind, struct span s)
+{
+    unsigned char head[9] = {(unsigned char)kind};
+    for (size_t i = 0; i < 8; i++)
+        head[1 + i] = (unsigned char)((uint64_t)s.n >> (8 * i));
+    crypto_generichash_update(h, head, sizeof(head));
+    crypto_generichash_update(h, (const unsigned char *)s.at, s.n);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* template_cut.c - which braces are placeholders.
+ *
+ * WHY   Commands are full of braces that are none of ours: programs for awk,
+ *       JSON, {{.Names}} for docker. What is no placeholder stays as it is,
+ *       with all its braces.
+ * HOW   Only around a placeholder are two braces one: {{}} is {}, {{1}} is {1},
+ *       and {{{}}} is the item in braces. Pairs are counted from the
+ *       placeholder: in {"a":{}} there is one, and the last } is only that.
+ *       A name from --header goes before a number.
+ */
+#include "template_cut.h"
+
+#include <string.h>
+
+static size_t cut_braces(struct pieces *into, struct span rest,
+                         const struct template_opts *o);
+static void add_literal(struct pieces *into, const char *at, size_t n);
+static bool read_placeholder(struct span rest, const struct template_opts *o,
+                             struct piece *ret_piece);
+static bool read_name(struct span body, const struct template_opts *o,
+                      struct piece *ret_piece);
+static bool read_number(struct span body, struct piece *ret_piece);
+static const char *read_ending(struct span body, size_t from);
+static size_t count_same(struct span s, char c);
+
+void template_cut(struct pieces *into, struct span word,
+                  const struct template_opts *o)
+{
+    size_t replace = o->replace != NULL ? strlen(o->replace) : 0;
+    while (word.n > 0) {
+        size_t n = 1;
+        if (replace > 0 && word.n >= replace &&
+            memcmp(word.at, o->replace, replace) == 0) {
+            n = replace;
+            pieces_add(into, (struct piece){.source = ITEMS,
+                                            .text = {word.at, n},
+                                            .how = ""});
+        } else if (word.at[0] == '{') {
+            n = cut_braces(into, word, o);
+        } else {
+            add_literal(into, word.at, n);
+        }
+        word.at += n;
+        word.n -= n;
+    }
+}
+
+struct piece *pieces_add(struct pieces *into, struct piece piece)
+{
+    if (into->at == NULL || into->n == into->room) {
+        into->room = into->room > 0 ? 2 * into->room : 8;
+        into->at = mem_resize(into->at, into->room * sizeof(*into->at));
+    }
+    into->at[into->n] = piece;
+    return &into->at[into->n++];
+}
+
+/* Bytes that follow each other in a word are one piece. */
+static void add_literal(struct pieces *into, const char *at, size_t n)
+{
+    struct piece *last = into->n > 0 ? &into->at[into->n - 1] : NULL;
+    if (n == 0)
+        return;
+    if (last != NULL && last->source == LITERAL &&
+        last->text.at + last->text.n == at)
+        last->text.n += n;
+    else
+        pieces_add(into, (struct piece){.source = LITERAL, .text = {at, n}});
+}
+
+/* From as many { as there are. With a placeholder in them, pairs are read from
+ * the outside, two as one; an odd one is the placeholder's own. Returns how
+ * many bytes that was. */
+static size_t cut_braces(struct pieces *into, struct span rest,
+                         const struct template_opts *o)
+{
+    size_t opened = count_same(rest, '{');
+    struct span inner = {rest.at + opened - 1, rest.n - opened + 1};
+    struct piece found = {.source = LITERAL};
+    if (!read_placeholder(inner, o, &found)) {
+        add_literal(into, rest.at, opened);
+        return opened;
+    }
+    struct span behind = {inner.at + found.text.n, inner.n - found.text.n};
+    size_t closed = count_same(behind, '}') + 1;
+    size_t pairs = opened < closed ? opened : closed;
+    size_t halves = (pairs - 1) / 2; /* what is left of those around it */
+    add_literal(into, rest.at, opened - pairs + halves);
+    if (pairs % 2 == 1)
+        pieces_add(into, found);
+    else
+        add_literal(into, found.text.at, found.text.n);
+    add_literal(into, behind.at, halves);
+    return opened - 1 + found.text.n + pairs - 1;
+}
+
+static bool read_placeholder(struct span rest, const struct template_opts *o,
+                             struct piece *ret_piece)
+{
+    const char *close = memchr(rest.at, '}', rest.n);
+    if (close == NULL)
+        return false;
+    struct span body = {rest.at + 1, (size_t)(close - rest.at) - 1};
+    bool renamed = o->replace != NULL && strcmp(o->replace, "{}") != 0;
+    struct piece p = {.text = {rest.at, body.n + 2}, .how = ""};
+    if (read_ending(body, 0) != NULL && !(body.n == 0 && renamed)) {
+        p.source = ITEMS;
+        p.how = read_ending(body, 0);
+    } else if (span_is(body, "#"))
+        p.source = SEQ;
+    else if (span_is(body, "%"))
+        p.source = SLOT;
+    else if (read_name(body, o, &p) || read_number(body, &p))
+        p.source = FIELD;
+    *ret_piece = p;
+    return p.source != LITERAL;
+}
+
+/* The longest that fits: there may be a column "a" and a column "a.". */
+static bool read_name(struct span body, const struct template_opts *o,
+                      struct piece *ret_piece)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < o->n_names; i++) {
+        struct span name = o->names[i];
+        if (name.n <= longest || name.n > body.n ||
+            memcmp(body.at, name.at, name.n) != 0 ||
+            read_ending(body, name.n) == NULL)
+            continue;
+        longest = name.n;
+        ret_piece->how = read_ending(body, name.n);
+        ret_piece->field = i;
+    }
+    return longest > 0;
+}
+
+static bool read_number(struct span body, struct piece *ret_piece)
+{
+    size_t number = 0;
+    size_t n = 0;
+    for (; n < body.n && body.at[n] >= '0' && body.at[n] <= '9'; n++)
+        if (number < SIZE_MAX / 100) /* more columns than anybody has */
+            number = 10 * number + (size_t)(body.at[n] - '0');
+    ret_piece->how = read_ending(body, n);
+    ret_piece->field = number - 1;
+    return n > 0 && ret_piece->how != NULL;
+}
+
+/* NULL: the body goes on with something else. */
+static const char *read_ending(struct span body, size_t from)
+{
+    static const char *const endings[] = {"", ".", "/", "//", "/."};
+    struct span rest = {body.at + from, body.n - from};
+    for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
+        if (span_is(rest, endings[i]))
+            return endings[i];
+    return NULL;
+}
+
+static size_t count_same(struct span s, char c)
+{
+    size_t n = 0;
+    while (n < s.n && s.at[n] == c)
+        n++;
+    return n;
+}
+
+/* ---- parts of a value ---------------------------------------------------- */
+
+struct span template_part(struct span value, const char *how)
+{
+    const char *at = value.n > 0 ? value.at : "";
+    size_t end = value.n;
+    while (how[0] == '/' && end > 1 && at[end - 1] == '/')
+        end--; /* a/b/ is a/b */
+    size_t base = end;
+    while (base > 0 && (at[base - 1] != '/' || end == 1))
+        base--;
+    if (strcmp(how, "//") == 0) {
+        while (base > 1 && at[base - 1] == '/')
+            base--;
+        bool root = end > 0 && at[0] == '/';
+        return base > 0 || root ? (struct span){at, base > 0 ? base : 1}
+                                : (struct span){".", 1};
+    }
+    size_t begin = how[0] == '/' ? base : 0;
+    if (how[0] == '.' || (how[0] == '/' && how[1] == '.')) {
+        size_t name = base; /* the dots of .profile begin no extension */
+        size_t dot = end;
+        while (name < end && at[name] == '.')
+            name++;
+        while (dot > name && at[dot - 1] != '.')
+            dot--;
+        end = dot > name ? dot - 1 : end;
+    }
+    return (struct span){at + begin, end - begin};
+}

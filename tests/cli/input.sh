@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=dash disable=SC1003 # a backslash at the end
+# input.sh - where the items come from and how they are cut.
+
+test_three_colons_give_one_job_per_item() {
+    vow map -k echo ::: a b c
+    expect_code 0
+    expect_out a b c
+    expect_err
+}
+
+test_four_colons_read_items_from_a_file() {
+    printf 'a\nb c\n' >items
+    vow map -k echo :::: items
+    expect_code 0
+    expect_out a 'b c'
+}
+
+test_option_a_reads_items_from_a_file() {
+    printf 'a\nb\n' >items
+    vow map -k -a items echo
+    expect_code 0
+    expect_out a b
+}
+
+test_option_a_with_a_dash_reads_standard_input() {
+    printf 'a\nb\n' | vow map -k -a - echo
+    expect_code 0
+    expect_out a b
+}
+
+test_standard_input_has_one_item_per_line() {
+    printf 'a\nb\nc\n' | vow map -k echo
+    expect_code 0
+    expect_out a b c
+    expect_err
+}
+
+test_standard_input_is_left_alone_when_items_are_given() {
+    printf 'mine\n' | {
+        vow map echo ::: a
+        cat >rest
+    }
+    expect_out a
+    expect_file rest mine
+}
+
+test_standard_input_is_left_alone_when_a_file_is_given() {
+    printf 'a\n' >items
+    printf 'mine\n' | {
+        vow map -a items echo
+        cat >rest
+    }
+    expect_out a
+    expect_file rest mine
+}
+
+test_blanks_quotes_and_backslashes_are_part_of_a_line() {
+    printf '%s\n' '  two  words ' "it's" '"quoted"' 'back\slash\' |
+        vow map -k printf '[%s]\n'
+    expect_out '[  two  words ]' "[it's]" '["quoted"]' '[back\slash\]'
+}
+
+test_an_empty_line_is_an_empty_item() {
+    printf 'a\n\nb\n' | vow map -k printf '[%s]\n'
+    expect_out '[a]' '[]' '[b]'
+}
+
+test_an_empty_argument_is_an_empty_item() {
+    vow map -k printf '[%s]\n' ::: a '' b
+    expect_out '[a]' '[]' '[b]'
+}
+
+test_a_last_line_without_newline_is_an_item() {
+    printf 'a\nb' | vow map -k echo
+    expect_code 0
+    expect_out a b
+}
+
+test_a_carriage_return_is_data() {
+    printf 'a\r\nb\r\n' | vow map -k printf '[%s]\n'
+    expect_bytes '[a\r]\n[b\r]\n'
+}
+
+test_bytes_that_are_not_utf_8_are_data() {
+    printf '\377\376\n' | vow map -k printf '[%s]\n'
+    expect_bytes '[\0377\0376]\n'
+}
+
+test_a_line_of_100_kilobytes_arrives_whole() {
+    head -c 100000 /dev/zero | tr '\0' x >line
+    echo >>line
+    vow map -a line echo
+    expect_code 0
+    cmp line "$OUT" || fail 'the line has changed'
+}
+
+test_option_0_cuts_at_nul() {
+    printf 'a\nb\0c d\0' | vow map -k -0 printf '[%s]\n'
+    expect_bytes '[a\nb]\n[c d]\n'
+}
+
+test_option_0_takes_a_last_item_without_nul() {
+    printf 'a\0b' | vow map -k -0 echo
+    expect_out a b
+}
+
+test_option_d_cuts_at_that_character() {
+    printf 'a,b b,c' | vow map -k -d , echo
+    expect_out a 'b b' c
+}
+
+test_option_d_knows_backslash_t() {
+    printf 'a\tb b\tc' | vow map -k -d '\t' echo
+    expect_out a 'b b' c
+}
+
+test_option_d_takes_the_tab_itself() {
+    printf 'a\tb b\tc' | vow map -k -d "$TAB" echo
+    expect_out a 'b b' c
+}
+
+test_columns_are_cut_at_the_separator() {
+    printf 'a,b b,c\nd,e,f\n' | vow map -k -C , echo '{3}-{2}-{1}'
+    expect_out 'c-b b-a' f-e-d
+}
+
+test_columns_may_be_cut_at_a_tab() {
+    printf 'a b\tc\n' | vow map -k -C "$TAB" echo '{2}-{1}'
+    expect_out 'c-a b'
+}
+
+test_columns_may_be_empty() {
+    printf 'a,,c\n' | vow map -C , printf '[%s]' '{1}' '{2}' '{3}'
+    expect_bytes '[a][][c]'
+}
+
+test_the_whole_line_is_there_beside_its_columns() {
+    printf 'a,b\n' | vow map -C , echo '{2} of {}'
+    expect_out 'b of a,b'
+}
+
+test_a_separator_is_no_pattern() {
+    printf 'a.b|c\n' | vow map -C . echo '{2} {1}'
+    expect_out 'b|c a'
+    printf 'a.b|c\n' | vow map -C '|' echo '{2} {1}'
+    expect_out 'c a.b'
+}
+
+test_columns_of_arguments_are_cut_too() {
+    vow map -k -C : echo '{2} {1}' ::: a:b c:d
+    expect_out 'b a' 'd c'
+}
+
+test_a_header_names_the_columns() {
+    printf 'name,age\nann,7\nbob,8\n' |
+        vow map -k -C , --header echo '{name} is {age}'
+    expect_code 0
+    expect_out 'ann is 7' 'bob is 8'
+}
+
+test_a_header_leaves_the_numbers_of_columns() {
+    printf 'name,age\nann,7\n' | vow map -C , --header echo '{2} {1}'
+    expect_out '7 ann'
+}
+
+test_a_header_without_columns_names_the_item() {
+    printf 'file\na b\nc\n' | vow map -k --header echo 'got {file}'
+    expect_out 'got a b' 'got c'
+}
+
+test_a_header_alone_gives_no_job() {
+    printf 'name,age\n' | vow map -C , --header echo '{name}'
+    expect_code 0
+    expect_out
+}
+
+test_job_numbers_do_not_count_the_header() {
+    printf 'name\nann\n' | vow map --header echo '{#} {name}'
+    expect_out '1 ann'
+}
+
+test_option_n_gives_several_items_to_a_job() {
+    printf '%s\n' 1 2 3 4 5 | vow map -k -n 2 echo
+    expect_code 0
+    expect_out '1 2' '3 4' 5
+}
+
+test_option_n_appends_separate_arguments() {
+    vow map -k -n 2 printf '[%s]' ::: 'a a' b c
+    expect_bytes '[a a][b][c]'
+}
+
+test_option_n_puts_all_items_at_the_placeholder() {
+    vow map -k -n 2 echo x {} y ::: a b c
+    expect_out 'x a b y' 'x c y'
+}
+
+test_option_n_numbers_the_items_of_a_job() {
+    vow map -k -n 2 echo '{2} {1}' ::: a b c d
+    expect_out 'b a' 'd c'
+}
+
+test_several_lists_give_every_combination_in_order() {
+    vow map -k echo ::: a b ::: 1 2 3
+    expect_code 0
+    expect_out 'a 1' 'a 2' 'a 3' 'b 1' 'b 2' 'b 3'
+}
+
+test_several_lists_are_separate_arguments() {
+    vow map printf '[%s]' ::: 'a a' ::: b
+    expect_bytes '[a a][b]'
+}
+
+test_several_lists_are_named_by_number() {
+    vow map -k echo '{2}{1}' ::: a b ::: 1 2
+    expect_out 1a 2a 1b 2b
+}
+
+test_three_lists_multiply() {
+    vow map -k echo '{1}{2}{3}' ::: a b ::: c d ::: e f
+    expect_out ace acf ade adf bce bcf bde bdf
+}
+
+test_a_list_and_a_file_multiply() {
+    printf '1\n2\n' >items
+    vow map -k echo '{1}{2}' ::: a b :::: items
+    expect_out a1 a2 b1 b2
+    vow map -k echo '{1}{2}' :::: items ::: a b
+    expect_out 1a 1b 2a 2b
+}
+
+test_a_product_with_an_empty_list_is_empty() {
+    : >empty
+    vow map echo ::: a b :::: empty
+    expect_code 0
+    expect_out
+}
+
+test_empty_standard_input_gives_no_job() {
+    vow map echo ran </dev/null
+    expect_code 0
+    expect_out
+    expect_err
+}
+
+test_an_empty_file_gives_no_job() {
+    : >empty
+    vow map -a empty echo ran
+    expect_code 0
+    expect_out
+    expect_err
+}
+
+test_three_colons_and_nothing_give_no_job() {
+    vow map echo ran :::
+    expect_code 0
+    expect_out
+}
+
+test_empty_input_gives_no_job_with_option_n() {
+    vow map -n 10 echo ran </dev/null
+    expect_code 0
+    expect_out
+}
+
+test_items_that_look_like_options_are_data() {
+    vow map -k printf '[%s]\n' ::: -e --help -- -j0
+    expect_code 0
+    expect_out '[-e]' '[--help]' '[--]' '[-j0]'
+}
+
+test_options_after_the_command_belong_to_it() {
+    vow map -k printf '[%s]' -j --bar ::: a
+    expect_bytes '[-j][--bar][a]'
+}
+
+test_two_dashes_end_the_options() {
+    vow map -k -- echo ::: a
+    expect_code 0
+    expect_out a
+}
+
+test_a_job_runs_before_the_input_has_ended() {
+    {
+        echo first
+        wait_for test -e first
+        echo second
+    } | vow map touch
+    expect_code 0
+    expect test -e second
+}
+
+test_endless_input_is_read_as_needed() {
+    yes | vow map -j1 --halt now,done=3 echo
+    expect_code 0 3
+    expect_out y y y
+}
+
+test_a_fifo_is_a_file() {
+    mkfifo pipe
+    printf 'a\nb\n' >pipe &
+    vow map -k -a pipe echo
+    expect_out a b
+}
+
+test_a_short_queue_reads_all_the_input() {
+    seq 50 | vow map -k -j2 --queue 1 echo
+    expect_code 0
+    seq 50 >wanted
+    cmp wanted "$OUT" || fail 'the output is not as expected'
+}
