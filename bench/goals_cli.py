@@ -58,8 +58,10 @@ GOALS = of_true('true-j2') + of_true('true-j16') + [
      (['parallel'], 'start')),
     ('1,000,000 queued lines', 'queue-peak', 'at_most', 2.0, 'xargs',
      (['xargs'], 'queue-peak')),
-    ('grouped output', 'group-j8', 'at_least', 0.8, 'cat',
+    ('grouped output, -j8', 'group-j8', 'at_least', 0.8, 'cat',
      (['cat'], 'group-j8')),
+    ('grouped output, -j2', 'group-j2', 'at_least', 0.8, 'cat',
+     (['cat'], 'group-j2')),
 ]
 
 NOTES = """\
@@ -68,11 +70,12 @@ grouped; `c-vfork` a loop of vfork, exec and wait that has no input, no output
 and no groups; `xargs` is `xargs -P` with `-n1`, which mixes output; `parallel`
 is GNU parallel, with a tenth of the jobs and repetitions of the others; `cat`
 writes the same files into the same pipe by itself. bench/cli.py measures them
-all.
+all, in the locale C.
 
-CPU is that of the tool and of all processes it waited for. Of `start` each run
-is the median of 500 times. Memory is looked at after three seconds of jobs, and
-that of a tool's own helpers counts too. What `group` writes goes through a pipe
-to a reader that checks it, and through files in the temporary folder if the
-tool needs them.
+CPU is that of the tool and of all processes it waited for. Every job has one
+argument, in the loop too. Of `start` each round has the median of 500 times.
+Memory is looked at after three seconds of jobs, and what a tool's own helpers
+have for themselves counts too. What `group` writes goes through a pipe to a
+reader that checks it, and on the way through files in the temporary folder
+where the tool needs them.
 """

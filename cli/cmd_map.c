@@ -45,7 +45,7 @@ static void open_all(int argc, char **argv)
     int at = settings_read(s, &map_verb, argc, argv);
     size_t n = split(argc, argv, at);
     if (n == 0)
-        die(EXIT_USAGE, "map: no command given. See vow map --help");
+        die(EXIT_USAGE, "vow map: no command given. See vow map --help");
     if (vow_loop_new(NULL, &run.loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     ears_open(run.loop);
@@ -75,8 +75,7 @@ static void open_all(int argc, char **argv)
 static size_t split(int argc, char **argv, int at)
 {
     size_t n = 0;
-    while (at + (int)n < argc && strcmp(argv[at + (int)n], ":::") != 0 &&
-           strcmp(argv[at + (int)n], "::::") != 0)
+    while (at + (int)n < argc && !input_is_separator(argv[at + (int)n]))
         n++;
     return n;
 }
@@ -90,7 +89,7 @@ static void make_template(char **words, size_t n)
     o.names = input_names(run.input, &o.n_names);
     run.jobs.template = template_new(words, n, &o, &sentence);
     if (run.jobs.template == NULL)
-        die(EXIT_USAGE, "map: %s", sentence);
+        die(EXIT_USAGE, "vow map: %s", sentence);
 }
 
 /* Before the first job, if it does not depend on that. */
@@ -101,7 +100,7 @@ static void find_program(void)
         return;
     int rc = proc_find(name, &run.jobs.program);
     if (rc != 0)
-        die(rc, "map: %s: %s", name,
+        die(rc, "vow map: %s: %s", name,
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
 }
 
@@ -113,14 +112,14 @@ static void open_logs(void)
     if (s->log != NULL) {
         run.log = log_open(s->log, resume, &sentence);
         if (run.log == NULL)
-            die(EXIT_BROKEN, "map: %s", sentence);
+            die(EXIT_BROKEN, "vow map: %s", sentence);
     }
     if (resume)
         read_done();
     if (s->joblog != NULL)
         run.joblog = joblog_open(s->joblog, resume, &sentence);
     if (s->joblog != NULL && run.joblog == NULL)
-        die(EXIT_BROKEN, "map: %s", sentence);
+        die(EXIT_BROKEN, "vow map: %s", sentence);
 }
 
 static void read_done(void)
@@ -131,7 +130,7 @@ static void read_done(void)
     run.skip = s->log == NULL ? done_read_joblog(s->joblog, &sentence)
                               : done_read(s->log, &sentence);
     if (run.skip == NULL)
-        die(EXIT_BROKEN, "map: %s", sentence);
+        die(EXIT_BROKEN, "vow map: %s", sentence);
 }
 
 static void open_gate(void)
@@ -149,7 +148,7 @@ static void open_gate(void)
                                    .key_window_ms = s->delay_ms),
                           &run.jobs.gate);
     if (rc < 0)
-        die(EXIT_USAGE, "map: these limits cannot be kept: %s",
+        die(EXIT_USAGE, "vow map: these limits cannot be kept: %s",
             vow_error_text(rc));
     run.brake = (struct brake){.loop = run.loop,
                                .gate = run.jobs.gate,
@@ -173,10 +172,11 @@ static void open_bar(void)
             ((force != NULL && force[0] != '\0' && strcmp(force, "0") != 0) ||
              isatty(STDERR_FILENO));
     }
-    bar_open(&(struct bar_opts){.style = bar_choose(asked, STDERR_FILENO),
+    run.bar_style = bar_choose(asked, STDERR_FILENO);
+    bar_open(&(struct bar_opts){.style = run.bar_style,
                                 .fd = STDERR_FILENO,
                                 .color = color,
-                                .eta = s->eta || s->bar});
+                                .eta = true});
     say_around(bar_hide, bar_show);
 }
 
@@ -185,7 +185,8 @@ static int dry_run(void)
     struct job *j = job_new(&run.jobs);
     vow_future *wait = NULL;
     int rc;
-    while ((rc = input_next(run.input, &j->items, &wait)) != 0) {
+    while ((rc = input_next(run.input, &j->items, &wait)) == 1 ||
+           rc == VOW_EAGAIN) {
         if (rc == VOW_EAGAIN) {
             (void)vow_loop_run_until(run.loop, wait);
             wait = vow_future_unref(wait);
@@ -207,5 +208,5 @@ static int dry_run(void)
             signals_die(run.by_signal);
     }
     emit_close();
-    return run.broken ? EXIT_BROKEN : 0;
+    return run.broken || rc < 0 ? EXIT_BROKEN : 0;
 }

@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { LOG_TRIES = 500, LOG_WAIT_US = 10000 };
+
 static struct {
     struct settings settings;
     struct jobs jobs;
@@ -31,7 +33,9 @@ static char *const *literal(char **words, size_t n);
 static void make_job(void);
 static void on_start(struct job *j);
 static void on_signal(int number);
+static void check_logs(void);
 static void write_logs(void);
+static struct log *patiently_open(const char *path, char **ret_sentence);
 
 int cmd_run(int argc, char **argv)
 {
@@ -61,7 +65,7 @@ static void make_ready(int argc, char **argv)
     char *sentence = NULL;
     int at = settings_read(s, &run_verb, argc, argv);
     if (at == argc)
-        die(EXIT_BROKEN, "run: no command given. See vow run --help");
+        die(EXIT_BROKEN, "vow run: no command given. See vow run --help");
     if (vow_loop_new(NULL, &js->loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     ears_open(js->loop);
@@ -74,11 +78,12 @@ static void make_ready(int argc, char **argv)
         literal(argv + at, (size_t)(argc - at)), (size_t)(argc - at),
         &(struct template_opts){.exec = true}, &sentence);
     if (js->template == NULL)
-        die(EXIT_BROKEN, "run: %s", sentence);
+        die(EXIT_BROKEN, "vow run: %s", sentence);
     int rc = proc_find(argv[at], &js->program);
     if (rc != 0)
-        die(rc, "run: %s: %s", argv[at],
+        die(rc, "vow run: %s: %s", argv[at],
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
+    check_logs();
     jobs_open(js);
     if (vow_gate_new(js->loop,
                      VOW_GATE(.concurrent = 1, .rate = s->rate.n,
@@ -86,7 +91,7 @@ static void make_ready(int argc, char **argv)
                               .key_rate = s->delay_ms > 0,
                               .key_window_ms = s->delay_ms),
                      &js->gate) < 0)
-        die(EXIT_BROKEN, "run: these limits cannot be kept");
+        die(EXIT_BROKEN, "vow run: these limits cannot be kept");
     one.brake = (struct brake){.loop = js->loop,
                                .gate = js->gate,
                                .load = s->load,
@@ -153,6 +158,27 @@ static void on_signal(int number)
     }
 }
 
+/* Before the command runs: a log that is none, or cannot be written. */
+static void check_logs(void)
+{
+    const struct settings *s = &one.settings;
+    char *sentence = NULL;
+    struct log *l = s->log == NULL ? NULL : log_open(s->log, true, &sentence);
+    FILE *f = NULL;
+    if (l != NULL)
+        (void)log_close(l);
+    else if (sentence != NULL && strstr(sentence, "in use") == NULL)
+        die(EXIT_BROKEN, "vow run: %s", sentence);
+    free(sentence);
+    sentence = NULL;
+    if (s->joblog != NULL)
+        f = joblog_open(s->joblog, true, &sentence);
+    if (s->joblog != NULL && f == NULL)
+        die(EXIT_BROKEN, "vow run: %s", sentence);
+    if (f != NULL)
+        (void)fclose(f);
+}
+
 static void write_logs(void)
 {
     const struct settings *s = &one.settings;
@@ -162,7 +188,7 @@ static void write_logs(void)
     int rc = 0;
     job_record(one.job, &command, &r);
     if (s->log != NULL) {
-        struct log *l = log_open(s->log, true, &sentence);
+        struct log *l = patiently_open(s->log, &sentence);
         rc = l == NULL ? -1 : log_write(l, &r);
         if (l != NULL && log_close(l) != 0 && rc == 0)
             rc = errno;
@@ -174,6 +200,21 @@ static void write_logs(void)
             rc = errno;
     }
     if (rc != 0)
-        say("run: %s", sentence != NULL ? sentence : strerror(rc));
+        say("vow run: %s", sentence != NULL ? sentence : strerror(rc));
     text_free(&command);
+}
+
+/* Others have the log for the time of one line. */
+static struct log *patiently_open(const char *path, char **ret_sentence)
+{
+    struct log *l = log_open(path, true, ret_sentence);
+    for (int i = 0; l == NULL && i < LOG_TRIES; i++) {
+        if (strstr(*ret_sentence, "in use") == NULL)
+            break;
+        (void)usleep(LOG_WAIT_US);
+        free(*ret_sentence);
+        *ret_sentence = NULL;
+        l = log_open(path, true, ret_sentence);
+    }
+    return l;
 }

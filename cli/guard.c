@@ -20,15 +20,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PASSES = 1000, ENVIRON_MAX = 1 << 22 };
+enum { PASSES = 1000, ENVIRON_MAX = 1 << 22, GROUPS = 4096 };
+
+/* Shared with the guardian: the groups that run. */
+struct groups {
+    pid_t at[GROUPS];
+};
 
 static struct {
-    char run[64]; /* its word; behind it comes the job's number */
+    struct groups *groups; /* NULL: there is no guardian */
+    char run[64];          /* its word; behind it comes the job's number */
     pid_t pid;
     int farewell; /* the end of a pipe; the guardian has the other */
 } guard = {.farewell = -1};
@@ -67,6 +74,9 @@ void guard_start(void)
     (void)run();
     if (guard.pid != 0 || pipe2(ends, O_CLOEXEC) < 0)
         return; /* without it we still end our jobs unless we are killed */
+    void *shared = mmap(NULL, sizeof(*guard.groups), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    guard.groups = shared == MAP_FAILED ? NULL : shared;
     guard.pid = fork();
     if (guard.pid == 0) {
         (void)close(ends[1]);
@@ -95,14 +105,35 @@ static void watch(int fd)
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     (void)prctl(PR_SET_NAME, "vow-guard");
-    for (int other = 0; other < 3; other++) /* not to hold a reader's pipe */
-        (void)close(other);
+    (void)close_range(0, (unsigned)fd - 1, 0); /* locks, and others' pipes */
+    (void)close_range((unsigned)fd + 1, ~0U, 0);
     ssize_t n;
     do {
         n = read(fd, &c, 1);
     } while (n < 0 && errno == EINTR);
+    for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
+        if (guard.groups->at[i] > 1)
+            (void)kill(-guard.groups->at[i], SIGKILL);
     (void)guard_hunt(0);
     _exit(0);
+}
+
+void guard_add_group(pid_t group)
+{
+    for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
+        if (guard.groups->at[i] == 0) {
+            guard.groups->at[i] = group;
+            return;
+        }
+}
+
+void guard_remove_group(pid_t group)
+{
+    for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
+        if (guard.groups->at[i] == group) {
+            guard.groups->at[i] = 0;
+            return;
+        }
 }
 
 int guard_hunt(uint64_t seq)

@@ -7,14 +7,17 @@
  *       what it starts inherits that, whatever group or session it goes to. To
  *       hunt is to kill all processes that have the word, until there are none.
  *       A small process of ours waits for our end: if we go without a farewell,
- *       as by SIGKILL, it hunts. What clears its environment and leaves its
- *       session can escape it; while we live it cannot, because orphans become
- *       our children.
+ *       as by SIGKILL, it kills the groups that run, and hunts. What leaves its
+ *       group and clears its environment escapes the hunt. It does not escape
+ *       the end by a signal we can catch: orphans become our children, and all
+ *       of these are killed then.
  */
 #ifndef VOW_CLI_GUARD_H
 #define VOW_CLI_GUARD_H
 
 #include "text.h"
+
+#include <sys/types.h>
 
 /* Write "VOW_RUN=..." for the environment of a job. A run inside a job of
  * another run adds to what is there: so the outer one finds its jobs too. */
@@ -22,6 +25,9 @@ void guard_word(struct text *ret_word, uint64_t seq);
 
 /* Start the guardian, once, before the first job. */
 void guard_start(void);
+/* The group of a job, while it runs. */
+void guard_add_group(pid_t group);
+void guard_remove_group(pid_t group);
 /* Farewell: it goes without hunting. */
 void guard_end(void);
 

@@ -69,6 +69,7 @@ static void add_row(struct input *in, struct items *to);
 static void add_record(struct items *to, struct span r);
 static void add_span(struct spans *to, struct span s);
 static void read_header(struct input *in);
+static uint64_t count(const struct input *in, const char *at, size_t n);
 
 /* ---- opening ------------------------------------------------------------- */
 
@@ -84,7 +85,7 @@ struct input *input_new(vow_loop *loop, const struct input_opts *o,
     for (size_t i = 0; i < n;) {
         bool files = strcmp(words[i++], "::::") == 0;
         size_t begin = i;
-        while (i < n && strncmp(words[i], ":::", 3) != 0)
+        while (i < n && !input_is_separator(words[i]))
             i++;
         if (!files) {
             in->sources[in->n_sources++] = (struct source){
@@ -100,6 +101,16 @@ struct input *input_new(vow_loop *loop, const struct input_opts *o,
     if (o->header)
         read_header(in);
     return in;
+}
+
+bool input_is_separator(const char *word)
+{
+    if (strcmp(word, ":::+") == 0 || strcmp(word, "::::+") == 0)
+        die(EXIT_USAGE,
+            "vow map: %s is not known here: give the items of both "
+            "lists in columns, and split them by -C",
+            word);
+    return strcmp(word, ":::") == 0 || strcmp(word, "::::") == 0;
 }
 
 static void source_open(struct source *s, const char *path)
@@ -122,7 +133,8 @@ static void source_load(struct input *in, struct source *s)
     struct span r;
     size_t room = 0;
     struct text all = {0};
-    while (record(in, s, &r, NULL) == GOT) {
+    int rc;
+    while ((rc = record(in, s, &r, NULL)) == GOT) {
         if (s->n_records == room) {
             room = room == 0 ? 64 : 2 * room;
             s->records = mem_resize(s->records, room * sizeof(s->records[0]));
@@ -131,6 +143,8 @@ static void source_load(struct input *in, struct source *s)
         s->records[s->n_records++].n = r.n;
         text_add(&all, r.at, r.n);
     }
+    if (rc < 0)
+        exit(EXIT_BROKEN);   /* it was told */
     const char *at = all.at; /* never freed: as long as the program */
     for (size_t i = 0; i < s->n_records; i++) {
         s->records[i].at = at;
@@ -154,7 +168,7 @@ static int record(struct input *in, struct source *s, struct span *ret_record,
     int rc;
     while ((rc = cut(in, s, ret_record)) == VOW_EAGAIN) {
         rc = fill(in, s, ret_wait);
-        if (rc == VOW_EAGAIN)
+        if (rc < 0)
             return rc;
     }
     return rc;
@@ -172,11 +186,12 @@ static int cut(const struct input *in, struct source *s,
     if (end == NULL && n == 0)
         return END;
     size_t length = end == NULL ? n : (size_t)(end - at);
-    if (memchr(at, '\0', length) != NULL)
-        die(EXIT_BROKEN,
-            "item %zu of %s has a NUL byte, which no argument can have; did "
+    if (memchr(at, '\0', length) != NULL) {
+        say("item %zu of %s has a NUL byte, which no argument can have; did "
             "you mean -0?",
             s->at + 1, s->name);
+        return VOW_EINVAL;
+    }
     s->used += length + (end != NULL);
     s->at++;
     *ret_record = (struct span){.at = at, .n = length};
@@ -191,9 +206,11 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
         s->buffer.n -= s->used;
         s->used = 0;
     }
-    if (s->buffer.n > RECORD_MAX)
-        die(EXIT_BROKEN, "item %zu of %s is longer than %d MiB", s->at + 1,
-            s->name, RECORD_MAX >> 20);
+    if (s->buffer.n > RECORD_MAX) {
+        say("item %zu of %s is longer than %d MiB", s->at + 1, s->name,
+            RECORD_MAX >> 20);
+        return VOW_EINVAL;
+    }
     if (ret_wait != NULL && s->size == 0 && !s->may_read &&
         ear_listen(&s->ear, s->fd, EPOLLIN, on_readable)) {
         *ret_wait = vow_promise(in->loop, &s->readable);
@@ -201,8 +218,10 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
     }
     s->may_read = false; /* ask again before the next */
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
-    if (n < 0 && errno != EINTR)
-        die(EXIT_BROKEN, "cannot read %s: %s", s->name, strerror(errno));
+    if (n < 0 && errno != EINTR) {
+        say("cannot read %s: %s", s->name, strerror(errno));
+        return VOW_EIO;
+    }
     if (n > 0)
         text_add(&s->buffer, chunk, (size_t)n);
     s->read += n > 0 ? (uint64_t)n : 0;
@@ -269,7 +288,7 @@ int input_next(struct input *in, struct items *ret_items, vow_future **ret_wait)
         add_row(in, &in->pending);
         in->rows++;
     }
-    if (rc == VOW_EAGAIN || in->rows == 0)
+    if (rc < 0 || in->rows == 0)
         return rc;
     struct items mine = *ret_items; /* its memory goes round */
     *ret_items = in->pending;
@@ -360,18 +379,30 @@ const struct span *input_names(struct input *in, size_t *ret_n)
     return in->names.fields;
 }
 
+/* Records in these bytes, the last of which may have no end. */
+static uint64_t count(const struct input *in, const char *at, size_t n)
+{
+    uint64_t records = 0;
+    for (const char *end = at + n; at < end; records++) {
+        const char *next = memchr(at, in->opts.delimiter, (size_t)(end - at));
+        at = next == NULL ? end : next + 1;
+    }
+    return records;
+}
+
 uint64_t input_total(const struct input *in, bool *ret_open)
 {
     const struct source *s = &in->sources[0];
     uint64_t rows = s->n_words;
     *ret_open = false;
-    if (s->name != NULL && s->size > 0 && s->read > s->buffer.n - s->used) {
-        double each =
-            (double)(s->read - (s->buffer.n - s->used)) / (double)s->at;
-        *ret_open = !s->ended || s->used < s->buffer.n;
-        rows = *ret_open ? (uint64_t)((double)s->size / each) : s->at;
-    } else if (s->name != NULL) {
-        return 0;
+    if (s->name != NULL) {
+        size_t left = s->buffer.n - s->used;
+        if (s->size == 0 || s->read == left)
+            return 0;
+        double each = (double)(s->read - left) / (double)s->at;
+        *ret_open = s->read < (uint64_t)s->size;
+        rows = *ret_open ? (uint64_t)((double)s->size / each)
+                         : s->at + count(in, s->buffer.at + s->used, left);
     }
     rows -= in->opts.header && rows > 0;
     for (size_t i = 1; i < in->n_sources; i++)

@@ -51,8 +51,12 @@ struct input *input_new(vow_loop *loop, const struct input_opts *o,
  * first line. They live as long as the input. */
 const struct span *input_names(struct input *in, size_t *ret_n);
 
-/* The items of the next job: 1, 0 at the end, or VOW_EAGAIN and a future to
- * wait for. */
+/* Does a list of items begin here: ::: or ::::? */
+bool input_is_separator(const char *word);
+
+/* The items of the next job: 1, 0 at the end, VOW_EAGAIN and a future to wait
+ * for, or another code: what was wrong has been told, and nothing more comes.
+ */
 int input_next(struct input *in, struct items *ret_items,
                vow_future **ret_wait);
 

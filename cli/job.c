@@ -163,8 +163,10 @@ static int launch(struct job *j)
         say("job %llu: %s", (unsigned long long)j->seq, refused);
         return REFUSED;
     }
-    if (path == NULL && proc_find(js->command.argv[0], &path) != 0)
-        error = ENOENT;
+    if (path == NULL) {
+        int rc = proc_find(js->command.argv[0], &path);
+        error = rc == 0 ? 0 : rc == EXIT_NOT_FOUND ? ENOENT : EACCES;
+    }
     if (error == 0 && !js->inherit)
         error = open_streams(j, &out, &err);
     if (error == 0 && s->retries > 0 && pipe2(ends, O_CLOEXEC) == 0) {
@@ -385,7 +387,8 @@ static vow_next on_fail(vow_error *e, void *job)
         return vow_follow(vow_then_drop(late, on_ok, NULL, j));
     }
     if (code == VOW_ETIMEDOUT && j->end.kind != END_TIMEOUT)
-        j->end = (struct end){.kind = END_TIMEOUT, .exited = false};
+        j->end = (struct end){
+            .kind = END_TIMEOUT, .code = EXIT_TIMEOUT, .exited = true};
     else if (!j->started && code == VOW_ECANCELED)
         j->unrun = true;
     else if (!j->started) {
@@ -495,6 +498,7 @@ void job_record(struct job *j, struct text *command, struct record *ret)
                            .out_bytes = j->out.bytes,
                            .err_bytes = j->err.bytes,
                            .usage = j->proc.usage,
+                           .stopped = j->stopped && job_failed(j),
                            .again = j->again,
                            .command = text_span(command)};
     memcpy(ret->hash, j->hash, sizeof(ret->hash));

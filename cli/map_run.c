@@ -79,11 +79,17 @@ static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
         j->seq = ++run.pulled;
         if (!map_already_done(j)) {
             j->weight = weight_of(j);
+            if (j->weight == 0)
+                break;
             run.ahead += j->items.bytes.n;
             *ret_item = vow_ptr(j);
             return 1;
         }
         run.skipped++;
+    }
+    if (rc == 1 || (rc < 0 && rc != VOW_EAGAIN)) { /* and it was told */
+        run.broken = true;
+        rc = 0; /* what was good before it runs */
     }
     run.ended |= rc == 0 && run.stopping == HALT_NEVER;
     job_free(j);
@@ -109,7 +115,8 @@ bool map_already_done(struct job *j)
     return done_take_command(run.skip, text_span(&run.command), failed_too);
 }
 
-/* What is heavier than all places together takes them all. */
+/* What is heavier than all places together takes them all. 0: it is no number,
+ * which was told. */
 static uint32_t weight_of(const struct job *j)
 {
     const struct settings *s = &run.settings;
@@ -122,8 +129,8 @@ static uint32_t weight_of(const struct job *j)
         char *end;
         unsigned long field = strtoul(w + 1, &end, 10);
         if (field == 0 || strcmp(end, "}") != 0)
-            die(EXIT_USAGE, "map: --weight %s: a number, or a column as {2}",
-                w);
+            die(EXIT_USAGE,
+                "vow map: --weight %s: a number, or a column as {2}", w);
         value = (struct span){.at = "", .n = 0};
         struct fields fields = job_fields(j);
         if (field <= fields.n_fields)
@@ -132,12 +139,13 @@ static uint32_t weight_of(const struct job *j)
     char *text = mem_copy(value.at, value.n);
     const char *wrong = units_count(text, &n);
     if (wrong != NULL || n == 0)
-        die(EXIT_USAGE,
-            "map: --weight %s: job %llu has '%s', not a number "
-            "from 1 on",
+        say("vow map: --weight %s: job %llu has '%s', not a number from 1 on",
             w, (unsigned long long)j->seq, text);
     free(text);
-    return n > s->jobs ? s->jobs : (uint32_t)n;
+    if (wrong != NULL || n == 0)
+        return 0;
+    n = n > s->jobs ? s->jobs : n;
+    return s->rate.n > 0 && n > s->rate.n ? s->rate.n : (uint32_t)n;
 }
 
 static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
@@ -295,6 +303,8 @@ static void draw(void *user)
 {
     struct bar_state *b = &run.bar;
     (void)user;
+    if (run.bar_style == BAR_NONE)
+        return;
     b->done = run.done;
     b->failed = run.failed;
     b->skipped = run.skipped;

@@ -30,6 +30,7 @@ struct run {
     FILE *joblog;
     struct done *skip;
     bool skip_by_command;
+    enum bar_style bar_style;
     struct bar_state bar;
     uint64_t began_ms;
     vow_call draw;

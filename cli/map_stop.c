@@ -54,7 +54,7 @@ void map_stop(enum halt_when when, int number)
     (void)vow_call_stop(&run.stop_after);
     for (struct job *j = run.jobs.live, *next; j != NULL; j = next) {
         next = j->next;
-        if (when == HALT_NOW || j->proc.pid == 0)
+        if (!j->counted && (when == HALT_NOW || j->proc.pid == 0))
             job_stop(j, number);
     }
     if (when == HALT_NOW)

@@ -216,6 +216,8 @@ static void watch(struct proc *p, const struct proc_opts *o)
     *bucket = p;
     procs.running++;
     p->own_group = !o->in_our_group;
+    if (p->own_group)
+        guard_add_group(p->pid);
     p->kill = o->kill;
     p->seq = o->seq;
     p->ended = o->ended;
@@ -300,6 +302,7 @@ static void finish(struct proc *p)
     *at = p->next;
     procs.running--;
     procs.told -= p->told;
+    guard_remove_group(pid);
     (void)vow_call_stop(&p->timer);
     if (p->told && !procs.ending)
         (void)guard_hunt(p->seq); /* who left the group */

@@ -196,17 +196,21 @@ static char *cut_torn_record(int fd, const char *path, off_t size)
 {
     char begin[sizeof(LINE_BEGIN)] = "";
     off_t end = end_of_lines(fd, size);
-    ssize_t n = end < 0 ? -1 : pread(fd, begin, sizeof(begin) - 1, end);
+    ssize_t n = end < 0 ? -1 : pread(fd, begin, sizeof(begin) - 1, 0);
+    bool ours = end <= 0 || memcmp(begin, LINE_BEGIN, (size_t)n) == 0;
+    if (n >= 0 && ours) {
+        memset(begin, 0, sizeof(begin));
+        n = pread(fd, begin, sizeof(begin) - 1, end);
+    }
     if (n < 0)
         return sentence("cannot read ", path, ": ", strerror(errno),
                         (char *)NULL);
+    if (!ours ||
+        (begin[0] != '\0' && memcmp(begin, LINE_BEGIN, (size_t)n) != 0))
+        return sentence(path, " is not a log of vow; it was left as it is",
+                        (char *)NULL);
     if (end == size)
         return NULL;
-    if (begin[0] != '\0' && memcmp(begin, LINE_BEGIN, (size_t)n) != 0)
-        return sentence(path,
-                        " does not end like a log of vow; it was left "
-                        "as it is",
-                        (char *)NULL);
     if (ftruncate(fd, end) != 0)
         return sentence("cannot cut off the torn last line of ", path, ": ",
                         strerror(errno), (char *)NULL);
@@ -354,7 +358,11 @@ static void add_record(struct text *t, const struct log *l,
         text_add(t, &hex[r->hash[i] >> 4], 1);
         text_add(t, &hex[r->hash[i] & 15], 1);
     }
-    text_add_str(t, r->again ? "\",\"again\":true" : "\"");
+    text_add_str(t, "\"");
+    if (r->again)
+        text_add_str(t, ",\"again\":true");
+    if (r->stopped)
+        text_add_str(t, ",\"stopped\":true");
     text_add_str(t, ",\"command\":");
     text_add_json(t, r->command);
     text_add_str(t, ",\"host\":");
@@ -400,4 +408,23 @@ static void add_command(struct text *t, struct span command)
             text_add(t, command.at + i, 1);
     }
     text_add(t, "'", 1);
+}
+
+bool joblog_decode(struct text *t, struct span s)
+{
+    static const char letters[] = "ntr\\'";
+    static const char meant[] = "\n\t\r\\'";
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.at[i];
+        if (c == '\\') {
+            if (++i == s.n || s.at[i] == '\0')
+                return false;
+            const char *found = strchr(letters, s.at[i]);
+            if (found == NULL)
+                return false;
+            c = meant[found - letters];
+        }
+        text_add(t, &c, 1);
+    }
+    return true;
 }

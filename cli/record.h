@@ -43,7 +43,8 @@ struct record {
     uint64_t err_bytes;
     struct rusage usage;
     unsigned char hash[16];
-    bool again; /* it takes the place of one that failed in an earlier run */
+    bool stopped; /* the run was ended: it does not count as done */
+    bool again;   /* it takes the place of one that failed in an earlier run */
     struct span command; /* as template_show() gives it */
 };
 
@@ -68,6 +69,8 @@ int log_close(struct log *l);
  * as $'...'. */
 FILE *joblog_open(const char *path, bool append, char **ret_error);
 int joblog_write(FILE *f, const struct record *r);
+/* What it put between $' and '; false: it did not. */
+bool joblog_decode(struct text *t, struct span s);
 
 /* ---- resuming ------------------------------------------------------------ */
 

@@ -65,7 +65,7 @@ struct lines {
 struct fact {
     unsigned char hash[HASH];
     bool has_hash, has_exit, has_timeout;
-    bool again;
+    bool again, stopped;
     bool zero; /* it exited with 0 */
     bool timed_out;
 };
@@ -101,7 +101,6 @@ static int hex_digit(char c);
 static bool read_joblog_line(struct span line, struct fact *ret_fact);
 static bool is_integer(struct span s, int *ret_value);
 static void hash_column(struct span column, unsigned char ret_hash[HASH]);
-static bool decode_quoted(struct text *t, struct span s);
 static void hash_bytes(struct span s, unsigned char ret_hash[HASH]);
 
 /* ---- what was done ------------------------------------------------------- */
@@ -242,6 +241,8 @@ static enum got lines_fill(struct lines *l)
 static void remember(struct done *d, const struct fact *f)
 {
     struct copies *c = find(d, f->hash);
+    if (f->stopped)
+        return;
     if (c->failed_plus_1 == 0) {
         memcpy(c->hash, f->hash, HASH);
         c->failed_plus_1 = 1;
@@ -337,6 +338,8 @@ static bool read_field(const char **at, struct fact *f)
         good = f->timed_out || span_is(value, "false");
     } else if (span_is(name, "\"again\"")) {
         f->again = span_is(value, "true");
+    } else if (span_is(name, "\"stopped\"")) {
+        f->stopped = span_is(value, "true");
     }
     if (seen == NULL)
         return true;
@@ -546,7 +549,7 @@ static void hash_column(struct span column, unsigned char ret_hash[HASH])
     const bool ours = column.n >= 3 && memcmp(column.at, "$'", 2) == 0 &&
                       column.at[column.n - 1] == '\'';
     struct text t = {0};
-    if (ours && decode_quoted(&t, (struct span){column.at + 2, column.n - 3})) {
+    if (ours && joblog_decode(&t, (struct span){column.at + 2, column.n - 3})) {
         hash_bytes(text_span(&t), ret_hash);
     } else if (memchr(column.at, '\0', column.n) != NULL) {
         text_clear(&t);
@@ -559,26 +562,6 @@ static void hash_column(struct span column, unsigned char ret_hash[HASH])
         hash_bytes(column, ret_hash);
     }
     text_free(&t);
-}
-
-/* What joblog_write() put between $' and '; false: it did not. */
-static bool decode_quoted(struct text *t, struct span s)
-{
-    static const char letters[] = "ntr\\'";
-    static const char meant[] = "\n\t\r\\'";
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.at[i];
-        if (c == '\\') {
-            if (++i == s.n || s.at[i] == '\0')
-                return false;
-            const char *found = strchr(letters, s.at[i]);
-            if (found == NULL)
-                return false;
-            c = meant[found - letters];
-        }
-        text_add(t, &c, 1);
-    }
-    return true;
 }
 
 /* No secret and no enemy: equal commands get equal bytes, and of a billion

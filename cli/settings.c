@@ -468,15 +468,17 @@ static void check_together(const struct settings *s, const struct options *o)
     int code = o->verb->usage_code;
     const char *verb = o->verb->name;
     if ((s->resume || s->resume_failed) && s->log == NULL && s->joblog == NULL)
-        die(code, "%s: --resume needs the --log FILE of the run to go on with",
+        die(code,
+            "vow %s: --resume needs the --log FILE of the run to go on with",
             verb);
     if (s->even && s->rate.n == 0)
-        die(code, "%s: --even spaces the starts of --rate N/U; add it", verb);
+        die(code, "vow %s: --even spaces the starts of --rate N/U; add it",
+            verb);
     if (s->json && s->output != OUTPUT_GROUP)
-        die(code, "%s: --json needs grouped output", verb);
+        die(code, "vow %s: --json needs grouped output", verb);
     if (s->results != NULL &&
         (s->output == OUTPUT_LINE || s->output == OUTPUT_LIVE))
-        die(code, "%s: --results needs --output group or none", verb);
+        die(code, "vow %s: --results needs --output group or none", verb);
     if (s->keep_order && s->output != OUTPUT_GROUP)
-        die(code, "%s: -k needs grouped output", verb);
+        die(code, "vow %s: -k needs grouped output", verb);
 }

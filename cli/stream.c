@@ -28,6 +28,8 @@ enum {
 };
 
 static struct stream *stopped;
+static uint64_t
+    open_line[3]; /* by target: whose line has no end yet; 0: none */
 static char buffer[CHUNK];
 
 static void on_readable(struct ear *e, uint32_t events);
@@ -36,16 +38,20 @@ static ssize_t splice_some(struct stream *s);
 static void keep(struct stream *s, const char *at, size_t n);
 static void lost(struct stream *s, int error);
 static void lines(struct stream *s, const char *at, size_t n);
+static void end_line_of_others(const struct stream *s, struct text *out);
 static void add_lines(struct text *out, struct stream *s, const char *at,
                       size_t n);
 static void add_tags(struct stream *s);
 static int write_all(int fd, const char *at, size_t n);
 static void stop(struct stream *s);
+static void forget_stopped(struct stream *s);
 
 int stream_open(struct stream *s, int target)
 {
     int ends[2];
+    static uint64_t numbers;
     *s = (struct stream){.target = target, .file = -1, .ear.fd = -1};
+    s->number = ++numbers;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     (void)fcntl(ends[1], F_SETFL, 0); /* the job's end blocks, as it should */
@@ -195,6 +201,7 @@ static void lines(struct stream *s, const char *at, size_t n)
         return;
     }
     size_t whole = end == NULL ? n : (size_t)(end + 1 - at);
+    end_line_of_others(s, &out);
     if (s->text.n > 0) {
         text_add(&s->text, at, whole);
         add_lines(&out, s, s->text.at, s->text.n);
@@ -203,9 +210,17 @@ static void lines(struct stream *s, const char *at, size_t n)
         add_lines(&out, s, at, whole);
     }
     text_add(&s->text, at + whole, n - whole);
+    open_line[s->target] = s->in_line ? s->number : 0;
     emit_text(s->target, &out);
     if (emit_waiting() > MUCH)
         stop(s);
+}
+
+/* What another stream left without its end is not continued by this one. */
+static void end_line_of_others(const struct stream *s, struct text *out)
+{
+    if (open_line[s->target] != 0 && open_line[s->target] != s->number)
+        text_add(out, "\n", 1);
 }
 
 /* Each line with the tag in front of it. */
@@ -239,6 +254,15 @@ static void stop(struct stream *s)
     stopped = s;
 }
 
+static void forget_stopped(struct stream *s)
+{
+    struct stream **at = &stopped;
+    while (*at != NULL && *at != s)
+        at = &(*at)->next_stopped;
+    if (*at == s)
+        *at = s->next_stopped;
+}
+
 void streams_go_on(void)
 {
     struct stream *all = stopped;
@@ -256,18 +280,16 @@ void streams_go_on(void)
 
 void stream_end(struct stream *s)
 {
-    for (struct stream **at = &stopped; *at != NULL; at = &(*at)->next_stopped)
-        if (*at == s) {
-            *at = s->next_stopped;
-            break;
-        }
     for (int left = PIPE_CHUNKS; left > 0 && s->ear.fd >= 0; left--)
         if (!read_some(s))
             break;
+    forget_stopped(s); /* also if the last lines were too many */
     ear_close(&s->ear);
     if (s->by_lines && s->text.n > 0) {
         struct text out = {0};
+        end_line_of_others(s, &out);
         add_lines(&out, s, s->text.at, s->text.n);
+        open_line[s->target] = s->in_line ? s->number : 0;
         emit_text(s->target, &out);
         text_clear(&s->text);
     }

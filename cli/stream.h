@@ -22,9 +22,10 @@ struct stream {
     struct text text; /* kept, or the beginning of a line */
     int file;         /* -1: it all fits in `text` */
     uint64_t in_file;
-    uint64_t bytes; /* written by the job so far */
-    bool in_line;   /* part of a line went out without its end */
-    int error;      /* of the file: what came later is lost */
+    uint64_t bytes;  /* written by the job so far */
+    bool in_line;    /* part of a line went out without its end */
+    uint64_t number; /* of its own */
+    int error;       /* of the file: what came later is lost */
     struct stream *next_stopped;
 };
 

@@ -23,7 +23,7 @@ refuses() {
 # ---- options ----------------------------------------------------------------
 
 test_an_unknown_option_is_told_with_the_nearest_one() {
-    for pair in retires=retries timout=timeout joblogs=joblog outptu=output \
+    for pair in retires=retries tiemeout=timeout joblogs=joblog outptu=output \
         dryrun=dry-run; do
         note "$pair"
         vow map "--${pair%=*}" touch ::: ran
@@ -48,7 +48,7 @@ test_an_unknown_short_option_is_told() {
 }
 
 test_an_unknown_option_of_run_is_told_with_the_nearest_one() {
-    vow run --timout 1s -- touch ran
+    vow run --tiemeout 1s -- touch ran
     expect_code 125
     expect_err_has --timeout
     expect_sentence

@@ -121,7 +121,7 @@ test_option_d_takes_the_tab_itself() {
 }
 
 test_columns_are_cut_at_the_separator() {
-    printf 'a,b b,c\nd,e,f\n' | vow map -k -C , echo '{3}-{2}-{1}'
+    printf '%s\n' 'a,b b,c' 'd,e,f' | vow map -k -C , echo '{3}-{2}-{1}'
     expect_out 'c-b b-a' f-e-d
 }
 
@@ -309,4 +309,22 @@ test_a_short_queue_reads_all_the_input() {
     expect_code 0
     seq 50 >wanted
     cmp wanted "$OUT" || fail 'the output is not as expected'
+}
+
+test_a_word_that_only_begins_like_a_separator_is_an_item() {
+    vow map -k echo ::: a :::x b
+    expect_out a :::x b
+}
+
+test_linked_lists_are_refused_with_advice() {
+    vow map echo ::: a b :::+ 1 2
+    expect_code 2
+    expect_err_has 'split them by -C'
+}
+
+test_a_nul_byte_ends_the_run_after_what_runs() {
+    printf 'a\nb\0c\nd\n' | vow map -j1 'sleep 0.2; echo {}'
+    expect_code 125
+    expect_out a
+    expect_err_has NUL
 }

@@ -271,3 +271,15 @@ test_ctrl_c_stops_a_loop_around_run() {
     done'
     ctrl_c_stops bash
 }
+
+test_a_guardian_finds_the_group_of_what_cleared_its_environment() {
+    start map 'env -i sleep 301.7 & touch ready; : {}; wait' ::: a
+    wait_for test -e ready
+    kill -KILL "$PID"
+    finish
+    wait_for no_process_named 'sleep 301.7'
+}
+
+no_process_named() {
+    ! grep -lsz "^301.7$" /proc/[0-9]*/cmdline >/dev/null
+}

@@ -97,7 +97,7 @@ test_great_output_leaves_no_file() {
 }
 
 test_output_that_finds_no_room_is_not_lost_in_silence() {
-    TMPDIR=/nonexistent/folder vow map 'head -c 3000000 /dev/zero; : {}' ::: a
+    TMPDIR=$T/none vow map 'head -c 3000000 /dev/zero; : {}' ::: a
     if [ "$(wc -c <"$OUT")" -ne 3000000 ]; then
         expect_failure
         expect test -s "$ERR"
@@ -297,4 +297,19 @@ test_closed_output_is_no_disaster() {
     code=0
     "$VOW" map true ::: a >&- 2>&- <&- || code=$?
     expect test "$code" -lt 128
+}
+
+test_a_line_without_end_is_not_continued_by_another_job() {
+    vow map -j1 --output line 'printf "%s\nno end" {}' ::: 1 2
+    printf '1\nno end\n2\nno end' >wanted
+    expect cmp wanted "$OUT"
+}
+
+test_many_long_outputs_by_lines_come_to_an_end() { # limit 60 s
+    seq 100 >numbers
+    vow map -j12 --output line \
+        'case {} in ?) yes x | head -c 4000000;; *) yes a | head -c 60000;; esac' \
+        :::: numbers
+    expect_code 0
+    expect test "$(wc -c <"$OUT")" -eq 41460000
 }

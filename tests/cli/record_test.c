@@ -421,7 +421,7 @@ TEST(record, keeps_the_end_of_a_file_that_is_no_log)
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         const char *path = put("log", ends[i]);
         check_refused(path, true,
-                      "%s does not end like a log of vow; it was left as it "
+                      "%s is not a log of vow; it was left as it "
                       "is");
         check_content(path, ends[i]);
     }

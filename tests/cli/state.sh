@@ -356,3 +356,36 @@ test_dry_run_with_resume_shows_what_is_missing() {
     vow map --log log --resume --dry-run echo ::: a b
     expect_out 'echo b'
 }
+
+# ---- what the end of the run ended ------------------------------------------
+
+test_what_was_stopped_runs_again() {
+    vow map -j2 -e --log log 'case {} in a) sleep 0.3; exit 1;; esac; sleep 60' \
+        ::: a b
+    expect_code 1
+    vow map --log log --resume --dry-run 'case {} in a) sleep 0.3; exit 1;; esac; sleep 60' ::: a b
+    expect_lines 1 "$OUT"
+}
+
+test_what_failed_and_did_well_later_is_one_job() {
+    vow map --log log 'echo {} >>ran; [ -e good ]' ::: a
+    expect_code 1
+    touch good
+    vow map --log log --resume-failed 'echo {} >>ran; [ -e good ]' ::: a
+    expect_code 0
+    vow map --log log --resume 'echo {} >>ran; [ -e good ]' ::: a a
+    expect_code 0
+    expect_file ran a a a
+}
+
+test_many_runs_write_to_one_log() {
+    seq 8 | xargs -P8 -n1 "$VOW" run --log log true
+    expect_lines 8 log
+}
+
+test_run_tells_a_bad_log_before_it_runs() {
+    echo 'no log of ours' >log
+    vow run --log log touch ran
+    expect_code 125
+    expect test ! -e ran
+}
