@@ -28,7 +28,7 @@ GROUP_BYTES = 200 * 10 ** 6
 READ = 1 << 18
 
 # Not what a make or a vow around us says. And `true` reads the files of its
-# locale when it has an argument, which would be half of what is measured.
+# locale when it has an argument, which would be a quarter of the work.
 ENV = {k: v for k, v in os.environ.items()
        if k != 'MAKEFLAGS' and not k.startswith('VOW_')}
 ENV['LC_ALL'] = 'C'

@@ -49,11 +49,12 @@ static void open_all(int argc, char **argv)
     if (vow_loop_new(NULL, &run.loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     ears_open(run.loop);
-    signals_open(map_on_signal);
-    procs_open(run.loop);
-    emit_open(run.loop, map_on_output_fails, streams_go_on);
     run.input = input_new(run.loop, &s->input, argv + at + n,
                           (size_t)(argc - at) - n, s->file);
+    signals_open(map_on_signal); /* until now, they end us as usual */
+    procs_open(run.loop);
+    emit_open(run.loop, map_on_output_fails, streams_go_on);
+    say_through(emit_text);
     run.halt_code = -1;
     run.jobs.loop = run.loop;
     run.jobs.settings = s;
@@ -138,7 +139,7 @@ static void open_gate(void)
     struct settings *s = &run.settings;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     if (s->jobs == 0) {
-        run.server = jobserver_open(map_set_places);
+        run.server = jobserver_open(run.loop, map_set_places);
         s->jobs = run.server ? 1 : cpus < 1 ? 1 : (uint32_t)cpus;
     }
     int rc = vow_gate_new(run.loop,
@@ -190,6 +191,8 @@ static int dry_run(void)
         if (rc == VOW_EAGAIN) {
             (void)vow_loop_run_until(run.loop, wait);
             wait = vow_future_unref(wait);
+            if (run.by_signal != 0)
+                signals_die(run.by_signal);
             continue;
         }
         j->seq = ++run.pulled;
@@ -207,6 +210,11 @@ static int dry_run(void)
         if (run.by_signal != 0)
             signals_die(run.by_signal);
     }
-    emit_close();
+    vow_future *written = emit_drained();
+    if (written != NULL)
+        (void)vow_loop_run_until(run.loop, written);
+    vow_future_unref(written);
+    if (run.by_signal != 0)
+        signals_die(run.by_signal);
     return run.broken || rc < 0 ? EXIT_BROKEN : 0;
 }

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOG_TRIES = 500, LOG_WAIT_US = 10000 };
+enum { LOG_TRIES = 500, LOG_WAIT_US = 10000, SAME_NS = 20000000 };
 
 static struct {
     struct settings settings;
@@ -26,13 +26,14 @@ static struct {
     struct brake brake;
     struct job *job;
     int by_signal;
+    uint64_t signaled_ns;
 } one;
 
 static void make_ready(int argc, char **argv);
 static char *const *literal(char **words, size_t n);
 static void make_job(void);
 static void on_start(struct job *j);
-static void on_signal(int number);
+static void on_signal(int number, bool by_terminal);
 static void check_logs(void);
 static void write_logs(void);
 static struct log *patiently_open(const char *path, char **ret_sentence);
@@ -140,7 +141,8 @@ static void on_start(struct job *j)
     text_free(&command);
 }
 
-static void on_signal(int number)
+/* What the terminal sent, a command in our group has got already. */
+static void on_signal(int number, bool by_terminal)
 {
     if (number == SIGCHLD) {
         procs_reap();
@@ -150,11 +152,14 @@ static void on_signal(int number)
         procs_signal(SIGCONT);
     } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
         procs_signal(number);
-    } else if (one.by_signal != 0) {
-        procs_signal(SIGKILL);
-    } else {
+    } else if (one.by_signal == 0) {
         one.by_signal = number;
-        job_stop(one.job, number);
+        one.signaled_ns = vow_loop_now_ns(one.jobs.loop);
+        bool has_it = by_terminal && !one.job->proc.own_group;
+        job_stop(one.job, has_it ? SIGCONT : number);
+    } else if (number != one.by_signal ||
+               vow_loop_now_ns(one.jobs.loop) - one.signaled_ns > SAME_NS) {
+        procs_signal(SIGKILL);
     }
 }
 

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,8 @@ struct target {
     int fd;  /* as it was given */
     int own; /* the same, without blocking; or that again */
     enum way way;
+    bool wide;    /* its pipe was made as large as can be */
+    bool careful; /* it blocks: little at a time, and only when it will not */
     int error;
     struct ear ear;
 };
@@ -100,8 +103,9 @@ static void target_open(struct target *t, int fd)
         return;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    t->careful = own < 0; /* somebody else's */
     if (own < 0)
-        return; /* then it may block: better than not writing */
+        return;
     t->own = own;
     t->way = tty ? WAY_PLAIN : WAY_PIPE;
 }
@@ -155,6 +159,31 @@ static struct piece *push(void)
     emit.last = &p->next;
     emit.tail = p;
     return p;
+}
+
+ssize_t emit_through(int fd, int pipe)
+{
+    struct target *t = fd == STDERR_FILENO ? &emit.err : &emit.out;
+    ssize_t n = -1;
+    errno = ENOSYS;
+    if (t->way != WAY_PIPE || t->error != 0)
+        return n;
+    if (!t->wide)
+        (void)fcntl(t->own, F_SETPIPE_SZ, CHUNK); /* if we may */
+    t->wide = true;
+    errno = EBUSY;
+    if (emit.first == NULL)
+        n = splice(pipe, NULL, t->own, NULL, CHUNK, SPLICE_F_NONBLOCK);
+    struct pollfd ready = {.fd = pipe, .events = POLLIN};
+    if (n < 0 && errno == EAGAIN && poll(&ready, 1, 0) == 1) {
+        (void)ear_listen(&t->ear, t->own, EPOLLOUT, on_writable);
+        errno = EBUSY;
+    } else if (n < 0 && errno == EPIPE) {
+        t->error = EPIPE;
+        emit.failed(t->fd, EPIPE);
+        errno = ENOSYS;
+    }
+    return n;
 }
 
 bool emit_busy(void)
@@ -264,6 +293,13 @@ static ssize_t put(const struct target *t, const void *at, size_t n)
 {
     if (t->way == WAY_SOCKET)
         return send(t->own, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    struct pollfd ready = {.fd = t->own, .events = POLLOUT};
+    if (t->careful && poll(&ready, 1, 0) == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (t->careful && n > PIPE_BUF)
+        n = PIPE_BUF;
     return write(t->own, at, n);
 }
 
@@ -274,12 +310,12 @@ static ssize_t write_file(struct piece *p)
     errno = EINVAL;
     if (!p->by_hand && p->to->way == WAY_PIPE)
         n = splice(p->file, NULL, p->to->own, NULL, most, SPLICE_F_NONBLOCK);
-    else if (!p->by_hand && p->to->way == WAY_PLAIN)
+    else if (!p->by_hand && p->to->way == WAY_PLAIN && !p->to->careful)
         n = copy_file_range(p->file, NULL, p->to->own, NULL, most, 0);
     if (n > 0)
         p->left -= (uint64_t)n;
     if (n < 0 && (errno == EINVAL || errno == EXDEV || errno == EBADF ||
-                  errno == EOPNOTSUPP)) {
+                  errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM)) {
         p->by_hand = true;
         n = copy_by_hand(p);
     }

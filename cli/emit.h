@@ -14,6 +14,7 @@
 
 #include "text.h"
 
+#include <sys/types.h>
 #include <vow.h>
 
 /* Called once when stdout or stderr cannot be written to any more; nothing is
@@ -28,6 +29,10 @@ void emit_text(int fd, struct text *moved);
 /* `n` bytes of a file from its beginning. The file is moved. */
 void emit_file(int fd, int file, uint64_t n);
 
+/* Hand on what is in a pipe without touching it: how many bytes, 0 at its end,
+ * or -1 and errno. EAGAIN: it is empty. EBUSY: others come first, or there is
+ * no room now, of which `room` will tell. ENOSYS: it cannot be done. */
+ssize_t emit_through(int fd, int pipe);
 /* Is anything waiting? */
 bool emit_busy(void);
 /* Bytes in memory that wait. */

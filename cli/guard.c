@@ -26,7 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PASSES = 1000, ENVIRON_MAX = 1 << 22, GROUPS = 4096 };
+enum {
+    PASSES = 1000,
+    ENVIRON_MAX = 1 << 22,
+    GROUPS = 4096,
+    BEFORE = 64,
+    CHILDREN = 4096
+};
 
 /* Shared with the guardian: the groups that run. */
 struct groups {
@@ -36,6 +42,8 @@ struct groups {
 static struct {
     struct groups *groups; /* NULL: there is no guardian */
     char run[64];          /* its word; behind it comes the job's number */
+    pid_t before[BEFORE];  /* children that we had when we began: not ours */
+    size_t n_before;
     pid_t pid;
     int farewell; /* the end of a pipe; the guardian has the other */
 } guard = {.farewell = -1};
@@ -46,6 +54,8 @@ static int pass(uint64_t seq);
 static bool has(pid_t pid, uint64_t seq);
 static bool names(const char *words, uint64_t seq);
 static char *environ_of(pid_t pid, size_t *ret_n);
+static bool is_before(pid_t pid);
+static size_t children(pid_t *ret_pids, size_t room);
 
 void guard_word(struct text *ret_word, uint64_t seq)
 {
@@ -72,6 +82,7 @@ void guard_start(void)
 {
     int ends[2];
     (void)run();
+    guard.n_before = children(guard.before, BEFORE);
     if (guard.pid != 0 || pipe2(ends, O_CLOEXEC) < 0)
         return; /* without it we still end our jobs unless we are killed */
     void *shared = mmap(NULL, sizeof(*guard.groups), PROT_READ | PROT_WRITE,
@@ -97,6 +108,12 @@ void guard_end(void)
     guard.pid = 0;
 }
 
+void guard_reaped(pid_t pid)
+{
+    if (pid == guard.pid)
+        guard.pid = 0; /* somebody has killed it */
+}
+
 /* Signals for the group of the terminal are not for it. */
 static void watch(int fd)
 {
@@ -104,6 +121,7 @@ static void watch(int fd)
     sigset_t all;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
+    (void)setsid(); /* or it would be killed with our group */
     (void)prctl(PR_SET_NAME, "vow-guard");
     (void)close_range(0, (unsigned)fd - 1, 0); /* locks, and others' pipes */
     (void)close_range((unsigned)fd + 1, ~0U, 0);
@@ -142,6 +160,8 @@ int guard_hunt(uint64_t seq)
     for (int i = 0; i < PASSES && n > 0; i++) {
         n = pass(seq);
         killed += n;
+        if (i > 1 && n > 0)
+            (void)usleep(1000); /* who is killed may take a moment */
     }
     return killed;
 }
@@ -213,22 +233,35 @@ static char *environ_of(pid_t pid, size_t *ret_n)
 
 void guard_hunt_children(void)
 {
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
-    for (int i = 0; i < PASSES; i++) {
-        int n = 0;
-        char word[16];
-        FILE *f = fopen(path, "re");
-        while (f != NULL && fscanf(f, "%15s", word) == 1) {
-            pid_t pid = (pid_t)strtol(word, NULL, 10);
-            if (pid > 0 && pid != guard.pid)
-                n += kill(pid, SIGKILL) == 0;
-        }
-        if (f != NULL)
-            (void)fclose(f);
-        while (waitpid(-1, NULL, n > 0 ? 0 : WNOHANG) > 0 && n > 0)
-            n--;
-        if (n == 0)
-            break;
+    static pid_t all[CHILDREN];
+    for (int i = 0, n = 1; i < PASSES && n > 0; i++) {
+        n = 0;
+        size_t there = children(all, CHILDREN);
+        for (size_t k = 0; k < there; k++)
+            n += !is_before(all[k]) && all[k] != guard.pid &&
+                 kill(all[k], SIGKILL) == 0 &&
+                 waitpid(all[k], NULL, 0) == all[k];
     }
+}
+
+static bool is_before(pid_t pid)
+{
+    for (size_t i = 0; i < guard.n_before; i++)
+        if (guard.before[i] == pid)
+            return true;
+    return false;
+}
+
+/* Those we have now, adopted ones too. */
+static size_t children(pid_t *ret_pids, size_t room)
+{
+    char path[64], word[16];
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+    FILE *f = fopen(path, "re");
+    while (f != NULL && n < room && fscanf(f, "%15s", word) == 1)
+        ret_pids[n++] = (pid_t)strtol(word, NULL, 10);
+    if (f != NULL)
+        (void)fclose(f);
+    return n;
 }

@@ -28,6 +28,8 @@ void guard_start(void);
 /* The group of a job, while it runs. */
 void guard_add_group(pid_t group);
 void guard_remove_group(pid_t group);
+/* That process has ended and was waited for. */
+void guard_reaped(pid_t pid);
 /* Farewell: it goes without hunting. */
 void guard_end(void);
 

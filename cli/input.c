@@ -12,9 +12,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { BUFFER = 64 << 10, RECORD_MAX = 64 << 20 };
@@ -55,6 +59,7 @@ struct input {
 };
 
 static void source_open(struct source *s, const char *path);
+static void do_not_block(struct source *s);
 static void source_load(struct input *in, struct source *s);
 static int record(struct input *in, struct source *s, struct span *ret_record,
                   vow_future **ret_wait);
@@ -125,6 +130,27 @@ static void source_open(struct source *s, const char *path)
         die(EXIT_USAGE, "cannot read %s: it is a folder", s->name);
     if (S_ISREG(st.st_mode))
         s->size = st.st_size;
+    if (S_ISFIFO(st.st_mode))
+        do_not_block(s);
+}
+
+/* Another reader of the same pipe may be faster. A description of our own has
+ * the flag for us alone. A named pipe whose writer is gone would look as if
+ * none had come yet: so that is not opened again. */
+static void do_not_block(struct source *s)
+{
+    char path[32];
+    struct statfs fs;
+    if (s->fd > STDIN_FILENO) {
+        (void)fcntl(s->fd, F_SETFL, O_NONBLOCK);
+        return;
+    }
+    if (fstatfs(s->fd, &fs) < 0 || fs.f_type != PIPEFS_MAGIC)
+        return;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+    int own = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (own >= 0)
+        s->fd = own;
 }
 
 /* All records at once. */
@@ -218,7 +244,9 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
     }
     s->may_read = false; /* ask again before the next */
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
-    if (n < 0 && errno != EINTR) {
+    if (n < 0 && errno == EAGAIN && ret_wait == NULL)
+        (void)poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, -1);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) {
         say("cannot read %s: %s", s->name, strerror(errno));
         return VOW_EIO;
     }

@@ -22,9 +22,11 @@
 #include <unistd.h>
 
 enum { TEMPFAIL = 75, ENV_ADDED = 8, REFUSED = -1 };
+enum { LACKS_MS = 20, LACKS_MAX = 250 /* with nothing running */ };
 
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
 static int launch(struct job *j);
+static bool in_foreground(void);
 static int open_streams(struct job *j, int *ret_out, int *ret_err);
 static void fill_env(struct job *j, int retry_fd);
 static char *env_entry(size_t which, const char *format, ...)
@@ -113,7 +115,7 @@ vow_future *job_run(struct job *j)
     const struct settings *s = j->jobs->settings;
     const vow_retry_opts retry = {
         .size = sizeof(retry),
-        .tries = s->retries + 1,
+        .tries = UINT32_MAX, /* worth_it() counts */
         .backoff_ms = {s->backoff.first_ms, s->backoff.most_ms},
         .retry_if = worth_it,
         .retry_if_user = j};
@@ -121,7 +123,7 @@ vow_future *job_run(struct job *j)
                             .weight = j->weight,
                             .deadline_ms = s->deadline_ms,
                             .key = s->delay_ms > 0 ? "all" : NULL,
-                            .retry = s->retries > 0 ? &retry : NULL};
+                            .retry = &retry};
     j->next = j->jobs->live;
     j->prev = NULL;
     if (j->next != NULL)
@@ -134,7 +136,8 @@ vow_future *job_run(struct job *j)
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
 {
     struct job *j = job;
-    j->tries = number;
+    (void)number; /* those that lacked something count too there */
+    j->tries++;
     j->started = true;
     slot_take(j);
     vow_future *f = vow_promise(loop, &j->attempt);
@@ -184,7 +187,7 @@ static int launch(struct job *j)
                                 .out = out,
                                 .err = err,
                                 .also = ends[1],
-                                .in_our_group = js->inherit && isatty(0),
+                                .in_our_group = js->inherit && in_foreground(),
                                 .timeout_ms = s->timeout_ms,
                                 .seq = j->seq,
                                 .kill = &s->kill,
@@ -198,6 +201,16 @@ static int launch(struct job *j)
     if (path != js->program)
         free(path);
     return error;
+}
+
+/* Of a terminal, which the command may want to ask or to be stopped by. */
+static bool in_foreground(void)
+{
+    int fd = open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    bool yes = fd >= 0 && tcgetpgrp(fd) == getpgrp();
+    if (fd >= 0)
+        (void)close(fd);
+    return yes;
 }
 
 /* Keeps J2. */
@@ -266,6 +279,18 @@ static vow_future *not_started(struct job *j, int error)
     stream_end(&j->out);
     stream_end(&j->err);
     slot_give(j);
+    if (j->retry_after >= 0)
+        (void)close(j->retry_after);
+    j->retry_after = -1;
+    j->lacks = (error == EAGAIN || error == EMFILE || error == ENFILE ||
+                error == ENOMEM || error == ETXTBSY) &&
+               (procs_running() > 0 || ++j->lacked < LACKS_MAX);
+    if (j->lacks) {
+        vow_error *e = vow_error_new(j->jobs->loop, VOW_EIO, "no room");
+        vow_error_set_retry_after_ms(e, LACKS_MS);
+        j->tries--;
+        return vow_rejected(j->jobs->loop, e);
+    }
     j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_CANNOT_RUN};
     if (error == ENOENT)
         j->end.code = EXIT_NOT_FOUND;
@@ -296,6 +321,8 @@ static void on_process_end(struct proc *p)
     j->attempt = j->late = NULL;
     if (j->jobs->on_last_end != NULL && is_last(j))
         j->jobs->on_last_end(j);
+    if (j->jobs->on_end != NULL)
+        j->jobs->on_end();
     vow_on_cancel(attempt, NULL, NULL);
     if (job_failed(j)) {
         vow_error *e = vow_error_new(j->jobs->loop, VOW_EIO, "it failed");
@@ -323,6 +350,8 @@ static void classify(struct job *j)
     j->end =
         (struct end){.kind = exited ? END_EXIT : END_SIGNAL,
                      .code = exited ? WEXITSTATUS(status) : WTERMSIG(status)};
+    if (!job_failed(j) && (j->out.error != 0 || j->err.error != 0))
+        j->end.code = EXIT_BROKEN; /* what it wrote is not all there */
     if (j->proc.timed_out || j->late != NULL) {
         j->end.kind = END_TIMEOUT;
         j->end.exited = exited;
@@ -354,7 +383,11 @@ static void on_cancel(vow_error *why, void *job)
 
 static bool worth_it(vow_error *e, void *job)
 {
-    return vow_error_code(e) == VOW_EIO && worth_another(job);
+    const struct job *j = job;
+    if (vow_error_code(e) != VOW_EIO || j->stopped)
+        return false;
+    return j->lacks ||
+           (j->tries <= j->jobs->settings->retries && worth_another(j));
 }
 
 static bool worth_another(const struct job *j)

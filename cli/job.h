@@ -30,6 +30,7 @@ struct jobs {
     bool inherit;  /* a job has our stdin, stdout and stderr */
     void (*on_start)(struct job *j);    /* a try was started */
     void (*on_last_end)(struct job *j); /* the process of its last try ended */
+    void (*on_end)(void);               /* the process of any try has ended */
 
     struct job *live; /* of which done was not told */
     struct job *spare;
@@ -47,6 +48,7 @@ struct job {
     struct job *prev, *next;
     struct items items;
     uint64_t seq;
+    size_t index;  /* in the map */
     uint32_t slot; /* from 1; 0: none */
     uint32_t tries;
     uint32_t weight;
@@ -59,6 +61,8 @@ struct job {
     bool started;       /* once at least */
     bool unrun;         /* stopped before its first try */
     bool stopped;       /* no more tries */
+    bool lacks;         /* descriptors or processes, for the moment */
+    uint32_t lacked;    /* so often, while nothing ran that could end */
     bool counted;       /* by those who count */
     bool counted_ahead;
     uint64_t due_us; /* its deadline since 1970; 0: none */

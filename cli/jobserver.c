@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct {
@@ -24,15 +25,20 @@ static struct {
     struct text tokens; /* those we have */
     jobserver_fn changed;
     uint64_t running, waiting;
+    vow_loop *loop;
+    bool fresh;     /* a token was taken, and no job has begun since */
+    vow_call stale; /* it goes back unless one has begun by then */
 } server;
+
+enum { FRESH_MS = 50 };
 
 static bool find(char *ret_path, size_t room, int *ret_in, int *ret_out);
 static int again(int fd, int flags);
-static void balance(void);
+static void balance(void *user);
 static void on_token(struct ear *e, uint32_t events);
 static void give_back(void);
 
-bool jobserver_open(jobserver_fn changed)
+bool jobserver_open(vow_loop *loop, jobserver_fn changed)
 {
     char path[PATH_MAX];
     int in = -1, out = -1;
@@ -47,6 +53,7 @@ bool jobserver_open(jobserver_fn changed)
     }
     if (server.in < 0 || server.out < 0)
         return false; /* make did not mean us: no + before the recipe */
+    server.loop = loop;
     server.changed = changed;
     server.open = true;
     return true;
@@ -83,7 +90,12 @@ static bool find(char *ret_path, size_t room, int *ret_in, int *ret_out)
 
 static int again(int fd, int flags)
 {
+    struct stat st;
     char path[32];
+    int own = fcntl(fd, F_GETFD);
+    if (own < 0 || (own & FD_CLOEXEC) != 0 || fstat(fd, &st) < 0 ||
+        !S_ISFIFO(st.st_mode))
+        return -1; /* not what make has given us */
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     return open(path, flags | O_NONBLOCK | O_CLOEXEC);
 }
@@ -94,19 +106,23 @@ void jobserver_want(uint64_t running, uint64_t waiting)
         return;
     server.running = running;
     server.waiting = waiting;
-    balance();
+    server.fresh = server.fresh && running < server.tokens.n + 1;
+    balance(NULL);
 }
 
-/* One place is ours without a token. */
-static void balance(void)
+/* One place is ours without a token. A token just taken is kept for a moment:
+ * the job that is to use it is on its way. */
+static void balance(void *user)
 {
-    uint64_t need = server.running + server.waiting;
     uint64_t places = server.tokens.n + 1;
-    while (places > need && server.tokens.n > 0) {
+    if (user != NULL)
+        server.fresh = false;
+    while (!server.fresh && places > server.running && server.tokens.n > 0) {
         give_back();
         places--;
     }
-    if (server.waiting > 0 && places < need)
+    bool want = server.waiting > 0 && server.running >= places;
+    if (want)
         (void)ear_listen(&server.ear, server.in, EPOLLIN, on_token);
     else if (server.ear.events != 0)
         (void)ear_listen(&server.ear, server.in, 0, on_token);
@@ -116,13 +132,14 @@ static void on_token(struct ear *e, uint32_t events)
 {
     char token;
     (void)events;
-    if (read(e->fd, &token, 1) == 1) { /* else another make was faster */
-        text_add(&server.tokens, &token, 1);
-        server.waiting -= server.waiting > 0;
-        server.running++; /* so that it is not given back meanwhile */
-        server.changed((uint32_t)server.tokens.n + 1);
-        balance();
-    }
+    if (read(e->fd, &token, 1) != 1)
+        return; /* another make was faster */
+    text_add(&server.tokens, &token, 1);
+    server.fresh = true;
+    vow_call_at(&server.stale, server.loop,
+                vow_loop_due_ns(server.loop, FRESH_MS), balance, &server);
+    (void)ear_listen(e, e->fd, 0, on_token);
+    server.changed((uint32_t)server.tokens.n + 1);
 }
 
 static void give_back(void)
@@ -139,6 +156,7 @@ void jobserver_close(void)
     if (!server.open)
         return;
     server.open = false;
+    (void)vow_call_stop(&server.stale);
     while (server.tokens.n > 0)
         give_back();
     ear_close(&server.ear);

@@ -13,15 +13,15 @@
 #ifndef VOW_CLI_JOBSERVER_H
 #define VOW_CLI_JOBSERVER_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <vow.h>
 
 /* Called when the number of places has changed. */
 typedef void (*jobserver_fn)(uint32_t places);
 
 /* True: MAKEFLAGS names a job server and it can be reached. */
-bool jobserver_open(jobserver_fn changed);
-/* So many jobs run and so many wait: take or give tokens accordingly. */
+bool jobserver_open(vow_loop *loop, jobserver_fn changed);
+/* So many jobs run, and so many wait for nothing but a place: take or give
+ * tokens accordingly. */
 void jobserver_want(uint64_t running, uint64_t waiting);
 /* Give all back. Does nothing without one. */
 void jobserver_close(void);

@@ -3,8 +3,8 @@
  *
  * HOW   vow_map() pulls items and keeps a few more than can run; vow_gate_run()
  *       decides when each one may start, and starts it again when it failed.
- *       A job that has ended for good is counted and logged at once; its output
- *       is delivered by the map, in its turn, no faster than it is read.
+ *       A job that has ended for good is counted at once; it is delivered by
+ *       the map in its turn, no faster than its output is read, then logged.
  * INVARIANTS
  *   C1  nothing is pulled and nothing begins once `stopping` is set
  *   C2  a job is counted once: done, or unrun, or skipped
@@ -17,7 +17,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     KEEP_WINDOW = 1000,   /* jobs that may wait for their turn with -k */
@@ -26,15 +28,20 @@ enum {
 };
 
 static int pull(void *state, vow_value *ret_item, vow_future **ret_wait);
+static size_t files_most(void);
 static uint32_t weight_of(const struct job *j);
 static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
                          void *user);
 static void add_tags(struct job *j);
 static void not_ahead(struct job *j);
+static void room_again(void);
 static void on_start(struct job *j);
 static void on_last_end(struct job *j);
 static vow_next on_done(vow_value v, void *user);
 static vow_future *deliver(size_t index, vow_future *outcome, void *user);
+static void show_held(void);
+static bool may_flow(const struct stream *out);
+static void show(struct job *j);
 static void look_around(void);
 static void draw(void *user);
 
@@ -53,8 +60,10 @@ vow_future *map_start(void)
                     vow_loop_due_ns(run.loop, s->stop_after_ms),
                     map_on_stop_after, NULL);
     run.began_ms = vow_loop_now_ns(run.loop) / 1000000;
+    streams_open(run.loop, may_flow);
     run.jobs.on_start = on_start;
     run.jobs.on_last_end = on_last_end;
+    run.jobs.on_end = look_around;
     map_draw();
     return vow_map(run.loop, ((vow_source){.pull = pull}), begin, NULL,
                    VOW_MAP(.concurrent = concurrent, .window = window,
@@ -67,7 +76,8 @@ static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
 {
     (void)state;
     int rc = 0;
-    if (run.ahead > AHEAD_BYTES && run.live > procs_running() + 1) {
+    if ((run.ahead > AHEAD_BYTES && run.live > procs_running() + 1) ||
+        (streams_in_files() > files_most() && run.undelivered > 0)) {
         *ret_wait = vow_promise(run.loop, &run.room);
         return VOW_EAGAIN;
     }
@@ -115,6 +125,16 @@ bool map_already_done(struct job *j)
     return done_take_command(run.skip, text_span(&run.command), failed_too);
 }
 
+/* Half of what we may open is for pipes and others. */
+static size_t files_most(void)
+{
+    static size_t most;
+    struct rlimit r;
+    if (most == 0)
+        most = getrlimit(RLIMIT_NOFILE, &r) == 0 ? r.rlim_cur / 2 : 512;
+    return most;
+}
+
 /* What is heavier than all places together takes them all. 0: it is no number,
  * which was told. */
 static uint32_t weight_of(const struct job *j)
@@ -126,11 +146,7 @@ static uint32_t weight_of(const struct job *j)
         return 1;
     struct span value = span_of(w);
     if (w[0] == '{') {
-        char *end;
-        unsigned long field = strtoul(w + 1, &end, 10);
-        if (field == 0 || strcmp(end, "}") != 0)
-            die(EXIT_USAGE,
-                "vow map: --weight %s: a number, or a column as {2}", w);
+        unsigned long field = strtoul(w + 1, NULL, 10);
         value = (struct span){.at = "", .n = 0};
         struct fields fields = job_fields(j);
         if (field <= fields.n_fields)
@@ -153,8 +169,8 @@ static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
 {
     struct job *j = vow_as_ptr(item);
     (void)loop;
-    (void)index;
     (void)user;
+    j->index = index;
     if (run.settings.deadline_ms > 0) {
         struct timespec now;
         (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -189,9 +205,15 @@ static void not_ahead(struct job *j)
         return;
     j->counted_ahead = true;
     run.ahead -= j->items.bytes.n;
-    if (run.room != NULL)
-        (void)vow_resolve_drop(run.room, vow_nothing());
+    room_again();
+}
+
+static void room_again(void)
+{
+    vow_deferred *room = run.room;
     run.room = NULL;
+    if (room != NULL)
+        (void)vow_resolve_drop(room, vow_nothing());
 }
 
 static void on_start(struct job *j)
@@ -225,14 +247,16 @@ static vow_next on_done(vow_value v, void *user)
     struct job *j = vow_as_ptr(v);
     (void)user;
     run.live--;
+    run.undelivered++;
+    if (j->out.flows)
+        stream_emit(&j->err); /* right behind it */
+    if (streams_flowing() == NULL)
+        show_held();
     not_ahead(j);
-    if (j->unrun) {
+    if (j->unrun)
         run.unrun++;
-    } else {
-        map_write_logs(j);
-        if (!j->counted) /* it never had a process, or too late */
-            on_last_end(j);
-    }
+    else if (!j->counted) /* it never had a process, or too late */
+        on_last_end(j);
     run.kept += j->out.text.n + j->err.text.n;
     if (run.kept > KEEP_BYTES) {
         run.kept -= j->out.text.n + j->err.text.n;
@@ -243,13 +267,45 @@ static vow_next on_done(vow_value v, void *user)
     return vow_ok(v);
 }
 
-/* Its turn to be shown. */
+/* Its turn to be shown; or as soon as the one that flows has ended. */
 static vow_future *deliver(size_t index, vow_future *outcome, void *user)
 {
     struct job *j = vow_as_ptr(vow_get(outcome));
-    const struct settings *s = &run.settings;
-    (void)index;
     (void)user;
+    run.next_index = index + 1;
+    if (streams_flowing() != NULL) {
+        run.held = j;
+        return vow_promise(run.loop, &run.held_end);
+    }
+    show(j);
+    return emit_behind() ? emit_drained() : NULL;
+}
+
+static void show_held(void)
+{
+    struct job *j = run.held;
+    run.held = NULL;
+    if (j == NULL)
+        return;
+    show(j);
+    (void)vow_resolve_drop(run.held_end, vow_nothing());
+}
+
+/* May it be passed on from now on, as it comes? Not if another try might take
+ * its place, or others are to come before it. */
+static bool may_flow(const struct stream *out)
+{
+    const struct settings *s = &run.settings;
+    const struct job *j =
+        (const void *)((const char *)out - offsetof(struct job, out));
+    return out->target == STDOUT_FILENO && s->output == OUTPUT_GROUP &&
+           s->retries == 0 && !s->tag && !s->json && s->results == NULL &&
+           run.held == NULL && (!s->keep_order || j->index == run.next_index);
+}
+
+static void show(struct job *j)
+{
+    const struct settings *s = &run.settings;
     size_t kept = j->out.text.n + j->err.text.n;
     run.kept -= kept < run.kept ? kept : run.kept;
     if (j->out.error != 0 || j->err.error != 0) {
@@ -266,9 +322,12 @@ static vow_future *deliver(size_t index, vow_future *outcome, void *user)
         stream_emit(&j->out);
         stream_emit(&j->err);
     }
+    if (!j->unrun)
+        map_write_logs(j); /* what was never shown runs again */
     job_free(j);
+    run.undelivered--;
+    room_again();
     streams_go_on();
-    return emit_behind() ? emit_drained() : NULL;
 }
 
 /* ---- limits that change -------------------------------------------------- */
@@ -277,6 +336,9 @@ void map_set_places(uint32_t places)
 {
     struct settings *s = &run.settings;
     vow_gate_opts o = vow_gate_get(run.jobs.gate);
+    for (const struct job *j = run.jobs.live; j != NULL; j = j->next)
+        if (j->proc.pid == 0 && j->weight > places)
+            places = j->weight; /* it waits for so many */
     o.concurrent = places;
     if (vow_gate_set(run.jobs.gate, &o) < 0)
         return;
@@ -289,8 +351,11 @@ void map_set_places(uint32_t places)
 
 static void look_around(void)
 {
-    uint64_t running = procs_running();
-    jobserver_want(running, run.live > running ? run.live - running : 0);
+    if (run.server) {
+        vow_gate_stats s;
+        vow_gate_stats_get(run.jobs.gate, &s);
+        jobserver_want(procs_running(), s.waiting);
+    }
     map_draw();
 }
 

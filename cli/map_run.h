@@ -39,12 +39,17 @@ struct run {
 
     enum halt_when stopping;
     int by_signal; /* which ended us; 0: none */
+    uint64_t signaled_ns;
     int halt_code; /* of the job that stopped the run; -1: none */
     bool ended;    /* all the input was pulled */
     bool broken;   /* of output or log: 125 */
 
     uint64_t pulled;
-    uint64_t live; /* begun, and not ended for good */
+    uint64_t live;          /* begun, and not ended for good */
+    size_t next_index;      /* with -k: whose turn it is */
+    struct job *held;       /* its turn has come while another flows */
+    vow_deferred *held_end; /* the map waits for it */
+    uint64_t undelivered;   /* ended, and not shown yet */
     uint64_t done;
     uint64_t failed;
     uint64_t unrun;
@@ -69,7 +74,7 @@ void map_draw(void);
  * that is 0, by its kill sequence. */
 void map_stop(enum halt_when when, int number);
 void map_check_halt(const struct job *j);
-void map_on_signal(int number);
+void map_on_signal(int number, bool by_terminal);
 void map_on_output_fails(int fd, int error);
 void map_on_stop_after(void *user);
 

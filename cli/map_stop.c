@@ -14,9 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PERCENT_FROM = 3 /* jobs done, for a percentage to mean something */ };
+enum {
+    PERCENT_FROM = 3, /* jobs done, for a percentage to mean something */
+    SAME_NS = 20000000
+};
 
 static bool reached(const struct halt *h, uint64_t n);
+static bool same_again(int number);
 static void change_jobs(int by);
 
 void map_check_halt(const struct job *j)
@@ -68,12 +72,15 @@ void map_stop(enum halt_when when, int number)
 void map_on_stop_after(void *user)
 {
     (void)user;
+    if (run.ended && run.live == 0)
+        return; /* only the reader is late */
     run.halt_code = EXIT_STOPPED;
     map_stop(HALT_NOW, 0);
 }
 
-void map_on_signal(int number)
+void map_on_signal(int number, bool by_terminal)
 {
+    (void)by_terminal; /* jobs have groups of their own */
     switch (number) {
     case SIGCHLD:
         procs_reap();
@@ -96,13 +103,22 @@ void map_on_signal(int number)
         break;
     default: /* INT, TERM, HUP, QUIT */
         if (run.by_signal != 0) {
-            procs_signal(SIGKILL);
+            if (!same_again(number))
+                procs_signal(SIGKILL);
             break;
         }
         run.by_signal = number;
+        run.signaled_ns = vow_loop_now_ns(run.loop);
         emit_do_not_wait();
         map_stop(HALT_NOW, number);
     }
+}
+
+/* timeout(1) and shells signal a process and its group: that is one wish. */
+static bool same_again(int number)
+{
+    return number == run.by_signal &&
+           vow_loop_now_ns(run.loop) - run.signaled_ns < SAME_NS;
 }
 
 /* Nobody reads any more, or the disk is full: there is no point in going on. */

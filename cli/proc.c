@@ -262,6 +262,7 @@ static bool reap_one(void)
     if (pid <= 0)
         return false;
     struct proc **at = find(pid);
+    guard_reaped(pid);
     if (*at != NULL)
         ended(*at, status, &usage);
     return true;

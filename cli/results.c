@@ -29,9 +29,10 @@ void results_begin(struct job *j, const char *dir)
     char path[PATH_MAX];
     (void)snprintf(path, sizeof(path), "%s/%llu", dir,
                    (unsigned long long)j->seq);
-    if (mkdir(path, 0777) < 0 && errno != EEXIST)
-        die(EXIT_BROKEN, "--results: cannot make %s: %s", path,
-            strerror(errno));
+    if (mkdir(path, 0777) < 0 && errno != EEXIST) {
+        j->out.error = errno;
+        return;
+    }
     stream_keep_in(&j->out, open_in(j, dir, "stdout", O_TRUNC));
     if (j->err.file < 0)
         stream_keep_in(&j->err, open_in(j, dir, "stderr", O_TRUNC));
@@ -44,8 +45,7 @@ static int open_in(struct job *j, const char *dir, const char *name, int flags)
                    (unsigned long long)j->seq, name);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
     if (fd < 0)
-        die(EXIT_BROKEN, "--results: cannot write %s: %s", path,
-            strerror(errno));
+        j->out.error = errno; /* which is told when it has ended */
     return fd;
 }
 
@@ -61,6 +61,8 @@ static void write_file(struct job *j, const char *dir, const char *name,
                        struct span s)
 {
     int fd = open_in(j, dir, name, O_TRUNC);
+    if (fd < 0)
+        return;
     if (write(fd, s.at, s.n) != (ssize_t)s.n)
         say("--results: job %llu: %s: %s", (unsigned long long)j->seq, name,
             strerror(errno));

@@ -26,6 +26,7 @@ static size_t make_line(char *into, size_t room, const char *format,
 static void write_all(const char *at, size_t n);
 static void call(void (*fn)(void));
 
+static void (*through)(int fd, struct text *moved);
 static void (*before_line)(void);
 static void (*after_line)(void);
 static void (*last_of_all)(void);
@@ -43,10 +44,16 @@ void say(const char *format, ...)
     errno = saved;
 }
 
+void say_through(void (*emit)(int fd, struct text *moved))
+{
+    through = emit;
+}
+
 _Noreturn void die(int code, const char *format, ...)
 {
     int saved = errno;
     void (*last)(void) = last_of_all;
+    through = NULL;
     va_list args;
     call(before_line);
     errno = saved;
@@ -97,7 +104,13 @@ static void write_line(const char *format, va_list args)
         memcpy(line + n - 5, "...\n", 4);
     }
     va_end(again);
-    write_all(whole != NULL ? whole : line, n - 1);
+    struct text moved = {0};
+    if (through != NULL) {
+        text_add(&moved, whole != NULL ? whole : line, n - 1);
+        through(STDERR_FILENO, &moved);
+    } else {
+        write_all(whole != NULL ? whole : line, n - 1);
+    }
     free(whole);
 }
 

@@ -7,6 +7,8 @@
 #ifndef VOW_CLI_SAY_H
 #define VOW_CLI_SAY_H
 
+#include "text.h"
+
 /* Exit codes that are not a job's; see vow(1). */
 enum {
     EXIT_SOME_FAILED = 1,
@@ -25,6 +27,8 @@ void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void die(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Lines go there from now on, moved; not those of die(). NULL: to stderr. */
+void say_through(void (*emit)(int fd, struct text *moved));
 /* Called before and after a line is written to stderr; NULL: nothing to do. */
 void say_around(void (*before)(void), void (*after)(void));
 /* Called by die() before it exits; NULL: nothing to do. */

@@ -201,6 +201,7 @@ static void read_one(struct settings *s, int id, const struct options *o);
 static void read_limit(struct settings *s, int id, const struct options *o);
 static void read_time(struct settings *s, int id, const struct options *o);
 static void read_output(struct settings *s, int id, const struct options *o);
+static void check_weight(const struct options *o);
 static char delimiter(const struct options *o);
 static char *unescaped(const char *s);
 static int one_of(const struct options *o, const char *const *words);
@@ -283,6 +284,7 @@ static void read_limit(struct settings *s, int id, const struct options *o)
         break;
     case ID_WEIGHT:
         s->weight = o->value;
+        check_weight(o);
         break;
     case ID_DELAY:
         check(o, units_duration(o->value, &s->delay_ms));
@@ -427,6 +429,19 @@ static int one_of(const struct options *o, const char *const *words)
         n += (size_t)snprintf(sentence + n, sizeof(sentence) - n, "%s %s",
                               i == 0 ? "" : ",", words[i]);
     options_refuse(o, sentence);
+}
+
+/* A number from 1 on, or a column: {2}. */
+static void check_weight(const struct options *o)
+{
+    uint64_t n = 0;
+    char *end = NULL;
+    bool column = o->value[0] == '{';
+    if (column)
+        n = strtoul(o->value + 1, &end, 10);
+    if (column ? n == 0 || strcmp(end, "}") != 0
+               : units_count(o->value, &n) != NULL || n == 0)
+        options_refuse(o, "a weight is a number from 1 on, or a column: {2}");
 }
 
 static char delimiter(const struct options *o)

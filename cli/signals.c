@@ -72,7 +72,7 @@ static void on_signals(struct ear *e, uint32_t events)
     (void)events;
     ssize_t n = read(e->fd, some, sizeof(some));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(some[0]); i++)
-        signals.fn((int)some[i].ssi_signo);
+        signals.fn((int)some[i].ssi_signo, some[i].ssi_code == SI_KERNEL);
 }
 
 void signals_stop_us(void)

@@ -9,8 +9,10 @@
 #define VOW_CLI_SIGNALS_H
 
 #include <signal.h>
+#include <stdbool.h>
 
-typedef void (*signal_fn)(int number);
+/* `by_terminal`: the whole group in the foreground got it. */
+typedef void (*signal_fn)(int number, bool by_terminal);
 
 /* fn is called from the loop, not from a handler. SIGCHLD, INT, TERM, HUP,
  * QUIT, USR1, USR2, WINCH, TSTP. SIGPIPE and SIGXFSZ become errors of

@@ -21,18 +21,37 @@ enum {
     SPILL = 64 << 10, /* kept in memory */
     CHUNK = 64 << 10,
     BIG_PIPE = 1 << 20,
-    TURNS = 16,         /* chunks before others get a turn */
-    PIPE_CHUNKS = 17,   /* no pipe holds more */
+    TURNS = 16,       /* chunks before others get a turn */
+    PIPE_CHUNKS = 17, /* no pipe holds more */
+    IN_MEMORY_MAX = 64 << 20,
+    BULK = 8 << 20,     /* in a file: it may flow */
+    FLOW_NS = 50000000, /* without a byte: it does not flow any more */
     MUCH = 1 << 20,     /* waits to be written: stop reading lines */
     LONG_LINE = 1 << 20 /* goes out without its end */
 };
 
 static struct stream *stopped;
 static uint64_t
-    open_line[3]; /* by target: whose line has no end yet; 0: none */
+    open_line[3];    /* by target: whose line has no end yet; 0: none */
+static size_t files; /* that are open */
 static char buffer[CHUNK];
 
+static struct {
+    vow_loop *loop;
+    bool (*may)(const struct stream *s);
+    struct stream *stream; /* NULL: none flows */
+    uint64_t last_ns;      /* when something came */
+    vow_call again;        /* looks whether others may go on */
+} flow;
+
 static void on_readable(struct ear *e, uint32_t events);
+static bool is_bulk(const struct stream *s);
+static void begin_flow(struct stream *s);
+static bool pass_on(struct stream *s);
+static bool pass_on_by_hand(struct stream *s);
+static bool must_wait(const struct stream *s);
+static void end_flow(const struct stream *s);
+static void look_again(void *user);
 static bool read_some(struct stream *s);
 static ssize_t splice_some(struct stream *s);
 static void keep(struct stream *s, const char *at, size_t n);
@@ -45,6 +64,7 @@ static void add_tags(struct stream *s);
 static int write_all(int fd, const char *at, size_t n);
 static void stop(struct stream *s);
 static void forget_stopped(struct stream *s);
+static void close_file(struct stream *s);
 
 int stream_open(struct stream *s, int target)
 {
@@ -66,15 +86,33 @@ int stream_open(struct stream *s, int target)
 void stream_keep_in(struct stream *s, int file)
 {
     s->file = file;
+    files += file >= 0;
 }
 
 /* ---- reading ------------------------------------------------------------- */
+
+void streams_open(vow_loop *loop, bool (*may_flow)(const struct stream *s))
+{
+    flow.loop = loop;
+    flow.may = may_flow;
+}
+
+const struct stream *streams_flowing(void)
+{
+    return flow.stream;
+}
 
 static void on_readable(struct ear *e, uint32_t events)
 {
     struct stream *s = (struct stream *)(void *)e; /* its first member */
     (void)events;
     int turns = TURNS;
+    if (is_bulk(s) && flow.stream == NULL && flow.may != NULL && flow.may(s))
+        begin_flow(s);
+    else if (must_wait(s)) {
+        stop(s);
+        return;
+    }
     while (s->ear.events != 0 && turns-- > 0 && read_some(s))
         ;
 }
@@ -83,7 +121,11 @@ static void on_readable(struct ear *e, uint32_t events)
 static bool read_some(struct stream *s)
 {
     ssize_t n = -1;
-    if (!s->by_lines && s->in_file >= CHUNK && s->error == 0)
+    bool splices =
+        !s->by_lines && s->in_file >= CHUNK && s->error == 0 && !s->by_hand;
+    if (s->flows)
+        return pass_on(s);
+    if (splices)
         n = splice_some(s);
     else
         n = read(s->ear.fd, buffer, CHUNK);
@@ -96,9 +138,81 @@ static bool read_some(struct stream *s)
     s->bytes += (uint64_t)n;
     if (s->by_lines)
         lines(s, buffer, (size_t)n);
-    else if (s->in_file < CHUNK || s->error != 0)
+    else if (!splices || s->by_hand || s->error != 0)
         keep(s, buffer, (size_t)n);
     return true;
+}
+
+/* ---- flowing ------------------------------------------------------------- */
+
+static bool is_bulk(const struct stream *s)
+{
+    return !s->by_lines && !s->flows && s->in_file > BULK;
+}
+
+static void begin_flow(struct stream *s)
+{
+    stream_emit(s);
+    s->flows = true;
+    flow.stream = s;
+    flow.last_ns = vow_loop_now_ns(flow.loop);
+}
+
+static bool pass_on(struct stream *s)
+{
+    ssize_t n = emit_through(s->target, s->ear.fd);
+    if (n < 0 && errno == EBUSY) {
+        stop(s);
+        return false;
+    }
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        return pass_on_by_hand(s);
+    if (n == 0)
+        ear_close(&s->ear);
+    if (n > 0) {
+        s->bytes += (uint64_t)n;
+        flow.last_ns = vow_loop_now_ns(flow.loop);
+    }
+    return n > 0;
+}
+
+static bool pass_on_by_hand(struct stream *s)
+{
+    struct text t = {0};
+    ssize_t n = read(s->ear.fd, buffer, CHUNK);
+    if (n == 0)
+        ear_close(&s->ear);
+    if (n <= 0)
+        return n < 0 && errno == EINTR;
+    s->bytes += (uint64_t)n;
+    flow.last_ns = vow_loop_now_ns(flow.loop);
+    text_add(&t, buffer, (size_t)n);
+    emit_text(s->target, &t);
+    if (emit_waiting() > MUCH)
+        stop(s);
+    return true;
+}
+
+/* One that flows fills our output; what else writes a lot would only fill the
+ * disk meanwhile. */
+static bool must_wait(const struct stream *s)
+{
+    return is_bulk(s) && flow.stream != NULL &&
+           vow_loop_now_ns(flow.loop) - flow.last_ns < FLOW_NS;
+}
+
+static void end_flow(const struct stream *s)
+{
+    if (flow.stream != s)
+        return;
+    flow.stream = NULL;
+    streams_go_on();
+}
+
+static void look_again(void *user)
+{
+    (void)user;
+    streams_go_on();
 }
 
 /* From the pipe to the file without going through our memory. */
@@ -109,7 +223,10 @@ static ssize_t splice_some(struct stream *s)
     if (n > 0)
         s->in_file += (uint64_t)n;
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        lost(s, errno);
+        if (errno == EINVAL || errno == ENOSYS)
+            s->by_hand = true;
+        else
+            lost(s, errno);
         n = read(s->ear.fd, buffer, CHUNK);
     }
     return n;
@@ -132,23 +249,29 @@ static void keep(struct stream *s, const char *at, size_t n)
         stream_spill(s);
 }
 
+/* Without a file it stays in memory, up to a bound. */
 void stream_spill(struct stream *s)
 {
-    if (s->file < 0 && s->error == 0)
-        s->file = temp_file();
+    if (s->text.n == 0 || s->error != 0)
+        return;
     if (s->file < 0) {
-        lost(s, errno);
-        return;
+        s->file = temp_file();
+        files += s->file >= 0;
     }
-    int error = write_all(s->file, s->text.at, s->text.n);
-    if (error != 0) {
+    int error = s->file < 0 ? errno : write_all(s->file, s->text.at, s->text.n);
+    if (error != 0 && s->text.n > IN_MEMORY_MAX)
         lost(s, error);
+    if (error != 0)
         return;
-    }
     s->in_file += s->text.n;
     text_free(&s->text);
     if (s->ear.events != 0)
         (void)fcntl(s->ear.fd, F_SETPIPE_SZ, BIG_PIPE); /* there will be more */
+}
+
+size_t streams_in_files(void)
+{
+    return files;
 }
 
 static void lost(struct stream *s, int error)
@@ -252,6 +375,9 @@ static void stop(struct stream *s)
     (void)ear_listen(&s->ear, s->ear.fd, 0, on_readable);
     s->next_stopped = stopped;
     stopped = s;
+    if (flow.loop != NULL && !vow_call_pending(&flow.again))
+        vow_call_at(&flow.again, flow.loop,
+                    vow_loop_now_ns(flow.loop) + FLOW_NS, look_again, NULL);
 }
 
 static void forget_stopped(struct stream *s)
@@ -272,8 +398,16 @@ void streams_go_on(void)
     while (all != NULL) {
         struct stream *s = all;
         all = s->next_stopped;
-        (void)ear_listen(&s->ear, s->ear.fd, EPOLLIN, on_readable);
+        if (must_wait(s)) {
+            s->next_stopped = stopped;
+            stopped = s;
+        } else {
+            (void)ear_listen(&s->ear, s->ear.fd, EPOLLIN, on_readable);
+        }
     }
+    if (stopped != NULL && !vow_call_pending(&flow.again))
+        vow_call_at(&flow.again, flow.loop,
+                    vow_loop_now_ns(flow.loop) + FLOW_NS, look_again, NULL);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -281,10 +415,11 @@ void streams_go_on(void)
 void stream_end(struct stream *s)
 {
     for (int left = PIPE_CHUNKS; left > 0 && s->ear.fd >= 0; left--)
-        if (!read_some(s))
-            break;
+        if (!(s->flows ? pass_on_by_hand(s) : read_some(s)))
+            break;     /* by hand: our output may have no room now */
     forget_stopped(s); /* also if the last lines were too many */
     ear_close(&s->ear);
+    end_flow(s);
     if (s->by_lines && s->text.n > 0) {
         struct text out = {0};
         end_line_of_others(s, &out);
@@ -303,6 +438,7 @@ void stream_emit(struct stream *s)
         add_tags(s);
     if (s->in_file > 0) {
         emit_file(s->target, s->file, s->in_file);
+        files--;
         s->file = -1;
         s->in_file = 0;
     }
@@ -322,8 +458,7 @@ static void add_tags(struct stream *s)
         keep(&tagged, out.at, out.n);
         text_free(&out);
     }
-    if (s->file >= 0)
-        (void)close(s->file);
+    close_file(s);
     text_free(&s->text);
     s->text = tagged.text;
     s->file = tagged.file;
@@ -350,10 +485,17 @@ const char *stream_chunk(struct stream *s, uint64_t *at, size_t *ret_n)
 void stream_drop(struct stream *s)
 {
     ear_close(&s->ear);
-    if (s->file >= 0)
-        (void)close(s->file);
+    close_file(s);
     text_free(&s->text);
     text_free(&s->tag);
-    s->file = -1;
     s->in_file = 0;
+}
+
+static void close_file(struct stream *s)
+{
+    if (s->file < 0)
+        return;
+    (void)close(s->file);
+    files--;
+    s->file = -1;
 }

@@ -4,8 +4,11 @@
  * HOW   Kept (group output): up to SPILL bytes in memory, then in an unlinked
  *       file, so that a job is limited by the disk alone. By lines: whole lines
  *       go out as they come, with a tag in front; a reader that is slow stops
- *       the job, not us. Nothing of a job's is read once it has ended and its
- *       pipe is empty: what a daemon it left writes later is not its output.
+ *       the job, not us. A job that has written a lot may flow: it is passed on
+ *       as it comes, and while it does, others that write a lot wait, because
+ *       our own output is what there is not enough of. Nothing of a job's is
+ *       read once it has ended and its pipe is empty: what a daemon it left
+ *       writes later is not its output.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_STREAM_H
@@ -18,6 +21,8 @@ struct stream {
     struct ear ear; /* of our end of the pipe */
     int target;     /* 1 or 2 */
     bool by_lines;
+    bool by_hand;     /* the file takes no splice */
+    bool flows;       /* what was kept is out, the rest goes out as it comes */
     struct text tag;  /* in front of each line; empty: none */
     struct text text; /* kept, or the beginning of a line */
     int file;         /* -1: it all fits in `text` */
@@ -28,6 +33,11 @@ struct stream {
     int error;       /* of the file: what came later is lost */
     struct stream *next_stopped;
 };
+
+/* `may_flow` is asked, again and again, of a stream that has kept a lot. */
+void streams_open(vow_loop *loop, bool (*may_flow)(const struct stream *s));
+/* The one that flows; NULL: none. */
+const struct stream *streams_flowing(void);
 
 /* A pipe; returns the job's end, for the caller to close when it has started,
  * or -1 and errno. */
@@ -42,6 +52,8 @@ void stream_drop(struct stream *s);
 void stream_emit(struct stream *s);
 /* Into memory that is bounded: put what is kept into a file. */
 void stream_spill(struct stream *s);
+/* Files that are open for what is kept. */
+size_t streams_in_files(void);
 /* All streams by lines may go on when little waits to be written. */
 void streams_go_on(void);
 

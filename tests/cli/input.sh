@@ -323,7 +323,7 @@ test_linked_lists_are_refused_with_advice() {
 }
 
 test_a_nul_byte_ends_the_run_after_what_runs() {
-    printf 'a\nb\0c\nd\n' | vow map -j1 'sleep 0.2; echo {}'
+    printf 'a\nb\0c\ne\n' | vow map -j1 'sleep 0.2; echo {}'
     expect_code 125
     expect_out a
     expect_err_has NUL
