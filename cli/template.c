@@ -92,11 +92,12 @@ struct template *template_new(char *const *words, size_t n,
                               const struct template_opts *o, char **ret_error)
 {
     struct template_opts inner = *o;
-    if (n == 3 && is_script(words, o)) {
+    bool script = n == 3 && is_script(words, o);
+    if (script)
         inner.shell = words[0];
-        return make(words + 2, 1, &inner, true, ret_error);
-    }
-    return make(words, n, o, false, ret_error);
+    struct template *t = script ? make(words + 2, 1, &inner, true, ret_error)
+                                : make(words, n, o, false, ret_error);
+    return t;
 }
 
 /* sh -c 'text with {}': a script for that shell. A placeholder alone is not:

@@ -313,3 +313,57 @@ test_many_long_outputs_by_lines_come_to_an_end() { # limit 60 s
     expect_code 0
     expect test "$(wc -c <"$OUT")" -eq 41460000
 }
+
+# ---- a lot of it ------------------------------------------------------------
+
+# Runs of equal lines with their lengths: one per job if nothing is mixed.
+runs() {
+    uniq -c "$OUT" | awk '{ print $2, $1 }'
+}
+
+test_big_outputs_are_not_mixed() { # limit 60 s
+    vow map -j4 'yes {} | head -c 24000000; echo {} >&2' ::: a b c d
+    expect_code 0
+    runs | sort >got
+    expect_file got 'a 12000000' 'b 12000000' 'c 12000000' 'd 12000000'
+    expect_lines 4 "$ERR"
+}
+
+test_big_outputs_keep_their_order() { # limit 60 s
+    vow map -k -j4 '[ {} != a ] || sleep 0.5; yes {} | head -c 24000000' \
+        ::: a b c d
+    expect_code 0
+    runs >got
+    expect_file got 'a 12000000' 'b 12000000' 'c 12000000' 'd 12000000'
+}
+
+test_big_outputs_bear_a_slow_reader() { # limit 60 s
+    mkfifo pipe
+    { sleep 1; cat; } <pipe >all &
+    reader=$!
+    OUT=$PWD/pipe
+    vow map -j4 'yes {} | head -c 24000000' ::: a b c d
+    expect_code 0
+    wait "$reader"
+    OUT=$PWD/all
+    runs | sort >got
+    expect_file got 'a 12000000' 'b 12000000' 'c 12000000' 'd 12000000'
+}
+
+test_a_small_output_waits_for_a_big_one_that_is_being_shown() { # limit 60 s
+    vow map -j2 'case {} in big) yes x | head -c 20000000; sleep 1
+        yes x | head -c 20000000;; *) sleep 0.5; echo small;; esac' ::: big small
+    expect_code 0
+    runs >got
+    grep -c small got >count
+    expect_file count 1
+    expect_lines 2 got
+}
+
+test_the_output_of_a_failed_try_is_never_shown_however_big() { # limit 60 s
+    vow map --retries 1 --backoff 1ms 'yes $VOW_TRY | head -c 20000000
+        [ "$VOW_TRY" = 2 ] && : {}' ::: a
+    expect_code 0
+    runs >got
+    expect_file got '2 10000000'
+}
