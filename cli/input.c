@@ -12,13 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { BUFFER = 64 << 10, RECORD_MAX = 64 << 20 };
@@ -39,7 +37,9 @@ struct source {
     struct ear ear;
     vow_deferred *readable; /* somebody waits for that; NULL: nobody */
     bool may_read;          /* without waiting */
-    struct span *records;   /* of all sources but the first */
+    bool tries_first; /* it does not block: a named pipe whose writer has gone
+                         tells so when it is read, not when it is waited for */
+    struct span *records; /* of all sources but the first */
     size_t n_records;
 };
 
@@ -66,6 +66,7 @@ static int record(struct input *in, struct source *s, struct span *ret_record,
 static int cut(const struct input *in, struct source *s,
                struct span *ret_record);
 static int fill(struct input *in, struct source *s, vow_future **ret_wait);
+static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait);
 static void on_readable(struct ear *e, uint32_t events);
 static void wake(struct source *s);
 static int row(struct input *in, vow_future **ret_wait);
@@ -135,22 +136,19 @@ static void source_open(struct source *s, const char *path)
 }
 
 /* Another reader of the same pipe may be faster. A description of our own has
- * the flag for us alone. A named pipe whose writer is gone would look as if
- * none had come yet: so that is not opened again. */
+ * the flag for us alone. */
 static void do_not_block(struct source *s)
 {
     char path[32];
-    struct statfs fs;
+    int own = s->fd;
     if (s->fd > STDIN_FILENO) {
         (void)fcntl(s->fd, F_SETFL, O_NONBLOCK);
-        return;
+    } else {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+        own = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     }
-    if (fstatfs(s->fd, &fs) < 0 || fs.f_type != PIPEFS_MAGIC)
-        return;
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-    int own = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (own >= 0)
-        s->fd = own;
+    s->tries_first = own >= 0;
+    s->fd = own >= 0 ? own : s->fd;
 }
 
 /* All records at once. */
@@ -237,15 +235,15 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
             RECORD_MAX >> 20);
         return VOW_EINVAL;
     }
-    if (ret_wait != NULL && s->size == 0 && !s->may_read &&
-        ear_listen(&s->ear, s->fd, EPOLLIN, on_readable)) {
-        *ret_wait = vow_promise(in->loop, &s->readable);
+    bool waits = ret_wait != NULL && s->size == 0 && !s->may_read;
+    if (waits && !s->tries_first && wait_for(in, s, ret_wait))
         return VOW_EAGAIN;
-    }
     s->may_read = false; /* ask again before the next */
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
     if (n < 0 && errno == EAGAIN && ret_wait == NULL)
         (void)poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, -1);
+    else if (n < 0 && errno == EAGAIN && wait_for(in, s, ret_wait))
+        return VOW_EAGAIN;
     if (n < 0 && errno != EINTR && errno != EAGAIN) {
         say("cannot read %s: %s", s->name, strerror(errno));
         return VOW_EIO;
@@ -255,6 +253,15 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
     s->read += n > 0 ? (uint64_t)n : 0;
     s->ended = n == 0;
     return GOT;
+}
+
+/* False: it cannot be waited for, as a regular file. */
+static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait)
+{
+    if (!ear_listen(&s->ear, s->fd, EPOLLIN, on_readable))
+        return false;
+    *ret_wait = vow_promise(in->loop, &s->readable);
+    return true;
 }
 
 static void on_readable(struct ear *e, uint32_t events)
