@@ -245,8 +245,8 @@ TEST(call, one_that_is_always_overdue_does_not_stop_the_real_clock)
 {
     struct world w;
     world_open_real(&w);
-    struct rearm r = {.loop = w.loop, .until = vow_delay(w.loop, 1)};
     uint64_t began = vow_loop_now_ns(w.loop);
+    struct rearm r = {.loop = w.loop, .until = vow_delay(w.loop, 1)};
     r.calls = INT32_MIN; /* until the delay is over, however fast we are */
     vow_call_at(&r.call, w.loop, 0, call_again, &r);
     CHECK_INT_EQ(vow_loop_run_until(w.loop, r.until), 0);
