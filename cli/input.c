@@ -240,11 +240,12 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
         return VOW_EAGAIN;
     s->may_read = false; /* ask again before the next */
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
-    if (n < 0 && errno == EAGAIN && ret_wait == NULL)
-        (void)poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, -1);
-    else if (n < 0 && errno == EAGAIN && wait_for(in, s, ret_wait))
+    bool empty = n < 0 && errno == EAGAIN;
+    if (empty && ret_wait != NULL && wait_for(in, s, ret_wait))
         return VOW_EAGAIN;
-    if (n < 0 && errno != EINTR && errno != EAGAIN) {
+    if (empty)
+        (void)poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, -1);
+    else if (n < 0 && errno != EINTR) {
         say("cannot read %s: %s", s->name, strerror(errno));
         return VOW_EIO;
     }
