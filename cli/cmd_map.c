@@ -31,7 +31,7 @@ int cmd_map(int argc, char **argv)
     open_all(argc, argv);
     if (run.settings.dry_run)
         return dry_run();
-    guard_open(run.loop);
+    guard_start();
     vow_future *all = map_start();
     (void)vow_loop_run_until(run.loop, all);
     vow_future_unref(all);

@@ -41,7 +41,7 @@ static struct log *patiently_open(const char *path, char **ret_sentence);
 int cmd_run(int argc, char **argv)
 {
     make_ready(argc, argv);
-    guard_open(one.jobs.loop);
+    guard_start();
     make_job();
     brake_look(&one.brake);
     vow_future *f = job_run(one.job);

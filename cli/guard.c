@@ -31,8 +31,7 @@ enum {
     ENVIRON_MAX = 1 << 22,
     GROUPS = 4096,
     BEFORE = 64,
-    CHILDREN = 4096,
-    SOON_MS = 10
+    CHILDREN = 4096
 };
 
 /* Shared with the guardian: the groups that run. */
@@ -45,12 +44,10 @@ static struct {
     char run[64];          /* its word; behind it comes the job's number */
     pid_t before[BEFORE];  /* children that we had when we began: not ours */
     size_t n_before;
-    vow_call soon; /* starts it */
     pid_t pid;
     int farewell; /* the end of a pipe; the guardian has the other */
 } guard = {.farewell = -1};
 
-static void start(void *user);
 _Noreturn static void watch(int fd);
 static const char *run(void);
 static int pass(uint64_t seq);
@@ -81,23 +78,16 @@ static const char *run(void)
     return guard.run;
 }
 
-void guard_open(vow_loop *loop)
+void guard_start(void)
 {
+    int ends[2];
+    (void)run();
+    guard.n_before = children(guard.before, BEFORE);
+    if (guard.pid != 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return; /* without it we still end our jobs unless we are killed */
     void *shared = mmap(NULL, sizeof(*guard.groups), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     guard.groups = shared == MAP_FAILED ? NULL : shared;
-    guard.n_before = children(guard.before, BEFORE);
-    (void)run();
-    vow_call_weakly_at(&guard.soon, loop, vow_loop_due_ns(loop, SOON_MS), start,
-                       NULL);
-}
-
-static void start(void *user)
-{
-    int ends[2];
-    (void)user;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return; /* without it we still end our jobs unless we are killed */
     guard.pid = fork();
     if (guard.pid == 0) {
         (void)close(ends[1]);
@@ -109,7 +99,6 @@ static void start(void *user)
 
 void guard_end(void)
 {
-    (void)vow_call_stop(&guard.soon);
     if (guard.pid <= 0)
         return;
     (void)kill(guard.pid, SIGKILL);

@@ -18,15 +18,13 @@
 #include "text.h"
 
 #include <sys/types.h>
-#include <vow.h>
 
 /* Write "VOW_RUN=..." for the environment of a job. A run inside a job of
  * another run adds to what is there: so the outer one finds its jobs too. */
 void guard_word(struct text *ret_word, uint64_t seq);
 
-/* Before the first job. The guardian itself comes a hundredth of a second
- * later: most runs of one short command need none. */
-void guard_open(vow_loop *loop);
+/* Start the guardian, once, before the first job. */
+void guard_start(void);
 /* The group of a job, while it runs. */
 void guard_add_group(pid_t group);
 void guard_remove_group(pid_t group);
