@@ -7,8 +7,8 @@
  * Owner: counted. vow_error_new() gives one reference, which vow_reject(),
  * vow_fail() and kin move in. A handler borrows the error it is called with;
  * vow_error_ref() keeps it.
- * Threads: an error may be made on any thread and then belongs to one thread
- * at a time.
+ * Threads: an error may be made on any thread and then belongs, with all its
+ * causes, to one thread at a time.
  */
 #ifndef VOW_ERROR_H
 #define VOW_ERROR_H

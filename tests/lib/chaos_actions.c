@@ -522,8 +522,8 @@ static struct errand *new_errand(struct chaos *c, vow_remote *r)
     e->remote = r;
     e->news = chaos_token(c);
     e->yields = chaos_below(c, 8);
-    if (chaos_one_in(c, 4))
-        e->error = chaos_error(c);
+    if (chaos_one_in(c, 4)) /* without a cause, which would stay with us */
+        e->error = vow_error_new(c->w.loop, VOW_EIO, "error %d", 8);
     else if (!chaos_one_in(c, 3))
         e->result = chaos_token(c);
     if (!c->plan->close_first && chaos_one_in(c, 2)) {
