@@ -93,6 +93,7 @@ void guard_start(void)
         (void)close(ends[1]);
         watch(ends[0]);
     }
+    (void)setpgid(guard.pid, guard.pid); /* whoever is first */
     (void)close(ends[0]);
     guard.farewell = ends[1];
 }
@@ -121,7 +122,7 @@ static void watch(int fd)
     sigset_t all;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
-    (void)setsid(); /* or it would be killed with our group */
+    (void)setpgid(0, 0); /* or it would be killed with our group */
     (void)prctl(PR_SET_NAME, "vow-guard");
     (void)close_range(0, (unsigned)fd - 1, 0); /* locks, and others' pipes */
     (void)close_range((unsigned)fd + 1, ~0U, 0);
