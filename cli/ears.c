@@ -34,12 +34,6 @@ void ears_open(vow_loop *loop)
     (void)uv_poll_start(&ears.poll, UV_READABLE, on_ready);
 }
 
-void ears_close(void)
-{
-    uv_close((uv_handle_t *)&ears.poll, NULL);
-    (void)close(ears.fd);
-}
-
 bool ear_listen(struct ear *e, int fd, uint32_t events, ear_fn fn)
 {
     struct epoll_event event = {.events = events, .data.ptr = e};

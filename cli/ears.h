@@ -24,7 +24,6 @@ struct ear {
 };
 
 void ears_open(vow_loop *loop);
-void ears_close(void);
 
 /* Listen, or listen for something else; 0 stops. False for what epoll cannot
  * wait for, such as a regular file. */

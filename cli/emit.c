@@ -186,11 +186,6 @@ ssize_t emit_through(int fd, int pipe)
     return n;
 }
 
-bool emit_busy(void)
-{
-    return emit.first != NULL;
-}
-
 size_t emit_waiting(void)
 {
     return emit.waiting;
@@ -354,15 +349,4 @@ void emit_do_not_wait(void)
     emit.do_not_wait = true;
     if (emit.first != NULL)
         vow_call_soon(&emit.pump, emit.loop, pump, NULL);
-}
-
-void emit_close(void)
-{
-    while (emit.first != NULL) {
-        struct target *t = emit.first->to;
-        if (t != NULL && t->error == 0)
-            (void)poll(&(struct pollfd){.fd = t->own, .events = POLLOUT}, 1,
-                       -1);
-        pump(NULL);
-    }
 }

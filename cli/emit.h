@@ -33,8 +33,6 @@ void emit_file(int fd, int file, uint64_t n);
  * or -1 and errno. EAGAIN: it is empty. EBUSY: others come first, or there is
  * no room now, of which `room` will tell. ENOSYS: it cannot be done. */
 ssize_t emit_through(int fd, int pipe);
-/* Is anything waiting? */
-bool emit_busy(void);
 /* Bytes in memory that wait. */
 size_t emit_waiting(void);
 /* Does so much wait that no more should be made? */
@@ -44,7 +42,5 @@ bool emit_behind(void);
 vow_future *emit_drained(void);
 /* From now on, what would have to wait for a reader is given up. */
 void emit_do_not_wait(void);
-/* Write what is left and wait for it, before the program ends. */
-void emit_close(void);
 
 #endif

@@ -445,24 +445,3 @@ uint64_t input_total(const struct input *in, bool *ret_open)
         rows *= in->sources[i].n_records;
     return (rows + in->opts.per_job - 1) / in->opts.per_job;
 }
-
-void input_free(struct input *in)
-{
-    for (size_t i = 0; i < in->n_sources; i++) {
-        text_free(&in->sources[i].buffer);
-        if (in->sources[i].fd > STDIN_FILENO)
-            (void)close(in->sources[i].fd);
-    }
-    items_free(&in->pending);
-    items_free(&in->header);
-    free(in->names.all);
-    free(in->turn);
-    free(in->sources);
-    free(in);
-}
-
-void items_free(struct items *i)
-{
-    text_free(&i->bytes);
-    *i = (struct items){0};
-}

@@ -67,6 +67,4 @@ void input_wake(struct input *in);
  * part of the file that was read. */
 uint64_t input_total(const struct input *in, bool *ret_open);
 
-void input_free(struct input *in);
-void items_free(struct items *i);
 #endif

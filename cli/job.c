@@ -68,22 +68,6 @@ void jobs_open(struct jobs *js)
         die(EXIT_BROKEN, "cannot open /dev/null: %s", strerror(errno));
 }
 
-void jobs_close(struct jobs *js)
-{
-    while (js->spare != NULL) {
-        struct job *j = js->spare;
-        js->spare = j->next;
-        items_free(&j->items);
-        free(j);
-    }
-    command_free(&js->command);
-    free(js->spans.all);
-    free(js->slots);
-    free(js->env);
-    free(js->program);
-    (void)close(js->null);
-}
-
 struct job *job_new(struct jobs *js)
 {
     struct job *j = js->spare;

@@ -72,7 +72,6 @@ struct job {
 };
 
 void jobs_open(struct jobs *js);
-void jobs_close(struct jobs *js);
 
 /* A job without items, and back. */
 struct job *job_new(struct jobs *js);

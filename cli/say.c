@@ -29,7 +29,6 @@ static void call(void (*fn)(void));
 static void (*through)(int fd, struct text *moved);
 static void (*before_line)(void);
 static void (*after_line)(void);
-static void (*last_of_all)(void);
 
 void say(const char *format, ...)
 {
@@ -52,7 +51,6 @@ void say_through(void (*emit)(int fd, struct text *moved))
 _Noreturn void die(int code, const char *format, ...)
 {
     int saved = errno;
-    void (*last)(void) = last_of_all;
     through = NULL;
     va_list args;
     call(before_line);
@@ -60,9 +58,6 @@ _Noreturn void die(int code, const char *format, ...)
     va_start(args, format);
     write_line(format, args);
     va_end(args);
-    last_of_all = NULL; /* it may itself die */
-    if (last != NULL)
-        last();
     exit(code);
 }
 
@@ -70,11 +65,6 @@ void say_around(void (*before)(void), void (*after)(void))
 {
     before_line = before;
     after_line = after;
-}
-
-void say_last(void (*fn)(void))
-{
-    last_of_all = fn;
 }
 
 /* A hook that says something itself is not called for that line again. */

@@ -23,7 +23,7 @@ enum {
 
 /* "vow: ...\n" in one write. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same, and exit with that code. Jobs that run are killed first. */
+/* The same, and exit with that code. Jobs that run end with us. */
 _Noreturn void die(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -31,7 +31,5 @@ _Noreturn void die(int code, const char *format, ...)
 void say_through(void (*emit)(int fd, struct text *moved));
 /* Called before and after a line is written to stderr; NULL: nothing to do. */
 void say_around(void (*before)(void), void (*after)(void));
-/* Called by die() before it exits; NULL: nothing to do. */
-void say_last(void (*fn)(void));
 
 #endif

@@ -390,10 +390,8 @@ static void read_output(struct settings *s, int id, const struct options *o)
         s->dry_run = true;
         break;
     case ID_BAR:
-        s->bar = true;
-        break;
     case ID_ETA:
-        s->bar = s->eta = true;
+        s->bar = true;
         break;
     case ID_PROGRESS:
         s->progress = progress[one_of(o, progress)];

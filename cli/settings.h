@@ -61,7 +61,6 @@ struct settings {
 
     /* show */
     bool bar;
-    bool eta;
     const char *progress; /* NULL: not said */
     const char *color;
     bool verbose;

@@ -42,12 +42,6 @@ void signals_open(signal_fn fn)
         die(EXIT_BROKEN, "cannot wait for signals: %s", strerror(errno));
 }
 
-void signals_close(void)
-{
-    ear_close(&signals.ear);
-    (void)sigprocmask(SIG_SETMASK, &signals.before, NULL);
-}
-
 const sigset_t *signals_before(void)
 {
     return &signals.before;

@@ -18,7 +18,6 @@ typedef void (*signal_fn)(int number, bool by_terminal);
  * QUIT, USR1, USR2, WINCH, TSTP. SIGPIPE and SIGXFSZ become errors of
  * write(). Needs ears_open(). */
 void signals_open(signal_fn fn);
-void signals_close(void);
 /* The mask for jobs. */
 const sigset_t *signals_before(void);
 /* Stop as Ctrl-Z does; returns when we go on. */

@@ -35,7 +35,6 @@ struct template
     size_t *ends;         /* behind the last piece of each word */
     size_t n_words;
     char *program;
-    size_t most_field;
 
     char *shell; /* NULL: exec form, and nothing of the following */
     struct hole *holes;
@@ -56,7 +55,7 @@ static struct template *make(char *const *words, size_t n,
 static char *make_exec_form(struct template *t, char *const *words, size_t n,
                             bool append);
 static bool are_plain(const struct template *t, const struct fields *f);
-static char *check_fields(struct template *t);
+static char *check_fields(const struct template *t);
 static char *complain(const struct piece *p, const char *what, const char *why);
 
 static char *make_shell_form(struct template *t, bool append);
@@ -164,19 +163,9 @@ void template_free(struct template *t)
     free(t);
 }
 
-bool template_is_shell(const struct template *t)
-{
-    return t->shell != NULL;
-}
-
 const char *template_program(const struct template *t)
 {
     return t->shell != NULL ? t->shell : t->program;
-}
-
-size_t template_most_field(const struct template *t)
-{
-    return t->most_field;
 }
 
 static bool has_placeholder(const struct template *t, size_t word)
@@ -222,17 +211,13 @@ static char *make_exec_form(struct template *t, char *const *words, size_t n,
     return NULL;
 }
 
-static char *check_fields(struct template *t)
+static char *check_fields(const struct template *t)
 {
     for (size_t i = 0; i < t->pieces.n; i++) {
         const struct piece *p = &t->pieces.at[i];
-        if (p->source != FIELD)
-            continue;
-        if (p->field == SIZE_MAX)
+        if (p->source == FIELD && p->field == SIZE_MAX)
             return complain(p, ": fields are counted from 1; ",
                             "double the braces if they are meant as they are");
-        if (p->field >= t->most_field)
-            t->most_field = p->field + 1;
     }
     return NULL;
 }

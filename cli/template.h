@@ -53,12 +53,9 @@ struct template *template_new(char *const *words, size_t n,
                               const struct template_opts *o, char **ret_error);
 void template_free(struct template *t);
 
-bool template_is_shell(const struct template *t);
 /* The program that would be run: the first word, or the shell; NULL when it
  * depends on the input. */
 const char *template_program(const struct template *t);
-/* The highest field number asked for, 0: none; for an early error. */
-size_t template_most_field(const struct template *t);
 
 /* A command line, made again and again in the same memory. */
 struct command {

@@ -142,7 +142,7 @@ static inline struct template *make(const char *script)
     struct template *t = template_new(words, 1, &o, &error);
     if (t == NULL)
         FAIL("%s: %s", script, error);
-    CHECK(template_is_shell(t));
+    CHECK_STR_EQ(template_program(t), shell_path);
     return t;
 }
 

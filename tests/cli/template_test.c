@@ -240,7 +240,6 @@ TEST(template, the_shell_may_be_named)
     struct template_opts o = {.shell = shell};
     struct template *t = template_new(words, 1, &o, &error);
     shell[0] = 'x';
-    CHECK(template_is_shell(t));
     CHECK_STR_EQ(template_program(t), "/bin/bash");
     template_free(t);
 }
@@ -373,22 +372,11 @@ TEST(template, the_program_is_known_unless_it_is_an_item)
     }
 }
 
-TEST(template, the_highest_field_is_known)
+TEST(template, a_field_that_nobody_has_is_empty_however_high)
 {
-    struct made m;
-    make(&m, &(struct job){.words = {"f {2} {12.} {3}"}});
-    CHECK_UINT_EQ(template_most_field(m.t), 12);
-    template_free(m.t);
-    make(&m, &(struct job){.words = {"f", "{}", "{#}"}});
-    CHECK_UINT_EQ(template_most_field(m.t), 0);
-    template_free(m.t);
+    CHECK_JOB("f||", .words = {"f", "{12.}", "{99999999999999999999999999999}"},
+              .items = {"x"});
     template_free(NULL);
-    make(&m, &(struct job){.words = {"f", "{b}"}, .names = {"a", "b"}});
-    CHECK_UINT_EQ(template_most_field(m.t), 2);
-    template_free(m.t);
-    make(&m, &(struct job){.words = {"f", "{99999999999999999999999999999}"}});
-    CHECK(template_most_field(m.t) > 1000000);
-    template_free(m.t);
 }
 
 TEST(template, parts_of_a_path_are_cut)
