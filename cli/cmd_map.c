@@ -51,7 +51,7 @@ static void open_all(int argc, char **argv)
     ears_open(run.loop);
     run.input = input_new(run.loop, &s->input, argv + at + n,
                           (size_t)(argc - at) - n, s->file);
-    signals_open(map_on_signal); /* until now, they end us as usual */
+    signals_open(run.loop, map_on_signal); /* until now, they end us as usual */
     procs_open(run.loop);
     emit_open(run.loop, map_on_output_fails, streams_go_on);
     say_through(emit_text);
@@ -202,18 +202,12 @@ static int dry_run(void)
         template_show(run.jobs.template, &fields, &run.command);
         text_add_str(&run.command, "\n");
         emit_text(STDOUT_FILENO, &run.command);
-        if (emit_behind()) {
-            vow_future *written = emit_drained();
-            (void)vow_loop_run_until(run.loop, written);
-            vow_future_unref(written);
-        }
+        if (emit_behind())
+            emit_drain();
         if (run.by_signal != 0)
             signals_die(run.by_signal);
     }
-    vow_future *written = emit_drained();
-    if (written != NULL)
-        (void)vow_loop_run_until(run.loop, written);
-    vow_future_unref(written);
+    emit_drain();
     if (run.by_signal != 0)
         signals_die(run.by_signal);
     return run.broken || rc < 0 ? EXIT_BROKEN : 0;

@@ -15,10 +15,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LOG_TRIES = 500, LOG_WAIT_US = 10000, SAME_NS = 20000000 };
+enum { LOG_TRIES = 500, LOG_WAIT_US = 10000 };
 
 static struct {
     struct settings settings;
@@ -26,7 +25,6 @@ static struct {
     struct brake brake;
     struct job *job;
     int by_signal;
-    uint64_t signaled_ns;
 } one;
 
 static void make_ready(int argc, char **argv);
@@ -70,7 +68,7 @@ static void make_ready(int argc, char **argv)
     if (vow_loop_new(NULL, &js->loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     ears_open(js->loop);
-    signals_open(on_signal);
+    signals_open(js->loop, on_signal);
     procs_open(js->loop);
     js->settings = s;
     js->inherit = true;
@@ -115,16 +113,9 @@ static char *const *literal(char **words, size_t n)
 
 static void make_job(void)
 {
-    struct timespec now;
     struct job *j = job_new(&one.jobs);
     j->seq = 1;
     j->weight = 1;
-    if (one.settings.deadline_ms > 0) {
-        (void)clock_gettime(CLOCK_REALTIME, &now);
-        j->due_us = (uint64_t)now.tv_sec * 1000000 +
-                    (uint64_t)now.tv_nsec / 1000 +
-                    one.settings.deadline_ms * 1000;
-    }
     struct fields fields = job_fields(j);
     template_hash(one.jobs.template, &fields, j->hash);
     one.job = j;
@@ -154,11 +145,9 @@ static void on_signal(int number, bool by_terminal)
         procs_signal(number);
     } else if (one.by_signal == 0) {
         one.by_signal = number;
-        one.signaled_ns = vow_loop_now_ns(one.jobs.loop);
         bool has_it = by_terminal && !one.job->proc.own_group;
         job_stop(one.job, has_it ? SIGCONT : number);
-    } else if (number != one.by_signal ||
-               vow_loop_now_ns(one.jobs.loop) - one.signaled_ns > SAME_NS) {
+    } else {
         procs_signal(SIGKILL);
     }
 }

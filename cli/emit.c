@@ -207,6 +207,14 @@ vow_future *emit_drained(void)
     return f;
 }
 
+void emit_drain(void)
+{
+    vow_future *written = emit_drained();
+    if (written != NULL)
+        (void)vow_loop_run_until(emit.loop, written);
+    vow_future_unref(written);
+}
+
 static void pop(void)
 {
     struct piece *p = emit.first;

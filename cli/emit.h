@@ -40,6 +40,8 @@ bool emit_behind(void);
 /* A future, owned, of all that waits now having been written (or given up);
  * NULL: nothing waits. */
 vow_future *emit_drained(void);
+/* Run the loop until all that waits now was written (or given up). */
+void emit_drain(void);
 /* From now on, what would have to wait for a reader is given up. */
 void emit_do_not_wait(void);
 

@@ -108,6 +108,8 @@ vow_future *job_run(struct job *j)
                             .deadline_ms = s->deadline_ms,
                             .key = s->delay_ms > 0 ? "all" : NULL,
                             .retry = &retry};
+    if (s->deadline_ms > 0)
+        j->due_us = proc_now_us() + s->deadline_ms * 1000;
     j->next = j->jobs->live;
     j->prev = NULL;
     if (j->next != NULL)

@@ -19,7 +19,6 @@ enum { COUNT_MAX = 100 };
 static int xargs_code(const struct job *j);
 static void remember(struct job *j);
 static void cannot_write(const char *file, int error, const struct job *j);
-static void drain(void);
 static void summary(void);
 
 void map_count(struct job *j)
@@ -93,7 +92,7 @@ static void cannot_write(const char *file, int error, const struct job *j)
 
 void map_finish(void)
 {
-    drain(); /* before the summary, which is to stand below */
+    emit_drain(); /* before the summary, which is to stand below */
     bar_close();
     jobserver_close();
     if (run.by_signal != 0 || run.stopping == HALT_NOW)
@@ -106,16 +105,8 @@ void map_finish(void)
         cannot_write(run.settings.joblog, errno, NULL);
     if (run.by_signal == 0)
         summary();
-    drain();
+    emit_drain();
     guard_end();
-}
-
-static void drain(void)
-{
-    vow_future *written = emit_drained();
-    if (written != NULL)
-        (void)vow_loop_run_until(run.loop, written);
-    vow_future_unref(written);
 }
 
 static void summary(void)

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -171,13 +170,6 @@ static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
     (void)loop;
     (void)user;
     j->index = index;
-    if (run.settings.deadline_ms > 0) {
-        struct timespec now;
-        (void)clock_gettime(CLOCK_REALTIME, &now);
-        j->due_us = (uint64_t)now.tv_sec * 1000000 +
-                    (uint64_t)now.tv_nsec / 1000 +
-                    run.settings.deadline_ms * 1000;
-    }
     if (run.settings.tag)
         add_tags(j);
     run.live++;

@@ -39,7 +39,6 @@ struct run {
 
     enum halt_when stopping;
     int by_signal; /* which ended us; 0: none */
-    uint64_t signaled_ns;
     int halt_code; /* of the job that stopped the run; -1: none */
     bool ended;    /* all the input was pulled */
     bool broken;   /* of output or log: 125 */

@@ -14,13 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    PERCENT_FROM = 3, /* jobs done, for a percentage to mean something */
-    SAME_NS = 20000000
-};
+enum { PERCENT_FROM = 3 /* jobs done, for a percentage to mean something */ };
 
 static bool reached(const struct halt *h, uint64_t n);
-static bool same_again(int number);
 static void change_jobs(int by);
 
 void map_check_halt(const struct job *j)
@@ -43,9 +39,9 @@ void map_check_halt(const struct job *j)
 static bool reached(const struct halt *h, uint64_t n)
 {
     bool open;
-    uint64_t total = input_total(run.input, &open);
     if (!h->percent)
         return n >= h->n;
+    uint64_t total = input_total(run.input, &open);
     if (total > 0 && !open)
         return n * 100 >= h->n * total;
     return run.done >= PERCENT_FROM && n * 100 >= h->n * run.done;
@@ -103,22 +99,13 @@ void map_on_signal(int number, bool by_terminal)
         break;
     default: /* INT, TERM, HUP, QUIT */
         if (run.by_signal != 0) {
-            if (!same_again(number))
-                procs_signal(SIGKILL);
+            procs_signal(SIGKILL);
             break;
         }
         run.by_signal = number;
-        run.signaled_ns = vow_loop_now_ns(run.loop);
         emit_do_not_wait();
         map_stop(HALT_NOW, number);
     }
-}
-
-/* timeout(1) and shells signal a process and its group: that is one wish. */
-static bool same_again(int number)
-{
-    return number == run.by_signal &&
-           vow_loop_now_ns(run.loop) - run.signaled_ns < SAME_NS;
 }
 
 /* Nobody reads any more, or the disk is full: there is no point in going on. */

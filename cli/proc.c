@@ -142,10 +142,8 @@ static int runnable(const char *path)
 int proc_start(struct proc *p, const struct proc_opts *o)
 {
     struct birth b = {.o = o, .parent = procs.us};
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
     memset(p, 0, sizeof(*p));
-    p->start_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    p->start_us = proc_now_us();
     p->start_ns = vow_loop_now_ns(procs.loop);
     pid_t pid =
         clone(born, child_stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
@@ -160,6 +158,13 @@ int proc_start(struct proc *p, const struct proc_opts *o)
     p->pid = pid;
     watch(p, o);
     return 0;
+}
+
+uint64_t proc_now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 /* In our memory, while we wait. */

@@ -69,6 +69,9 @@ int proc_also_number(void);
  * the caller), or 127 not found, 126 not to be run. */
 int proc_find(const char *program, char **ret_path);
 
+/* Microseconds since 1970. */
+uint64_t proc_now_us(void);
+
 /* Start: 0, or the errno of what failed; then nothing was started. */
 int proc_start(struct proc *p, const struct proc_opts *o);
 

@@ -34,8 +34,6 @@ void say(const char *format, ...)
 {
     int saved = errno;
     va_list args;
-    call(before_line);
-    errno = saved;
     va_start(args, format);
     write_line(format, args);
     va_end(args);
@@ -50,11 +48,8 @@ void say_through(void (*emit)(int fd, struct text *moved))
 
 _Noreturn void die(int code, const char *format, ...)
 {
-    int saved = errno;
-    through = NULL;
     va_list args;
-    call(before_line);
-    errno = saved;
+    through = NULL;
     va_start(args, format);
     write_line(format, args);
     va_end(args);
@@ -83,6 +78,8 @@ static void write_line(const char *format, va_list args)
     char line[SHORT_LINE];
     int saved = errno; /* for %m */
     va_list again;
+    call(before_line);
+    errno = saved;
     va_copy(again, args);
     size_t n = make_line(line, sizeof(line), format, args);
     char *whole = n > sizeof(line) ? malloc(n) : NULL;

@@ -12,18 +12,23 @@
 static const int cared_for[] = {SIGCHLD, SIGINT,  SIGTERM,  SIGHUP, SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP};
 enum { N_CARED = sizeof(cared_for) / sizeof(cared_for[0]), AT_ONCE = 16 };
+enum { SAME_NS = 20000000 };
 
 static struct {
+    vow_loop *loop;
     sigset_t before;
     signal_fn fn;
     struct ear ear;
+    int last; /* of those that end us; 0: none */
+    uint64_t last_ns;
 } signals;
 
 static void on_signals(struct ear *e, uint32_t events);
+static bool is_same_again(int number);
 static void quiet(int number);
 static void nothing(int number);
 
-void signals_open(signal_fn fn)
+void signals_open(vow_loop *loop, signal_fn fn)
 {
     sigset_t ours;
     struct sigaction was;
@@ -36,6 +41,7 @@ void signals_open(signal_fn fn)
     (void)sigprocmask(SIG_BLOCK, &ours, &signals.before);
     quiet(SIGPIPE);
     quiet(SIGXFSZ);
+    signals.loop = loop;
     signals.fn = fn;
     int fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0 || !ear_listen(&signals.ear, fd, EPOLLIN, on_signals))
@@ -66,7 +72,22 @@ static void on_signals(struct ear *e, uint32_t events)
     (void)events;
     ssize_t n = read(e->fd, some, sizeof(some));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(some[0]); i++)
-        signals.fn((int)some[i].ssi_signo, some[i].ssi_code == SI_KERNEL);
+        if (!is_same_again((int)some[i].ssi_signo))
+            signals.fn((int)some[i].ssi_signo, some[i].ssi_code == SI_KERNEL);
+}
+
+/* timeout(1) and shells signal a process and its group: that is one wish. */
+static bool is_same_again(int number)
+{
+    if (number != SIGINT && number != SIGTERM && number != SIGHUP &&
+        number != SIGQUIT)
+        return false;
+    uint64_t now = vow_loop_now_ns(signals.loop);
+    if (number == signals.last && now - signals.last_ns < SAME_NS)
+        return true;
+    signals.last = number;
+    signals.last_ns = now;
+    return false;
 }
 
 void signals_stop_us(void)

@@ -4,6 +4,7 @@
  *
  * The table here is of two made-up verbs that have every kind of option.
  */
+#include "child_kit.h"
 #include "harness.h"
 #include "options.h"
 #include "say.h"
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ROOM = 65536 };
@@ -94,7 +94,6 @@ struct line {
 static struct line line_of(const char *s);
 static void check_read(const char *s, const char *want);
 static void check_said(const char *s, int code, const char *want);
-static int run_in_child(void (*fn)(void *), void *arg, char *into);
 static void read_all(void *arg);
 static void check_completed(const char *bash_words, const char *want);
 static void check_syntax(const char *shell, const char *path);
@@ -237,14 +236,14 @@ TEST(options, refuse_a_value_as_it_was_written)
 {
     char said[ROOM];
     struct line l = line_of("--rate=50");
-    CHECK_INT_EQ(run_in_child(refuse_next, &l, said), 2);
+    CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
     CHECK_STR_EQ(said, "vow map: --rate 50: no, but yes would be right\n");
     l = line_of("-j");
     l.argv[l.argc++] = "";
-    CHECK_INT_EQ(run_in_child(refuse_next, &l, said), 2);
+    CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
     CHECK_STR_EQ(said, "vow map: -j '': no, but yes would be right\n");
     l = line_of("-k");
-    CHECK_INT_EQ(run_in_child(refuse_next, &l, said), 2);
+    CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
     CHECK_STR_EQ(said, "vow map: -k: no, but yes would be right\n");
 }
 
@@ -253,7 +252,7 @@ TEST(options, use_the_exit_code_of_the_verb)
     char said[ROOM];
     struct line l = line_of("--nothing");
     l.verb = &run_verb;
-    CHECK_INT_EQ(run_in_child(read_all, &l, said), 125);
+    CHECK_INT_EQ(run_in_child(read_all, &l, said, ROOM), 125);
     CHECK_STR_EQ(said,
                  "vow run: unknown option '--nothing'; see vow run --help\n");
 }
@@ -262,11 +261,11 @@ TEST(options, print_the_help_where_it_is_asked_for)
 {
     char said[ROOM];
     struct line l = line_of("-k -h");
-    CHECK_INT_EQ(run_in_child(read_all, &l, said), 0);
+    CHECK_INT_EQ(run_in_child(read_all, &l, said, ROOM), 0);
     CHECK(strncmp(said, "Usage: vow map ", 15) == 0);
     l = line_of("--help");
     l.verb = &run_verb;
-    CHECK_INT_EQ(run_in_child(read_all, &l, said), 0);
+    CHECK_INT_EQ(run_in_child(read_all, &l, said, ROOM), 0);
     CHECK_STR_EQ(said, "Usage: vow run [--] COMMAND\n\n"
                        "run one COMMAND, 'as is'\n\n"
                        "  -h, --help  show this help\n");
@@ -284,7 +283,7 @@ static void help_into_a_full_disk(void *arg)
 TEST(options, say_that_the_help_could_not_be_written)
 {
     char said[ROOM];
-    CHECK_INT_EQ(run_in_child(help_into_a_full_disk, NULL, said), 125);
+    CHECK_INT_EQ(run_in_child(help_into_a_full_disk, NULL, said, ROOM), 125);
     CHECK_STR_EQ(said, "vow: cannot write the help: No space left on device\n");
 }
 
@@ -464,7 +463,7 @@ static void check_said(const char *s, int code, const char *want)
 {
     char said[ROOM];
     struct line l = line_of(s);
-    CHECK_INT_EQ(run_in_child(read_all, &l, said), code);
+    CHECK_INT_EQ(run_in_child(read_all, &l, said, ROOM), code);
     CHECK_STR_EQ(said, want);
 }
 
@@ -474,32 +473,6 @@ static void read_all(void *arg)
     struct options o = options_of(l->verb, l->argc, l->argv);
     while (options_next(&o) > 0)
         ;
-}
-
-/* Its exit code, and what it wrote. */
-static int run_in_child(void (*fn)(void *), void *arg, char *into)
-{
-    int fds[2];
-    int status;
-    size_t n = 0;
-    CHECK_INT_EQ(pipe(fds), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        dup2(fds[1], STDOUT_FILENO);
-        dup2(fds[1], STDERR_FILENO);
-        fn(arg);
-        _exit(99);
-    }
-    close(fds[1]);
-    for (ssize_t more; (more = read(fds[0], into + n, ROOM - 1 - n)) > 0;)
-        n += (size_t)more;
-    into[n] = '\0';
-    close(fds[0]);
-    CHECK_INT_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(WIFEXITED(status));
-    return WEXITSTATUS(status);
 }
 
 static void run_script(void *arg)
@@ -529,7 +502,7 @@ static void check_completed(const char *bash_words, const char *want)
     char *folder = script_of("bash");
     const char *argv[] = {"/bin/bash", "-c",       test, "test",
                           folder,      bash_words, NULL};
-    CHECK_INT_EQ(run_in_child(run_script, argv, got), 0);
+    CHECK_INT_EQ(run_in_child(run_script, argv, got, ROOM), 0);
     snprintf(line, sizeof(line), "%s\n", want);
     CHECK_STR_EQ(got, line);
     free(folder);
@@ -544,7 +517,7 @@ static void check_syntax(const char *shell, const char *path)
     struct text script = {0};
     text_addf(&script, "%s/script", folder);
     const char *argv[] = {path, "-n", script.at, NULL};
-    CHECK_INT_EQ(run_in_child(run_script, argv, got), 0);
+    CHECK_INT_EQ(run_in_child(run_script, argv, got, ROOM), 0);
     CHECK_STR_EQ(got, "");
     CHECK_INT_EQ(unlink(script.at), 0);
     CHECK_INT_EQ(rmdir(folder), 0);

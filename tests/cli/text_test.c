@@ -5,6 +5,7 @@
  * are read from a pipe that keeps writes apart (O_DIRECT), so that a line made
  * of two writes would be seen.
  */
+#include "child_kit.h"
 #include "harness.h"
 #include "say.h"
 #include "text.h"
@@ -24,7 +25,6 @@ static void check_quoted(const char *s, const char *want);
 static void check_through_sh(const char *sh, struct span s);
 static int stderr_to_pipe(void);
 static size_t packet(int fd, char *into);
-static int status_of(void (*fn)(void), char *into);
 
 TEST(text, grows_and_keeps_a_nul_behind)
 {
@@ -88,15 +88,17 @@ TEST(text, memory_is_zeroed_and_copies_end_with_nul)
     free(p);
 }
 
-static void ask_for_too_much(void)
+static void ask_for_too_much(void *arg)
 {
+    (void)arg;
     /* volatile: the compiler knows that nobody has so much */
     volatile size_t n = SIZE_MAX / 4;
     mem_new(n);
 }
 
-static void add_too_much(void)
+static void add_too_much(void *arg)
 {
+    (void)arg;
     struct text t = {0};
     text_add(&t, "", SIZE_MAX - 1);
 }
@@ -106,14 +108,14 @@ TEST_OPTS(text, no_memory_ends_the_program_with_125,
           .hidden = TEST_ASAN || TEST_TSAN)
 {
     char said[ROOM];
-    CHECK_INT_EQ(status_of(ask_for_too_much, said), EXIT_BROKEN);
+    CHECK_INT_EQ(run_in_child(ask_for_too_much, NULL, said, ROOM), EXIT_BROKEN);
     CHECK_STR_EQ(said, "vow: out of memory\n");
 }
 
 TEST(text, too_long_ends_the_program_with_125)
 {
     char said[ROOM];
-    CHECK_INT_EQ(status_of(add_too_much, said), EXIT_BROKEN);
+    CHECK_INT_EQ(run_in_child(add_too_much, NULL, said, ROOM), EXIT_BROKEN);
     CHECK_STR_EQ(said, "vow: out of memory\n");
 }
 
@@ -370,15 +372,17 @@ TEST(say, waits_for_a_reader_that_is_slow)
     CHECK_INT_EQ(waitpid(pid, NULL, 0), pid);
 }
 
-static void die_with_hooks(void)
+static void die_with_hooks(void *arg)
 {
+    (void)arg;
     say_around(take_away, bring_back);
     errno = ENOENT;
     die(7, "first: %m");
 }
 
-static void die_plainly(void)
+static void die_plainly(void *arg)
 {
+    (void)arg;
     printf("buffered"); /* exit() must write it */
     die(3, "no");
 }
@@ -386,7 +390,7 @@ static void die_plainly(void)
 TEST(say, dies_with_its_code_and_line)
 {
     char said[ROOM];
-    CHECK_INT_EQ(status_of(die_plainly, said), 3);
+    CHECK_INT_EQ(run_in_child(die_plainly, NULL, said, ROOM), 3);
     CHECK_STR_EQ(said, "vow: no\nbuffered");
 }
 
@@ -394,7 +398,7 @@ TEST(say, dies_with_its_code_and_line)
 TEST(say, dies_with_the_hook_before_and_not_the_one_behind)
 {
     char said[ROOM];
-    CHECK_INT_EQ(status_of(die_with_hooks, said), 7);
+    CHECK_INT_EQ(run_in_child(die_with_hooks, NULL, said, ROOM), 7);
     CHECK_STR_EQ(said, "<vow: first: No such file or directory\n");
 }
 
@@ -414,30 +418,4 @@ static size_t packet(int fd, char *into)
     CHECK(n > 0);
     into[n] = '\0';
     return (size_t)n;
-}
-
-/* Its exit code, and what it wrote. */
-static int status_of(void (*fn)(void), char *into)
-{
-    int fds[2];
-    int status;
-    size_t n = 0;
-    CHECK_INT_EQ(pipe(fds), 0);
-    fflush(NULL);
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        dup2(fds[1], STDERR_FILENO);
-        dup2(fds[1], STDOUT_FILENO);
-        fn();
-        _exit(99);
-    }
-    close(fds[1]);
-    for (ssize_t more; (more = read(fds[0], into + n, ROOM - 1 - n)) > 0;)
-        n += (size_t)more;
-    into[n] = '\0';
-    close(fds[0]);
-    CHECK_INT_EQ(waitpid(pid, &status, 0), pid);
-    CHECK(WIFEXITED(status));
-    return WEXITSTATUS(status);
 }
