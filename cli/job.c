@@ -37,6 +37,7 @@ static void classify(struct job *j);
 static uint64_t asked_to_wait_ms(struct job *j);
 static void on_cancel(vow_error *why, void *job);
 static bool is_last(struct job *j);
+static void set_retrying(struct job *j, bool waits);
 static bool worth_it(vow_error *e, void *job);
 static bool worth_another(const struct job *j);
 static vow_next on_ok(vow_value v, void *job);
@@ -125,6 +126,7 @@ static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
     (void)number; /* those that lacked something count too there */
     j->tries++;
     j->started = true;
+    set_retrying(j, false);
     slot_take(j);
     vow_future *f = vow_promise(loop, &j->attempt);
     vow_on_cancel(j->attempt, on_cancel, j);
@@ -305,7 +307,9 @@ static void on_process_end(struct proc *p)
     slot_give(j);
     uint64_t wait_ms = asked_to_wait_ms(j);
     j->attempt = j->late = NULL;
-    if (j->jobs->on_last_end != NULL && is_last(j))
+    bool last = is_last(j);
+    set_retrying(j, !last && late == NULL);
+    if (j->jobs->on_last_end != NULL && last)
         j->jobs->on_last_end(j);
     if (j->jobs->on_end != NULL)
         j->jobs->on_end();
@@ -327,6 +331,13 @@ static bool is_last(struct job *j)
 {
     return !job_failed(j) || j->tries > j->jobs->settings->retries ||
            !worth_another(j);
+}
+
+static void set_retrying(struct job *j, bool waits)
+{
+    j->jobs->retrying -= j->retrying;
+    j->jobs->retrying += waits;
+    j->retrying = waits;
 }
 
 static void classify(struct job *j)
@@ -419,6 +430,7 @@ static vow_next on_fail(vow_error *e, void *job)
 
 static vow_next finish(struct job *j)
 {
+    set_retrying(j, false);
     if (j->prev != NULL)
         j->prev->next = j->next;
     else

@@ -33,6 +33,7 @@ struct jobs {
     void (*on_end)(void);               /* the process of any try has ended */
 
     struct job *live; /* of which done was not told */
+    size_t retrying;  /* of these, wait for another try */
     struct job *spare;
     bool *slots; /* in use */
     size_t n_slots;
@@ -61,6 +62,7 @@ struct job {
     bool started;       /* once at least */
     bool unrun;         /* stopped before its first try */
     bool stopped;       /* no more tries */
+    bool retrying;      /* waits for another try */
     bool lacks;         /* descriptors or processes, for the moment */
     uint32_t lacked;    /* so often, while nothing ran that could end */
     bool counted;       /* by those who count */

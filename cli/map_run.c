@@ -366,6 +366,7 @@ static void draw(void *user)
     b->failed = run.failed;
     b->skipped = run.skipped;
     b->running = procs_running();
+    b->retrying = run.jobs.retrying;
     b->now_ms = vow_loop_now_ns(run.loop) / 1000000 - run.began_ms;
     b->total = input_total(run.input, &b->open);
     bar_update(b);

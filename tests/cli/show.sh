@@ -47,6 +47,14 @@ test_plain_progress_has_no_control_characters() {
     expect_not grep -q "[$ESC$CR]" "$ERR"
 }
 
+test_progress_tells_who_waits_for_another_try() {
+    vow map --retries 1 --progress plain \
+        'echo 2 >&$VOW_RETRY_AFTER_FD; : {}; exit 75' ::: a
+    expect_code 1
+    expect_err_has '0/1  1 retrying'
+    expect_err_has '1/1  1 failed'
+}
+
 test_option_v_tells_the_commands() {
     vow map -v echo ::: one two
     expect_code 0
