@@ -16,9 +16,14 @@ function(vow_add_cli)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/cli/main.c)
   vow_static_of(uv PkgConfig::LIBUV libuv_a.a)
   vow_static_of(sodium PkgConfig::SODIUM libsodium.a)
+  set(sqlite)
+  if(VOW_SQLITE)
+    vow_static_of(sqlite PkgConfig::SQLITE libsqlite3.a)
+  endif()
 
   add_library(vow_cli_parts OBJECT ${sources}) # the tests link them too
-  target_compile_definitions(vow_cli_parts PUBLIC _GNU_SOURCE)
+  target_compile_definitions(vow_cli_parts PUBLIC _GNU_SOURCE
+    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>)
   target_include_directories(vow_cli_parts PUBLIC
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/cli)
   target_link_libraries(vow_cli_parts PRIVATE vow_warnings ${VOW_NEEDS})
@@ -30,6 +35,6 @@ function(vow_add_cli)
   target_include_directories(vow_cli PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/cli)
   target_link_libraries(vow_cli PRIVATE vow_warnings ${uv} ${sodium}
-    Threads::Threads m ${CMAKE_DL_LIBS})
+    ${sqlite} Threads::Threads m ${CMAKE_DL_LIBS})
   install(TARGETS vow_cli)
 endfunction()

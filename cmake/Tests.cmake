@@ -10,11 +10,14 @@ if(VOW_SANITIZE STREQUAL "tsan" AND EXISTS /proc/sys/vm/mmap_rnd_bits)
   endif()
 endif()
 
-# Every examples/NN_name.c is a program and a test. They are a user's code: the
+# Every program in examples is a test too. They are a user's code: the
 # public header, the shared library, nothing else.
 function(vow_add_examples)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.c)
   add_custom_target(examples)
+  if(NOT VOW_SQLITE)
+    list(FILTER sources EXCLUDE REGEX "/query_cache[.]c$")
+  endif()
   foreach(source IN LISTS sources)
     cmake_path(GET source STEM name)
     add_executable(example-${name} ${source})
@@ -22,6 +25,9 @@ function(vow_add_examples)
       OUTPUT_NAME ${name}
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
     target_link_libraries(example-${name} PRIVATE vow::vow vow_warnings)
+    if(name STREQUAL "query_cache") # it has a database of its own
+      target_link_libraries(example-${name} PRIVATE PkgConfig::SQLITE)
+    endif()
     add_dependencies(examples example-${name})
     add_test(NAME example.${name}
       COMMAND ${VOW_LAUNCHER} $<TARGET_FILE:example-${name}>)
@@ -35,18 +41,38 @@ endfunction()
 function(vow_add_tests)
   file(GLOB sources CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/tests/lib/*.c
-    ${PROJECT_SOURCE_DIR}/tests/unit/*_test.c)
+    ${PROJECT_SOURCE_DIR}/tests/unit/*_test.c
+    ${PROJECT_SOURCE_DIR}/tests/contract/*.c
+    ${PROJECT_SOURCE_DIR}/tests/sim/*_test.c)
+  if(NOT VOW_SQLITE)
+    list(FILTER sources EXCLUDE REGEX "/tests/[^/]*/[^/]*sqlite[^/]*$")
+  endif()
   if(NOT sources)
     return()
   endif()
   add_executable(vow-tests ${sources})
-  target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE)
+  target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE
+    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>)
   target_include_directories(vow-tests PRIVATE
-    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib)
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib
+    ${PROJECT_SOURCE_DIR}/tests/contract)
   target_link_libraries(vow-tests PRIVATE
-    vow_static vow_warnings PkgConfig::LIBUV Threads::Threads)
+    vow_static vow_warnings ${VOW_NEEDS})
 
   vow_list_tests(vow-tests)
+endfunction()
+
+# What tests/multi/campaign sets on each other: a process of it, and a slow disk
+# with a clock that is set, to be preloaded.
+function(vow_add_campaign)
+  add_executable(vow-worker ${PROJECT_SOURCE_DIR}/tests/multi/worker.c)
+  target_compile_definitions(vow-worker PRIVATE _GNU_SOURCE)
+  target_link_libraries(vow-worker PRIVATE
+    vow_static vow_warnings ${VOW_NEEDS})
+  add_library(vow-shim MODULE ${PROJECT_SOURCE_DIR}/tests/multi/shim.c)
+  target_compile_definitions(vow-shim PRIVATE _GNU_SOURCE)
+  target_link_libraries(vow-shim PRIVATE vow_warnings ${CMAKE_DL_LIBS})
+  set_target_properties(vow-shim PROPERTIES PREFIX "")
 endfunction()
 
 # The parts of the command: they link without its main(). What it does as a whole

@@ -32,6 +32,8 @@ typedef struct vow_error vow_error;
     X(EBUSY, -16, "busy")                                                      \
     X(EIO, -5, "input or output failed")                                       \
     X(ENOTSUP, -95, "not supported")                                           \
+    X(ENOENT, -2, "not there")                                                 \
+    X(E2BIG, -7, "too big")                                                    \
     X(EBROKEN, -6001, "the promise was dropped before it was settled")         \
     X(ECYCLE, -6002, "the promise would wait for itself")                      \
     X(EQUEUEFULL, -6003, "the queue is full")                                  \
@@ -39,7 +41,13 @@ typedef struct vow_error vow_error;
     X(EALLFAILED, -6005, "all of them failed")                                 \
     X(ECLOSED, -6006, "closed")                                                \
     X(EOPEN, -6007, "the circuit breaker is open")                             \
-    X(EDEADLK, -6008, "it would wait for what waits for it")
+    X(EDEADLK, -6008, "it would wait for what waits for it")                   \
+    X(ELOST, -6009, "the lease was lost: another may do the work")             \
+    X(ERETRY, -6010, "the one who did the work was lost; ask again")           \
+    X(EUNSURE, -6011, "it is not known whether the step took place")           \
+    X(EDOUBT, -6012, "in doubt: its owner died, and it may have happened")     \
+    X(ESTORE, -6013, "the store cannot be used")                               \
+    X(EGAVEUP, -6014, "all who did the work were lost")
 /* clang-format on */
 
 enum vow_error_code {

@@ -24,6 +24,7 @@
 #ifndef VOW_GATE_H
 #define VOW_GATE_H
 
+#include "vow/backing.h"
 #include "vow/oracle.h"
 #include "vow/permit.h"
 #include "vow/retry.h"
@@ -70,6 +71,8 @@ typedef struct vow_gate_opts {
                                    retry-after; NULL: none */
     void *overloaded_user;
     vow_oracle *oracle; /* checks it (vow/oracle.h); kept by reference */
+    const vow_backing *backing; /* asked before each start (vow/backing.h), kept
+                                   by reference; NULL: nobody */
 } vow_gate_opts;
 #define VOW_GATE(...)                                                          \
     (&(const vow_gate_opts){.size = sizeof(vow_gate_opts), __VA_ARGS__})
@@ -129,15 +132,16 @@ vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
                               const vow_job_opts *job);
 
 /* Now or not at all, past nobody who waits; no memory is needed without a key.
- * True: *ret_permit holds the places. */
+ * True: *ret_permit holds the places. With a backing, which would have to be
+ * asked, never. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 3)
 bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit);
 
 /* Read the limits, and change any of them while jobs wait and run. What has
  * started under a rate counts on, as far back as that rate had to look. Jobs
  * that wait for more than will ever be allowed are rejected with VOW_EINVAL.
- * `overflow` and `oracle` stay as they were made. VOW_EINVAL, VOW_ENOMEM:
- * nothing changed. */
+ * `overflow`, `oracle` and `backing` stay as they were made. VOW_EINVAL,
+ * VOW_ENOMEM: nothing changed. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 vow_gate_opts vow_gate_get(const vow_gate *g);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1, 2)

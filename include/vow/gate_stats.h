@@ -11,16 +11,18 @@
 VOW_BEGIN_DECLS
 
 typedef struct vow_gate_stats {
-    size_t waiting;       /* jobs in the queue, and outside for room */
+    size_t waiting;       /* jobs in the queue, outside for room, and those that
+                             ask the backing */
     size_t waiting_bytes; /* of those in the queue */
     size_t running;       /* jobs and permits */
-    size_t weight;        /* that they hold */
+    size_t weight;        /* that they hold, and those that ask the backing */
     uint32_t concurrent;  /* the limit now, adapted or not; 0: any */
     size_t keys;          /* known */
     uint64_t started;     /* since it was made: */
     uint64_t ended;
     uint64_t failed;   /* of the ended */
-    uint64_t refused;  /* at once: queue full, deadline, deadlock, closed */
+    uint64_t refused;  /* at once: queue full, deadline, deadlock, closed; and
+                          by the backing */
     uint64_t dropped;  /* out of the queue: overflow, clear, close, change */
     uint64_t canceled; /* out of the queue by their callers */
     uint64_t expired;  /* out of the queue by their deadlines */
@@ -36,7 +38,8 @@ enum vow_blocked {
     VOW_BY_RATE = 4,        /* too much started within the window */
     VOW_BY_KEY = 8,         /* its key's own limits */
     VOW_BY_PAUSE = 16,      /* the gate is paused, or its key */
-    VOW_BY_ROOM = 32        /* it waits outside a full queue */
+    VOW_BY_ROOM = 32,       /* it waits outside a full queue */
+    VOW_BY_BACKING = 64     /* the shared limit: it has asked the backing */
 };
 
 enum vow_job_state {

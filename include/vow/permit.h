@@ -35,6 +35,14 @@ static inline bool vow_permit_held(const vow_permit *p)
     return p->weight > 0;
 }
 
+/* Of a gate or semaphore with a backing (vow/backing.h). What tells that the
+ * grant behind it is lost, borrowed as long as the permit is held; NULL: it
+ * cannot be lost. And its fence; 0: none. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+vow_future *vow_permit_lost(const vow_permit *p);
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+uint64_t vow_permit_fence(const vow_permit *p);
+
 /* VOW_CLEANUP(vow_permit_release) vow_permit p = {0}; gives it back at the end
  * of the block. */
 

@@ -11,6 +11,7 @@
 #ifndef VOW_SEMAPHORE_H
 #define VOW_SEMAPHORE_H
 
+#include "vow/backing.h"
 #include "vow/permit.h"
 #include "vow/retry.h"
 
@@ -19,11 +20,13 @@ VOW_BEGIN_DECLS
 typedef struct vow_sem vow_sem;
 
 typedef struct vow_sem_opts {
-    size_t size;           /* set by VOW_SEM_OPTS */
-    uint32_t permits;      /* 0: 1 */
-    uint32_t queue_max;    /* waiters; 0: 1048576 */
-    uint32_t bypass_count; /* smaller ones that may pass one waiter */
-    uint64_t bypass_ms;    /* and while it waited less; both 0: never */
+    size_t size;                /* set by VOW_SEM_OPTS */
+    uint32_t permits;           /* 0: 1 */
+    uint32_t queue_max;         /* waiters; 0: 1048576 */
+    uint32_t bypass_count;      /* smaller ones that may pass one waiter */
+    uint64_t bypass_ms;         /* and while it waited less; both 0: never */
+    const vow_backing *backing; /* asked before each grant (vow/backing.h), kept
+                                   by reference; NULL: nobody */
 } vow_sem_opts;
 #define VOW_SEM_OPTS(...)                                                      \
     (&(const vow_sem_opts){.size = sizeof(vow_sem_opts), __VA_ARGS__})
@@ -45,7 +48,8 @@ VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight);
 
 /* Now or not at all, past nobody who waits; no memory is needed. True:
- * *ret_permit holds them. */
+ * *ret_permit holds them. With a backing, which would have to be asked, never.
+ */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 3)
 bool vow_sem_try(vow_sem *s, uint32_t weight, vow_permit *ret_permit);
 

@@ -23,6 +23,21 @@ struct vow_bytes {
 int vow__bytes_make(const struct vow_alloc *a, const void *data, size_t size,
                     vow_bytes **ret_bytes)
 {
+    vow_bytes *b;
+    int rc = vow__bytes_room(a, size, &b);
+    if (rc < 0)
+        return rc;
+    if (data == NULL)
+        memset(b->data, 0, size);
+    else
+        memcpy(b->data, data, size);
+    *ret_bytes = b;
+    return 0;
+}
+
+int vow__bytes_room(const struct vow_alloc *a, size_t size,
+                    vow_bytes **ret_bytes)
+{
     if (size > SIZE_MAX - sizeof(vow_bytes))
         return VOW_ENOMEM;
     vow_bytes *b = vow__mem_new(a, sizeof(*b) + size);
@@ -31,10 +46,6 @@ int vow__bytes_make(const struct vow_alloc *a, const void *data, size_t size,
     atomic_init(&b->refs, 1);
     b->alloc = *a;
     b->size = size;
-    if (data == NULL)
-        memset(b->data, 0, size);
-    else
-        memcpy(b->data, data, size);
     *ret_bytes = b;
     return 0;
 }

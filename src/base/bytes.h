@@ -9,4 +9,8 @@
 int vow__bytes_make(const struct vow_alloc *a, const void *data, size_t size,
                     vow_bytes **ret_bytes);
 
+/* The same with contents that are not set: to be written at once. */
+int vow__bytes_room(const struct vow_alloc *a, size_t size,
+                    vow_bytes **ret_bytes);
+
 #endif

@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 
+#include <time.h>
 #include <uv.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -23,6 +24,15 @@ uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms)
     if (ms > (UINT64_MAX - now) / VOW__NS_PER_MS)
         return UINT64_MAX;
     return now + ms * VOW__NS_PER_MS;
+}
+
+uint64_t vow__clock_boot_ns(void)
+{
+    enum { NS_PER_S = 1000000000 };
+    struct timespec t;
+    if (clock_gettime(CLOCK_BOOTTIME, &t) != 0)
+        return uv_hrtime();
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
 bool vow__clock_has_cycles(void)

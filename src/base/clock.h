@@ -17,6 +17,9 @@ uint64_t vow__clock_now_ns(const struct vow__clock *c);
 /* now + ms without overflow; the end of time means never. */
 uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms);
 
+/* Real time that goes on while the machine sleeps: leases end by it. */
+uint64_t vow__clock_boot_ns(void);
+
 /* The processor's counter, where it runs at a constant rate of at least half a
  * cycle per nanosecond on all of them. Not in order with the
  * instructions around it. */

@@ -45,6 +45,12 @@ struct vow_error {
 #define UV_ECLOSED 0
 #define UV_EOPEN 0
 #define UV_EDEADLK 0
+#define UV_ELOST 0
+#define UV_ERETRY 0
+#define UV_EUNSURE 0
+#define UV_EDOUBT 0
+#define UV_ESTORE 0
+#define UV_EGAVEUP 0
 VOW_ERROR_MAP(CHECK_UV)
 
 static const vow_error constants[] = {

@@ -4,8 +4,9 @@
  * WHY   Keys come from users, perhaps from the network: whoever chooses them
  *       must not be able to choose how long a look-up takes.
  * HOW   Chains in a power of two of slots, doubled when there are more names
- *       than slots; SipHash with a random key. When there is no memory to grow,
- *       the chains get longer and nothing fails.
+ *       than slots; SipHash with a random key, but for names that are hashes.
+ *       When there is no memory to grow, the chains get longer and nothing
+ *       fails.
  * THREADS  the owner's.
  */
 #include "base/table.h"
@@ -27,6 +28,13 @@ void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
                      uint64_t seed)
 {
     *t = (struct vow__table){.alloc = alloc, .seed = {seed, ~seed}};
+}
+
+void vow__table_init_hashed(struct vow__table *t, const struct vow_alloc *alloc,
+                            uint64_t seed)
+{
+    vow__table_init(t, alloc, seed);
+    t->hashed = true;
 }
 
 void vow__table_fini(struct vow__table *t)
@@ -86,6 +94,10 @@ static uint64_t hash_of(const struct vow__table *t, const char *name,
                         size_t length)
 {
     uint64_t hash;
+    if (t->hashed) {
+        memcpy(&hash, name, sizeof(hash));
+        return hash ^ t->seed[0];
+    }
     (void)crypto_shorthash((unsigned char *)&hash, (const unsigned char *)name,
                            length, (const unsigned char *)t->seed);
     return hash;

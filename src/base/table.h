@@ -19,11 +19,16 @@ struct vow__table {
     size_t room;               /* slots, a power of two */
     size_t count;
     uint64_t seed[2];
+    bool hashed; /* names are hashes or random: their beginning will do */
 };
 
 /* The seed keeps others from choosing names that fall into one slot. */
 void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
                      uint64_t seed);
+/* The same for names that nobody can choose: hashes, random tokens, of at least
+ * eight bytes. */
+void vow__table_init_hashed(struct vow__table *t, const struct vow_alloc *alloc,
+                            uint64_t seed);
 /* The nodes must be gone or never be looked at again. */
 void vow__table_fini(struct vow__table *t);
 

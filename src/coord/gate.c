@@ -37,7 +37,7 @@ VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
                                 const char *site, uint32_t weight);
 static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
                                const vow_job_opts *o);
-static void extra_free(vow_gate *g, struct extra *x);
+static size_t extra_size(const vow_gate *g);
 static void run_drop(void *context);
 static void tidy_later(vow_gate *g);
 static void tidy(void *gate);
@@ -46,6 +46,7 @@ VOW__COLD static bool try_slowly(vow_gate *g, const vow_job_opts *o,
 static bool free_now(vow_gate *g, struct group *group, uint32_t weight);
 static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
     __attribute__((noinline)); /* busy semaphores live there: not cold */
+static struct group *group_of(const vow_permit *p);
 static vow_permit permit_of(struct job *j);
 static void permit_drop(void *job);
 
@@ -90,9 +91,13 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     vow__table_init(&g->keys, &g->alloc, vow_loop_random(loop));
     vow__tick_init(&g->tick, loop);
     (void)vow_oracle_ref(o.oracle);
+    if (o.backing != NULL)
+        o.backing->ref(o.backing);
+    g->extras = vow__gate_drops(g) || o.backing != NULL;
     vow__gate_adapt(g, o.adapt_min);
     vow__gate_slow(g, SLOW_TIMED, true);
     vow__gate_slow(g, SLOW_ORACLE, o.oracle != NULL);
+    vow__gate_slow(g, SLOW_BACKED, o.backing != NULL);
     *ret_gate = g;
     return 0;
 }
@@ -105,6 +110,9 @@ int vow__gate_complete(vow_gate_opts *o)
         o->key_rate > VOW__RATE_MAX || o->window_ms > ms_max ||
         o->key_window_ms > ms_max || o->age_ms > age_max ||
         o->overflow > VOW_OVERFLOW_WAIT || o->adapt_min > o->concurrent)
+        return VOW_EINVAL;
+    const vow_backing *b = o->backing;
+    if (b != NULL && (b->acquire == NULL || b->ref == NULL || b->unref == NULL))
         return VOW_EINVAL;
     o->window_ms = o->window_ms == 0 ? 1000 : o->window_ms;
     o->key_window_ms = o->key_window_ms == 0 ? 1000 : o->key_window_ms;
@@ -149,6 +157,7 @@ static void gate_free(vow_gate *g)
 {
     struct vow_alloc alloc = g->alloc;
     vow_future *anchor = g->anchor;
+    const vow_backing *backing = g->opts.backing;
     VOW__ASSERT(g->waiting == 0);
     VOW__ASSERT(g->idle_waits == NULL);
     VOW__ASSERT(g->room_waits == NULL);
@@ -163,6 +172,8 @@ static void gate_free(vow_gate *g)
     vow__quota_fini(&g->quota, &alloc);
     vow_oracle_unref(g->opts.oracle);
     vow__mem_free(&alloc, g, sizeof(*g));
+    if (backing != NULL)
+        backing->unref(backing);
     vow_future_unref(anchor);
 }
 
@@ -264,13 +275,13 @@ struct job *vow__job_new(vow_gate *g, const char *site,
     struct extra *x = NULL;
     bool is_task = task->start != NULL;
     if ((o->deadline_ms > 0 || o->bytes > 0 || task->again != NULL ||
-         o->nested == VOW_NESTED_LEND || vow__gate_drops(g)) &&
+         o->nested == VOW_NESTED_LEND || g->extras) &&
         (x = extra_new(g, task, o)) == NULL)
         return NULL;
     struct job *j = job_new(g, is_task ? &g->jobs : &g->permits, site,
                             o->weight == 0 ? 1 : o->weight);
     if (j == NULL) {
-        extra_free(g, x);
+        vow__extra_free(g, x);
         return NULL;
     }
     j->extra = x;
@@ -324,7 +335,7 @@ VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
 static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
                                const vow_job_opts *o)
 {
-    struct extra *x = vow__mem_zero(&g->alloc, sizeof(*x));
+    struct extra *x = vow__mem_zero(&g->alloc, extra_size(g));
     if (x == NULL)
         return NULL;
     x->bytes = o->bytes;
@@ -335,7 +346,12 @@ static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
     return x;
 }
 
-static void extra_free(vow_gate *g, struct extra *x)
+static size_t extra_size(const vow_gate *g)
+{
+    return vow__gate_backed(g) ? sizeof(struct backed) : sizeof(struct extra);
+}
+
+void vow__extra_free(vow_gate *g, struct extra *x)
 {
     if (x == NULL)
         return;
@@ -343,7 +359,9 @@ static void extra_free(vow_gate *g, struct extra *x)
     if (x->lender != NULL)
         vow_context_unref(&x->lender->context);
     vow__again_unref(x->again);
-    vow__mem_free(&g->alloc, x, sizeof(*x));
+    if (vow__gate_backed(g))
+        (void)vow_watch_stop(&VOW__OUTER(x, struct backed, extra)->watch);
+    vow__mem_free(&g->alloc, x, extra_size(g));
 }
 
 /* Lets go of the gate in the end, since the job lies in its memory. */
@@ -355,7 +373,7 @@ void vow__job_free(struct job *j)
     else if (j->is_task)
         vow_context_unref(j->in.caller);
     if (j->extra != NULL)
-        extra_free(g, j->extra);
+        vow__extra_free(g, j->extra);
     if (j->group != &g->nobody)
         vow__group_leave(g, j->group);
     vow__pool_give(j->home, j);
@@ -443,7 +461,8 @@ static bool try_slowly(vow_gate *g, const vow_job_opts *o, uint32_t weight,
 {
     const char *text = NULL;
     struct group *group;
-    if (job_check(g, o, &text) < 0 || vow__group_get(g, o->key, &group) < 0)
+    if (vow__gate_backed(g) || job_check(g, o, &text) < 0 ||
+        vow__group_get(g, o->key, &group) < 0)
         return false;
     if (!free_now(g, group, weight)) {
         vow__group_leave(g, group);
@@ -482,7 +501,9 @@ vow_permit vow_permit_take(vow_value granted)
 {
     vow_permit p = {0};
     struct job *j = granted.as.ptr;
-    if (granted.tag != vow__permit_value(NULL).tag || j->weight == 0)
+    if (VOW__UNLIKELY(granted.tag != vow__permit_value(NULL).tag))
+        return vow__backed_take(granted);
+    if (j->weight == 0)
         return p;
     return permit_of(j);
 }
@@ -524,9 +545,15 @@ void vow_permit_release(vow_permit *p)
     g->active--;
 }
 
+/* Of a permit that has one, or a grant. */
+static struct group *group_of(const vow_permit *p)
+{
+    return vow__gate_backed(p->of) ? vow__backed_release(p) : p->group;
+}
+
 static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
 {
-    struct group *group = p->group == NULL ? &g->nobody : p->group;
+    struct group *group = p->group == NULL ? &g->nobody : group_of(p);
     g->refs++;
     if (g->opts.oracle != NULL)
         vow_oracle_end(g->opts.oracle, weight);

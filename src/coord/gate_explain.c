@@ -41,14 +41,14 @@ void vow_gate_stats_get(const vow_gate *g, vow_gate_stats *ret_stats)
     for (vow_link *l = g->starting; l != NULL; l = l->next)
         starting++;
     *ret_stats = (vow_gate_stats){
-        .waiting = g->waiting,
+        .waiting = g->waiting + g->asking_count,
         .waiting_bytes = g->queued_bytes,
-        .running = g->active,
+        .running = g->active - g->asking_count,
         .weight = g->quota.held,
         .concurrent = most == UINT32_MAX ? 0 : most,
         .keys = g->keys.count,
         .started = g->started,
-        .ended = g->started - (g->active - starting),
+        .ended = g->started - (g->active - g->asking_count - starting),
         .failed = g->failed,
         .refused = g->refused,
         .dropped = g->dropped,
@@ -73,7 +73,9 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
         x.state = VOW_JOB_STARTS;
     else if (j != NULL)
         x.state = VOW_JOB_WAITS;
-    if (x.state == VOW_JOB_WAITS) {
+    if (x.state == VOW_JOB_WAITS && j->state == JOB_ASKS) {
+        x.blocked = VOW_BY_BACKING;
+    } else if (x.state == VOW_JOB_WAITS) {
         uint64_t weight = 0;
         x.ahead = jobs_ahead(g, j, &weight);
         x.blocked = blocked_by(g, j, x.ahead, now);
@@ -96,6 +98,8 @@ static const struct job *find(const vow_gate *g, const vow_future *f)
     struct group *group = NULL;
     if (j == NULL)
         j = find_in(g->running, f);
+    if (j == NULL)
+        j = find_in(g->asking, f);
     if (j == NULL)
         j = find_in(g->lent, f);
     if (j == NULL)
@@ -255,6 +259,8 @@ size_t vow_job_explain_text(const vow_job_explain *x, char *text, size_t size)
         say(&t, "; the rate is used up");
     if (x->blocked & VOW_BY_KEY)
         say(&t, "; its key is at its limit");
+    if (x->blocked & VOW_BY_BACKING)
+        say(&t, "; the shared limit has not granted it");
     if (x->starts_in_ms == UINT64_MAX)
         say(&t, "; when it starts cannot be said");
     else

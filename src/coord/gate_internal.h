@@ -6,6 +6,8 @@
  *   -----------> | levels of a key | -> keys in turn -> starting -> running
  *      outside --^ (policy WAIT)       (ring)           (queue)     (ends)
  *
+ * With a backing, between the ring and `starting`: asking (gate_ask.c).
+ *
  * A job is in one list at a time, and its `state` says in which.
  */
 #ifndef VOW_COORD_GATE_INTERNAL_H
@@ -31,6 +33,7 @@ enum job_state {
     JOB_LENT,    /* in gate->lent: waits for nothing but the rate */
     JOB_WAITS,   /* in a level of its group */
     JOB_STARTS,  /* in gate->starting: let in, not begun */
+    JOB_ASKS,    /* in gate->asking: let in, and the backing is asked */
     JOB_RUNS,    /* in gate->running, unless it is a permit */
     JOB_ENDED,   /* in no list: others run in its places */
     JOB_LEAVES,  /* in gate->leaving: to be rejected with `verdict` */
@@ -74,6 +77,17 @@ struct extra {
     struct vow__again *again; /* it is an attempt of, counted; or NULL */
     struct run *lender; /* in whose places it is, counted; NULL: its own */
     bool borrows;       /* its weight is in lender->lent */
+};
+
+/* The extra of every job of a gate with a backing. A permit that was taken has
+ * it as its group. */
+struct backed {
+    struct extra extra;
+    vow_future *asked;   /* of the backing; NULL: not yet, or it has answered */
+    vow_grant *grant;    /* NULL: none, or the lender's */
+    vow_future *attempt; /* not counted: what a loss cancels while it runs */
+    struct group *group; /* of the permit that was taken */
+    vow_watch watch;     /* of `asked`; then of the loss of the grant */
 };
 
 /* A job. One that asks for a permit ends before `start`. A hundred thousand of
@@ -150,6 +164,8 @@ struct vow_gate {
     uint32_t heaviest; /* of those that wait, or waited since the line began */
     vow_link *starting;
     vow_link *running;
+    vow_link *asking;
+    size_t asking_count;
     vow_link *leaving;
     vow_link *level[LEVELS]; /* all jobs in groups; for the drop policies */
     vow_call begin;          /* begins what is in starting */
@@ -158,6 +174,7 @@ struct vow_gate {
     bool tidying;            /* that is pending */
     uint64_t timer_ns;       /* when; UINT64_MAX: not set */
     bool beginning;          /* begin_some() is at work */
+    bool extras;             /* every job has an extra */
     bool paused;
     uint64_t paused_ns; /* until then */
     bool closed;
@@ -178,7 +195,8 @@ enum {
     SLOW_ADAPT = 8,
     SLOW_WAITS = 16,
     SLOW_TIMED = 32, /* it needs to know when things began */
-    SLOW_LINE = 64   /* jobs wait */
+    SLOW_LINE = 64,  /* jobs wait */
+    SLOW_BACKED = 128
 };
 
 /* Bits that the short ways look at; time alone is no reason. */
@@ -199,6 +217,8 @@ void vow__job_free(struct job *j);
 struct run *vow__run_new(struct job *j);
 /* The permit of a job that is let in, as the value of its future. */
 vow_value vow__permit_value(struct job *j);
+/* What a job has beyond what all have, its parts let go. NULL does nothing. */
+void vow__extra_free(vow_gate *g, struct extra *x);
 /* 0 becomes the default; VOW_EINVAL. */
 int vow__gate_complete(vow_gate_opts *o);
 struct vow__limits vow__gate_limits(const vow_gate_opts *o);
@@ -234,6 +254,8 @@ int vow__line_join(struct job *j, const char **ret_text);
 void vow__line_insert(struct job *j);
 void vow__line_return(struct job *j);
 void vow__line_lend(struct job *j);
+/* From now on its deadline, if it has one, ends its wait. */
+void vow__job_bound(struct job *j);
 /* Would it ever find room in the queue? */
 bool vow__job_may_queue(const struct job *j);
 /* Out of whatever list it waits in; nothing is given back by name of it. */
@@ -272,6 +294,12 @@ void vow__job_let_in(struct job *j);
 /* A start, now: told to the oracle, stamped. Returns the time. */
 uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
                           uint64_t number);
+/* It has all it needs, and begins from the loop's queue. */
+void vow__job_starts(struct job *j);
+/* It was let in and will not begin. */
+void vow__job_give_back(struct job *j);
+/* Its start is stamped, or will not be. */
+void vow__job_unreserve(struct job *j);
 /* Places are taken, and come back. */
 void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots);
 void vow__gate_release(vow_gate *g, struct group *group, uint32_t slots);
@@ -288,6 +316,25 @@ void vow__job_leaves(struct job *j, vow_error *verdict);
 void vow__gate_flush(vow_gate *g);
 /* The hook of the job's promise. */
 void vow__job_cancel(vow_error *why, void *job);
+
+/* ---- gate_ask.c: limits of somebody else --------------------------------- */
+
+/* A job that has taken its places asks the backing, from the loop's queue, and
+ * begins when that grants. */
+void vow__job_asks(struct job *j);
+/* It asks no more: it is in no list, and its places come back. */
+void vow__ask_end(struct job *j);
+/* Those of one group, or of all (NULL), go back to where they waited. */
+void vow__asks_recall(vow_gate *g, const struct group *group);
+/* The attempt is canceled when the grant it runs on is lost. */
+void vow__grant_guard(struct job *j, vow_future *attempt);
+/* The job's grant, if it has one, goes back. */
+void vow__grant_back(struct job *j);
+/* The permit in the value of a future; nothing if it is none of a gate with a
+ * backing. */
+vow_permit vow__backed_take(vow_value granted);
+/* What such a permit has beyond its places goes back; returns its group. */
+struct group *vow__backed_release(const vow_permit *p);
 
 /* ---- gate_retry.c -------------------------------------------------------- */
 
@@ -322,6 +369,11 @@ static inline bool vow__gate_drops(const vow_gate *g)
 {
     return g->opts.overflow == VOW_OVERFLOW_DROP_OLDEST ||
            g->opts.overflow == VOW_OVERFLOW_DROP_LOWEST;
+}
+
+static inline bool vow__gate_backed(const vow_gate *g)
+{
+    return (g->slow & SLOW_BACKED) != 0;
 }
 
 static inline void vow__gate_waiting(vow_gate *g, int change)

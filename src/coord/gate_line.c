@@ -84,7 +84,6 @@ void vow__line_insert(struct job *j)
 /* The lists are in order of arrival. */
 void vow__line_return(struct job *j)
 {
-    vow_gate *g = vow__gate_of(j);
     vow_link *next = j->group->level[j->level];
     if (j->slots == 0) {
         vow__line_lend(j);
@@ -93,8 +92,14 @@ void vow__line_return(struct job *j)
             next = next->next;
         insert_before(j, next);
     }
+    vow__job_bound(j);
+}
+
+void vow__job_bound(struct job *j)
+{
     if (vow__job_due_ns(j) != 0)
-        vow_call_at(&j->extra->call, g->loop, j->extra->due_ns, on_deadline, j);
+        vow_call_at(&j->extra->call, vow__gate_of(j)->loop, j->extra->due_ns,
+                    on_deadline, j);
 }
 
 void vow__line_lend(struct job *j)
@@ -142,7 +147,6 @@ static void in_order_of_arrival(vow_link **list, struct extra *x)
 /* A newcomer could not start: may it wait? */
 static int stays(struct job *j, const char **ret_text)
 {
-    vow_gate *g = vow__gate_of(j);
     if (j->nested != VOW_NESTED_APART && vow__job_stuck(j)) {
         *ret_text = "it would wait for a job that it is part of";
         if (j->nested == VOW_NESTED_REFUSE || !vow__job_lend(j))
@@ -155,8 +159,8 @@ static int stays(struct job *j, const char **ret_text)
         return VOW_ETIMEDOUT;
     }
     int rc = make_room(j, ret_text);
-    if (rc == 0 && vow__job_due_ns(j) != 0 && j->state < JOB_STARTS)
-        vow_call_at(&j->extra->call, g->loop, j->extra->due_ns, on_deadline, j);
+    if (rc == 0 && j->state < JOB_STARTS)
+        vow__job_bound(j);
     return rc;
 }
 
@@ -274,7 +278,10 @@ static void on_deadline(void *job)
 {
     struct job *j = job;
     vow_gate *g = vow_gate_ref(vow__gate_of(j));
-    vow__line_leave(j);
+    if (j->state == JOB_ASKS)
+        vow__ask_end(j);
+    else
+        vow__line_leave(j);
     g->expired++;
     vow__gate_admit(g);
     vow__job_reject_with(

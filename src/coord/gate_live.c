@@ -55,6 +55,7 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
     quotas_change(g, &o, fresh);
     o.overflow = g->opts.overflow;
     o.oracle = g->opts.oracle;
+    o.backing = g->opts.backing;
     bool adapts = g->opts.adapt_min > 0;
     g->opts = o;
     vow__gate_adapt(g, adapts ? g->adapted : o.adapt_min);
@@ -160,8 +161,10 @@ static void overload(vow_gate *g, struct group *group, uint64_t ms,
     uint64_t now = vow_loop_now_ns(g->loop);
     uint64_t until = vow_loop_due_ns(g->loop, ms);
     uint64_t *paused = group == &g->nobody ? &g->paused_ns : &group->paused_ns;
-    if (ms > 0 && until > *paused)
+    if (ms > 0 && until > *paused) {
         *paused = until;
+        vow__asks_recall(g, group == &g->nobody ? NULL : group);
+    }
     vow__gate_slow(g, SLOW_PAUSED, g->paused || g->paused_ns > now);
     if (g->opts.adapt_min > 0 && began_ns >= g->cut_ns) {
         g->cut_ns = now;
@@ -223,6 +226,7 @@ static void expel(vow_gate *g, job_test out, const struct verdict *v)
 {
     struct group *group = NULL;
     vow_gate_ref(g);
+    vow__asks_recall(g, NULL); /* they wait, if elsewhere */
     while ((group = vow__group_next(g, group)) != NULL)
         for (uint32_t left = group->levels; left != 0; left &= left - 1)
             expel_list(group->level[__builtin_ctz(left)], out, v);

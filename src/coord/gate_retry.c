@@ -134,6 +134,8 @@ static bool worth_it(vow_error *error, void *user)
         return false;
     if (a->retry_if != NULL)
         return a->retry_if(error, a->retry_if_user);
+    if (vow_error_code(vow_error_cause(error)) == VOW_ELOST)
+        return true; /* canceled by the gate, not by who wants it */
     return vow_error_code(error) != VOW_ECANCELED &&
            vow_error_code(error) != VOW_ECLOSED;
 }

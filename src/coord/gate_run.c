@@ -10,8 +10,8 @@
  *       progress down and cancel up; a watch ends the job, whoever has let go
  *       of it meanwhile.
  * INVARIANTS
- *   R1  held and reserved of both quotas are what jobs in STARTS and RUNS and
- *       permits have taken; reserved is of STARTS alone
+ *   R1  held and reserved of both quotas are what jobs in ASKS, STARTS and RUNS
+ *       and permits have taken; reserved is of ASKS and STARTS alone
  *   R2  the last thing done to a job is to settle its promise, because that may
  *       run others' code
  * THREADS  loop thread only.
@@ -22,6 +22,7 @@
 enum { BEGIN_AT_ONCE = 64 };
 
 static void grant(struct job *j);
+VOW__INLINE void starts(struct job *j);
 static void begin_some(void *gate);
 static void begin(struct job *j);
 static void follow(struct job *j, vow_future *attempt);
@@ -30,18 +31,22 @@ static void let_go(vow_future *f);
 static void on_end(vow_future *attempt, void *job);
 static void job_end(struct job *j, vow_future *attempt);
 static struct job *places_of(struct job *j);
-static void give_back(struct job *j);
+static struct job *loans_of(struct job *j);
 static bool borrows(const struct job *j);
-static void unreserve(struct job *j);
 
 /* ---- let in -------------------------------------------------------------- */
 
 void vow__job_let_in(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
-    if (j->extra != NULL)
-        (void)vow_call_stop(&j->extra->call);
     vow__gate_take(g, j->group, j->slots);
+    if (j->extra != NULL) {
+        (void)vow_call_stop(&j->extra->call);
+        if (vow__gate_backed(g) && j->extra->lender == NULL) {
+            vow__job_asks(j);
+            return;
+        }
+    }
     if (!j->is_task) {
         grant(j);
         return;
@@ -49,6 +54,17 @@ void vow__job_let_in(struct job *j)
     vow__job_borrow(j);
     g->quota.reserved += j->weight;
     j->group->quota.reserved += j->weight;
+    starts(j);
+}
+
+void vow__job_starts(struct job *j)
+{
+    starts(j);
+}
+
+VOW__INLINE void starts(struct job *j)
+{
+    vow_gate *g = vow__gate_of(j);
     j->state = JOB_STARTS;
     vow__list_push(&g->starting, &j->link);
     if (!vow_call_pending(&g->begin))
@@ -82,15 +98,16 @@ uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
 /* From the last to the first, each before all that came after it. */
 void vow__gate_recall(vow_gate *g)
 {
+    vow__asks_recall(g, NULL);
     while (g->starting != NULL) {
         struct job *j = vow__job_of(g->starting->prev);
         vow__list_remove(&g->starting, &j->link);
-        give_back(j);
+        vow__job_give_back(j);
         vow__line_return(j);
     }
 }
 
-static void unreserve(struct job *j)
+void vow__job_unreserve(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
@@ -125,13 +142,13 @@ static void begin(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     if (vow_deferred_canceled(j->out) || vow_loop_closing(g->loop)) {
-        give_back(j);
+        vow__job_give_back(j);
         j->state = JOB_LEFT; /* its hook is in the queue, or will be */
         return;
     }
     struct run *run = vow__run_new(j);
     if (run == NULL) {
-        give_back(j);
+        vow__job_give_back(j);
         vow__job_reject(j, VOW_ENOMEM, NULL);
         return;
     }
@@ -149,7 +166,7 @@ static void begin(struct job *j)
     j->u.since_ns = vow__tick_high(&g->tick);
     vow__quota_stamp(&g->quota, j->weight, j->u.since_ns);
     vow__quota_stamp(&j->group->quota, j->weight, j->u.since_ns);
-    unreserve(j);
+    vow__job_unreserve(j);
     follow(j, attempt);
 }
 
@@ -187,6 +204,8 @@ static void let_go(vow_future *f)
 static vow_future *wait_for_end(struct job *j, vow_future *attempt)
 {
     vow_watch_start(&j->in.run->end, attempt, on_end, j);
+    if (j->extra != NULL && vow__gate_backed(vow__gate_of(j)))
+        vow__grant_guard(j, attempt);
     uint64_t due_ns = vow__job_due_ns(j);
     if (due_ns == 0 || due_ns == UINT64_MAX)
         return NULL;
@@ -242,14 +261,20 @@ void vow__job_places_back(struct job *j)
 /* Let go of the places; returns the one who lent them, NULL: nobody. */
 static struct job *places_of(struct job *j)
 {
-    struct job *lender = NULL;
     vow__gate_release(vow__gate_of(j), j->group, j->slots);
-    if (borrows(j)) {
-        lender = j->extra->lender->job;
-        j->extra->lender->lent -= j->weight;
-        j->extra->borrows = false;
-    }
-    return lender;
+    return j->extra == NULL ? NULL : loans_of(j);
+}
+
+/* The same for what it has of others: a grant, or a job's places. */
+static struct job *loans_of(struct job *j)
+{
+    if (vow__gate_backed(vow__gate_of(j)))
+        vow__grant_back(j);
+    if (!borrows(j))
+        return NULL;
+    j->extra->lender->lent -= j->weight;
+    j->extra->borrows = false;
+    return j->extra->lender->job;
 }
 
 static bool borrows(const struct job *j)
@@ -257,10 +282,9 @@ static bool borrows(const struct job *j)
     return j->extra != NULL && j->extra->borrows;
 }
 
-/* It was let in and will not begin. */
-static void give_back(struct job *j)
+void vow__job_give_back(struct job *j)
 {
-    unreserve(j);
+    vow__job_unreserve(j);
     vow__job_places_back(places_of(j));
 }
 
@@ -336,7 +360,9 @@ void vow__job_cancel(vow_error *why, void *job)
         vow_error_unref(j->u.verdict);
     } else if (j->state == JOB_STARTS) {
         vow__list_remove(&g->starting, &j->link);
-        give_back(j);
+        vow__job_give_back(j);
+    } else if (j->state == JOB_ASKS) {
+        vow__ask_end(j);
     } else if (j->state != JOB_LEFT) {
         vow__line_leave(j);
     }

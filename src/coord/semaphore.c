@@ -26,7 +26,7 @@ int vow_sem_new(vow_loop *loop, const vow_sem_opts *opts, vow_sem **ret_sem)
         loop,
         VOW_GATE(.concurrent = o->permits == 0 ? 1 : o->permits,
                  .queue_max = o->queue_max, .bypass_count = o->bypass_count,
-                 .bypass_ms = o->bypass_ms),
+                 .bypass_ms = o->bypass_ms, .backing = o->backing),
         &g);
     if (rc < 0)
         return rc;
@@ -119,6 +119,7 @@ void vow_sem_close(vow_sem *s)
 vow_sem_stats vow_sem_stats_get(const vow_sem *s)
 {
     const vow_gate *g = gate_of(s);
-    return (vow_sem_stats){
-        .permits = g->quota.most, .held = g->quota.held, .waiting = g->waiting};
+    return (vow_sem_stats){.permits = g->quota.most,
+                           .held = g->quota.held,
+                           .waiting = g->waiting + g->asking_count};
 }

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* vow/store.h - the interface behind an authority: what a store must do.
+ *
+ * A store keeps one record per name, and pools of places. Each step below is
+ * atomic at the store and one round trip. It is begun by a call and answered by
+ * `done`, exactly once, on the store's loop, perhaps before the call returns.
+ * What `done` gets is borrowed for the time of the call; arguments of a step
+ * are copied. Steps begun by one caller take effect in their order.
+ *
+ * Unknown. A step that was sent and whose answer was lost ends with
+ * VOW_EUNSURE: it may have happened. The same step with the same token is safe
+ * to repeat, and then tells. VOW_ESTORE: it did not happen, the store cannot be
+ * used. Nothing else is ambiguous.
+ *
+ * Time. A lease is ended by the store's clock alone, never by that of who holds
+ * it. `left_ms` and the like are spans, not dates.
+ *
+ * Wake-ups. A claim that finds the name taken registers the store's instance as
+ * waiting in the same atomic step; who settles it wakes all that are
+ * registered. Wake-ups may be lost: who waits looks again after `left_ms`, and
+ * every `recheck_ms` of the store.
+ *
+ * Owner: vow_store_open() or a constructor gives it; ops->close ends it.
+ * Threads: the thread of the loop it was opened on.
+ */
+#ifndef VOW_STORE_H
+#define VOW_STORE_H
+
+#include "vow/pool.h"
+#include "vow/record.h"
+
+VOW_BEGIN_DECLS
+
+typedef struct vow_store vow_store;
+
+/* A place in a pool, as the store answers: says OWN, WAIT, BUSY, NONE (it was
+ * lost, or never there). */
+typedef struct vow_place {
+    uint32_t says;
+    uint64_t fence;    /* OWN: the number of this grant, strictly increasing */
+    uint64_t ahead;    /* WAIT: who is before it */
+    uint64_t again_us; /* WAIT: when to ask again, if no wake-up comes */
+    vow_pool_limits limits;
+} vow_place;
+
+typedef void (*vow_places_fn)(int code, const vow_place *places, size_t n,
+                              void *user);
+
+enum { VOW_PLACE_TRY = 1 /* do not queue */ };
+
+typedef struct vow_place_ask {
+    vow_name pool;      /* where */
+    vow_name limits_of; /* whose limits; the same, or a pool of many keys */
+    vow_token token;
+    uint32_t weight;
+    uint32_t flags; /* VOW_PLACE_... */
+    uint64_t lease_ms;
+    vow_pool_limits limits;   /* those of the pool, if it has none yet */
+    const char *label;        /* of the pool */
+    const char *limits_label; /* of the other, if that is another */
+    const char *runner;
+} vow_place_ask;
+
+typedef struct vow_place_hold {
+    vow_name pool;
+    vow_token token;
+} vow_place_hold;
+
+typedef void (*vow_pools_fn)(int code, const vow_pool_info *pools, size_t n,
+                             void *user);
+
+/* What a store tells by itself. Each is a hint and may be lost, doubled or
+ * late. Called on the store's loop, never inside a step. */
+typedef struct vow_store_events {
+    /* A name that an instance waits for has changed; with says SETTLED the
+     * record is whole, with 0 only `name` is set: ask again. */
+    void (*on_record)(const vow_record *r, void *user);
+    /* Somebody asked to stop this name, which we own. */
+    void (*on_cancel)(const vow_name *name, void *user);
+    /* Chunks of a name we wait for can be read. */
+    void (*on_chunks)(const vow_name *name, void *user);
+    /* A place that we queue for was granted: acquire again to have it. */
+    void (*on_place)(const vow_token *token, void *user);
+    /* Wake-ups may have been lost: ask again for all that waits. */
+    void (*on_doubt)(void *user);
+    void *user;
+} vow_store_events;
+
+enum { VOW_STORE_VERSION = 1 };
+enum { VOW_STORE_LOCAL = 1 /* one instance only: results stay in memory */ };
+
+typedef struct vow_store_ops {
+    uint32_t version; /* VOW_STORE_VERSION */
+    uint32_t modes;   /* bits, 1 << enum vow_mode */
+    uint32_t flags;   /* VOW_STORE_... */
+    uint64_t recheck_ms;
+    size_t value_max;
+    const char *kind; /* "sqlite" */
+
+    /* Set once, before the first step. */
+    void (*listen)(vow_store *s, const vow_store_events *events);
+
+    /* OWN, WAIT, SETTLED or DOUBT. Who has the token already owns it still. */
+    void (*claim)(vow_store *s, const vow_claim_ask *ask, vow_records_fn done,
+                  void *user);
+    /* Says what claims would say, and changes nothing; without values. A name
+     * whose owner is gone says NONE. */
+    void (*peek)(vow_store *s, const vow_name *names, size_t n,
+                 vow_records_fn done, void *user);
+    /* All at once: OWN (its epoch may have grown), CANCEL, LOST, SETTLED. A
+     * record that vanished is made again. */
+    void (*pulse)(vow_store *s, const vow_hold *holds, size_t n,
+                  uint64_t lease_ms, vow_records_fn done, void *user);
+    /* OWN: it has effect (also the second time). LOST: none, another owns it.
+     * SETTLED: none, the result that stands comes with the answer. NONE: none,
+     * the record is gone. A lapsed lease that nobody took over can commit. */
+    void (*commit)(vow_store *s, const vow_commit_ask *ask, vow_records_fn done,
+                   void *user);
+    /* Remove a record: a result, or one in doubt. Epoch 0: whichever; else only
+     * this one. NONE: it is gone; WAIT: it runs and stays; SETTLED: it is
+     * another epoch's and stays. */
+    void (*forget)(vow_store *s, const vow_name *name, uint64_t epoch,
+                   vow_records_fn done, void *user);
+    /* Ask its owner to stop. WAIT: asked; else what it is. */
+    void (*cancel)(vow_store *s, const vow_name *name, vow_records_fn done,
+                   void *user);
+    /* All records, without values. */
+    void (*list)(vow_store *s, vow_records_fn done, void *user);
+
+    /* Add a chunk for those who follow: OWN or LOST. Read chunks of an epoch;
+     * VOW_ENOENT when it is over. */
+    void (*write)(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
+                  vow_records_fn done, void *user);
+    void (*read)(vow_store *s, const vow_name *name, uint64_t epoch,
+                 uint64_t from, vow_chunks_fn done, void *user);
+
+    /* Places, first come first served; granted when the concurrency has room
+     * and the rate allows, both at once. VOW_EINVAL: a weight that no limit
+     * will ever allow. A token that holds a place or queues keeps it. */
+    void (*acquire)(vow_store *s, const vow_place_ask *ask, vow_places_fn done,
+                    void *user);
+    /* OWN: it was held; WAIT: it queued; NONE. */
+    void (*release)(vow_store *s, const vow_place_hold *hold,
+                    vow_places_fn done, void *user);
+    /* Those that hold and those that queue, all at once. */
+    void (*renew)(vow_store *s, const vow_place_hold *holds, size_t n,
+                  uint64_t lease_ms, vow_places_fn done, void *user);
+    /* Set the limits (NULL: read them), and tell of the pool. */
+    void (*limit)(vow_store *s, const vow_name *pool,
+                  const vow_pool_limits *limits, const char *label,
+                  vow_pools_fn done, void *user);
+    void (*pools)(vow_store *s, vow_pools_fn done, void *user);
+
+    /* The last trouble as a sentence, borrowed; "" without one. */
+    const char *(*explain)(vow_store *s);
+
+    /* Steps in flight end with VOW_ECLOSED; what is owned stays until its
+     * lease ends, places are given back. The store is freed when the future is
+     * settled. */
+    vow_future *(*close)(vow_store *s);
+} vow_store_ops;
+
+struct vow_store {
+    const vow_store_ops *ops;
+};
+
+/* Open a store by its address: "memory:", "file:DIR". The future has a
+ * vow_store as vow_ptr(), which the caller closes. Rejected: VOW_EINVAL (an
+ * address that is none, with a sentence), VOW_ENOTSUP (a store this library was
+ * built without), or why it cannot be used. Since 0.1. */
+#define vow_store_open(loop, url) vow_store_open_at(VOW_HERE, (loop), (url))
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
+vow_future *vow_store_open_at(const char *site, vow_loop *loop,
+                              const char *url);
+
+VOW_END_DECLS
+
+#endif

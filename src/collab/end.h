@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* end.h - the settling end of a promise, on this loop or on another's.
+ *
+ * WHY   The table of names lives on one loop; those who ask may live on others.
+ *       Who settles need not know which it is.
+ * LIMITS  Between loops go bytes, numbers, pointers of somebody else and
+ *         nothing; an error goes by its code and message.
+ * THREADS  the home's loop.
+ */
+#ifndef VOW_COLLAB_END_H
+#define VOW_COLLAB_END_H
+
+#include "vow/remote.h"
+
+struct vow__end {
+    vow_deferred *here; /* of the home's loop; NULL: */
+    vow_remote *there;  /* of another; both NULL: gone */
+};
+
+/* A promise of `loop`; `home` is the loop that will settle it. */
+vow_future *vow__end_open(const char *site, vow_loop *loop,
+                          const vow_loop *home, struct vow__end *ret_end);
+
+static inline bool vow__end_is_open(const struct vow__end *e)
+{
+    return e->here != NULL || e->there != NULL;
+}
+
+/* Settle and let go of it; again, they do nothing. vow__end_resolve() moves the
+ * value. vow__end_copy() settles with what a settled future of the home has,
+ * which stays; vow__end_reject() borrows the error. */
+void vow__end_resolve(struct vow__end *e, vow_value v);
+void vow__end_copy(struct vow__end *e, vow_future *settled);
+void vow__end_reject(struct vow__end *e, vow_error *error);
+void vow__end_refuse(struct vow__end *e, int code, const char *text);
+/* Tell how far it is; `news` is borrowed. */
+void vow__end_notify(struct vow__end *e, vow_value news);
+/* Let go of it: nobody has its future. */
+void vow__end_drop(struct vow__end *e);
+
+/* A second one of a value that can be had twice, else nothing. */
+vow_value vow__value_again(vow_value v);
+/* May it go to another loop? */
+bool vow__value_travels(vow_value v);
+
+#endif

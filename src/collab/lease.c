@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: MIT */
+/* lease.c - doing the work of a name: attempts, outcome, commit, loss.
+ *
+ * WHY   A promise settles once, and that is what makes a worker harmless who
+ *       was taken for dead: its result comes too late and changes nothing.
+ * HOW   A lease belongs to one attempt of one asker. Its outcome is a future of
+ *       the home's loop; from another loop it comes as a remote promise. The
+ *       store decides whether it counts. A failed attempt is followed by a new
+ *       lease under the same claim, of the next asker in turn; who waits
+ *       notices nothing.
+ * INVARIANTS
+ *   L1  `entry` is set exactly while the lease is the entry's
+ *   L2  the hub has one reference of the memory as long as `entry` is set
+ *   L3  `told` is set once: by the outcome, or by the last user going
+ * THREADS  the home's loop.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/failure.h"
+#include "collab/hub_internal.h"
+
+#include <string.h>
+
+static void nobody_can(struct vow__entry *e, bool alone);
+static struct vow__ask *pick(const struct vow__entry *e);
+static bool can_work(const struct vow__ask *a);
+static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone);
+static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a);
+static int from_afar(vow_lease *l);
+static void on_outcome(vow_future *f, void *lease);
+static void on_news(vow_value news, void *lease);
+static void failed(struct vow__entry *e, vow_future *outcome);
+static bool again(struct vow__entry *e);
+static void next_attempt(struct vow__entry *e);
+static void race(struct vow__entry *e, vow_error *why);
+static vow_future *acceptable(struct vow__hub *h, vow_future *outcome);
+static void commit_outcome(struct vow__entry *e, vow_future *outcome);
+static void given_back(struct vow__entry *e);
+static void send_commit(struct vow__entry *e);
+static void on_committed(int code, const vow_record *r, size_t n, void *entry);
+static void not_committed(struct vow__entry *e, int code);
+static void came_late(struct vow__entry *e);
+static void forget_commit(struct vow__entry *e);
+static void cancel_there(void *lease);
+
+/* ---- attempts ----------------------------------------------------------- */
+
+void vow__lease_begin(struct vow__entry *e, const vow_record *r, bool alone)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    struct vow__ask *a = pick(e);
+    e->takeovers = r == NULL ? 0 : r->takeovers;
+    if (a == NULL) {
+        nobody_can(e, alone);
+        return;
+    }
+    if (!alone) {
+        bool takeover = e->takeovers > 0;
+        vow__hub_tell(h, takeover ? VOW_EVENT_TAKEOVER : VOW_EVENT_CLAIMED,
+                      &e->name, e->epoch, 0, NULL);
+        vow__count(&h->counts.takeovers, takeover);
+    }
+    attempt(e, a, alone);
+}
+
+/* All who wait are busy with what they have lost, or wait and do nothing else:
+ * the latter are told to ask again. */
+static void nobody_can(struct vow__entry *e, bool alone)
+{
+    bool busy = false;
+    for (vow_link *l = e->asks; l != NULL; l = l->next)
+        busy = busy || atomic_load(&vow__ask_of(l)->working) > 0;
+    if (!busy)
+        race(e, NULL);
+    e->hold_off = busy;
+    if (!alone)
+        vow__lease_give_back(e);
+    else if (busy)
+        vow__entry_hold_off(e);
+    else
+        vow__entry_again(e);
+}
+
+/* The first who can work and has not tried; else the first who can. */
+static struct vow__ask *pick(const struct vow__entry *e)
+{
+    struct vow__ask *best = NULL;
+    for (vow_link *l = e->asks; l != NULL; l = l->next) {
+        struct vow__ask *a = vow__ask_of(l);
+        if (!can_work(a) || atomic_load(&a->working) > 0)
+            continue;
+        if (!a->tried)
+            return a;
+        if (best == NULL)
+            best = a;
+    }
+    return best;
+}
+
+static bool can_work(const struct vow__ask *a)
+{
+    return a->work != NULL || a->on_lease != NULL || vow__end_is_open(&a->who);
+}
+
+static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_lease *l = lease_new(e, a);
+    int rc = l == NULL ? VOW_ENOMEM : from_afar(l);
+    if (rc < 0) {
+        VOW_AUTO(vow_future) none = vow_refused(h->loop, rc, NULL);
+        if (l != NULL)
+            vow__lease_release(l);
+        VOW_AUTO(vow_error) why = vow_error_ref(vow_error_of(none));
+        while (e->asks != NULL)
+            vow__ask_reject(vow__ask_of(e->asks), why);
+        if (alone)
+            vow__entry_again(e);
+        else
+            vow__lease_give_back(e);
+        return;
+    }
+    l->alone = alone;
+    e->lease = l;
+    vow__entry_move(e, ENTRY_RUNNING);
+    vow__chunks_clear(e);
+    vow__count(&h->counts.runs, 1);
+    vow__count(&h->counts.running, 1);
+    for (vow_link *k = e->asks; k != NULL; k = k->next) {
+        struct vow__ask *other = vow__ask_of(k);
+        if (other == a)
+            continue;
+        other->waited = true;
+        if (!can_work(other) || other->work == NULL)
+            vow__ask_waits(other);
+        vow__chunks_follow(e, other);
+    }
+    if (!alone && !e->bare)
+        vow__pulse_add(l);
+    vow__ask_turn(a, l);
+}
+
+static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    struct vow__slab *home = NULL;
+    vow_lease *l = vow__at_home(a->of) ? vow__pool_take(&h->leases, &home)
+                                       : vow__mem_new(&h->alloc, sizeof(*l));
+    if (l == NULL)
+        return NULL;
+    memset(l, 0, sizeof(*l));
+    l->home = home;
+    uint64_t lease_ms = vow__ask_lease_ms(a);
+    bool own_lease = a->opts.lease_ms > 0;
+    atomic_init(&l->refs, 2); /* the hub's, the users' */
+    atomic_init(&l->users, 1);
+    atomic_fetch_add(&a->refs, 1);
+    l->hub = vow__hub_ref(h);
+    l->ask = a;
+    l->loop = a->of->loop;
+    l->entry = e;
+    l->token = e->token;
+    l->lease_ms = lease_ms;
+    l->every_ms = a->opts.pulse_ms > 0 ? a->opts.pulse_ms
+                  : own_lease          ? lease_ms / 3 + (lease_ms < 3)
+                                       : h->opts.pulse_ms;
+    l->sent_ns = e->claimed_ns;
+    l->began_ns = vow__hub_now_ns(h);
+    l->ttl_ms = UINT64_MAX;
+    l->attempt = e->takeovers + e->failures + 1;
+    l->takeover = e->takeovers > 0 || e->lost_one;
+    atomic_init(&l->epoch, e->epoch);
+    atomic_init(&l->waiters, e->n_asks);
+    atomic_init(&l->valid_ns, UINT64_MAX);
+    return l;
+}
+
+/* What is done on another loop comes home as a promise. */
+static int from_afar(vow_lease *l)
+{
+    if (vow__at_home(l->ask->of))
+        return 0;
+    VOW_AUTO(vow_future)
+    f = vow_promise_remote_at(l->ask->site, l->hub->loop, &l->outcome);
+    if (l->outcome == NULL)
+        return VOW_ENOMEM;
+    VOW_AUTO(vow_future) heard = vow_on_progress(f, on_news, l);
+    if (vow_error_of(heard) != NULL)
+        return VOW_ENOMEM;
+    atomic_fetch_add(&l->refs, 1);
+    vow_watch_start(&l->outcome_watch, heard, on_outcome, l);
+    return 0;
+}
+
+static void on_outcome(vow_future *f, void *lease)
+{
+    vow_lease *l = lease;
+    (void)vow_error_of(f);
+    vow__lease_finish(l, f);
+    vow__lease_release(l);
+}
+
+static void on_news(vow_value news, void *lease)
+{
+    vow__lease_news(lease, news);
+}
+
+void vow__lease_news(vow_lease *l, vow_value news)
+{
+    struct vow__entry *e = l->entry;
+    for (vow_link *k = e == NULL ? NULL : e->asks; k != NULL; k = k->next)
+        vow__end_notify(&vow__ask_of(k)->end, news);
+}
+
+/* ---- the work has ended ------------------------------------------------- */
+
+void vow__lease_finish(vow_lease *l, vow_future *outcome)
+{
+    struct vow__entry *e = l->entry;
+    struct vow__hub *h = l->hub;
+    if (e == NULL) { /* lost, and told so; the result changes nothing */
+        if (vow_state_of(outcome) == VOW_FULFILLED) {
+            vow__count(&h->counts.late, 1);
+            vow__hub_tell(h, VOW_EVENT_LATE, &l->ask->name,
+                          atomic_load(&l->epoch), VOW_ELOST, NULL);
+        }
+        return;
+    }
+    if (e->state != ENTRY_RUNNING) /* it is being given back */
+        return;
+    atomic_store(&l->state, LEASE_ENDING);
+    VOW_AUTO(vow_future) fit = acceptable(h, outcome);
+    if (l->passed)
+        next_attempt(e);
+    else if (l->abandoned && !l->alone)
+        vow__lease_give_back(e);
+    else if (vow_state_of(fit) == VOW_FULFILLED)
+        commit_outcome(e, fit);
+    else
+        failed(e, fit);
+}
+
+/* A result that leaves the process is bytes that the store can keep. */
+static vow_future *acceptable(struct vow__hub *h, vow_future *outcome)
+{
+    if (vow_state_of(outcome) != VOW_FULFILLED ||
+        (h->store->ops->flags & VOW_STORE_LOCAL) != 0)
+        return vow_future_ref(outcome);
+    vow_value v = vow_get(outcome);
+    const char *text = NULL;
+    int code = VOW_EINVAL;
+    if (vow_kind_of(v) != VOW_NOTHING && vow_kind_of(v) != VOW_BYTES)
+        text = "a result that is shared with other processes is bytes or "
+               "nothing";
+    if (vow_kind_of(v) == VOW_BYTES &&
+        vow_bytes_size(vow_as_bytes(v)) > h->opts.value_max) {
+        code = VOW_E2BIG;
+        text = "the result is larger than the store keeps";
+    }
+    if (text == NULL)
+        return vow_future_ref(outcome);
+    vow_future *refused = vow_refused(h->loop, code, text);
+    (void)vow_error_of(refused);
+    return refused;
+}
+
+/* The next one in turn tries, or it has failed for all. */
+static void failed(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_error *error = vow_error_of(outcome);
+    const vow_lease *l = e->lease;
+    if (e->dying && !l->stopped) { /* nobody wants it: that is no failure */
+        if (l->alone) {
+            vow__lease_over(e->lease, true);
+            vow__entry_again(e);
+        } else {
+            vow__lease_give_back(e);
+        }
+        return;
+    }
+    e->failures++;
+    if (e->first_error == NULL)
+        e->first_error = vow_error_ref(error);
+    if (again(e)) {
+        vow__hub_tell(h, VOW_EVENT_RETRY, &e->name, e->epoch,
+                      vow_error_code(error), vow_error_message(error));
+        next_attempt(e);
+        return;
+    }
+    if ((l->ask->opts.flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
+        e->n_asks > 1) {
+        struct vow__ask *mine = l->ask;
+        if (mine->entry != NULL)
+            vow__ask_reject(mine, error);
+        race(e, error);
+        vow__lease_give_back(e);
+        return;
+    }
+    VOW_AUTO(vow_future)
+    first = vow_rejected(h->loop, vow_error_ref(e->first_error));
+    (void)vow_error_of(first);
+    commit_outcome(e, first);
+}
+
+static bool again(struct vow__entry *e)
+{
+    const vow_lease *l = e->lease;
+    uint32_t tries = l->ask->opts.tries == 0 ? 1 : l->ask->opts.tries;
+    return e->failures < tries && !l->stopped && e->n_asks > 0 &&
+           (l->ask->opts.flags & VOW_SHARE_RACE) == 0;
+}
+
+/* Another lease under the same claim. */
+static void next_attempt(struct vow__entry *e)
+{
+    vow_lease *before = e->lease;
+    bool alone = before->alone;
+    e->claimed_ns = before->sent_ns;
+    vow__lease_over(before, false);
+    e->state = ENTRY_CLAIMING; /* and granted */
+    struct vow__ask *a = pick(e);
+    if (a != NULL)
+        attempt(e, a, alone);
+    else
+        nobody_can(e, alone);
+}
+
+/* All who wait are told to ask again, by themselves. */
+static void race(struct vow__entry *e, vow_error *why)
+{
+    VOW_AUTO(vow_error)
+    retry = vow_error_wrap(vow__hub_of(e)->loop, VOW_ERETRY, why, NULL);
+    while (e->asks != NULL)
+        vow__ask_reject(vow__ask_of(e->asks), retry);
+}
+
+/* ---- telling the store -------------------------------------------------- */
+
+static void commit_outcome(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    const vow_lease *l = e->lease;
+    const vow_share_opts *o = &l->ask->opts;
+    bool ok = vow_state_of(outcome) == VOW_FULFILLED;
+    bool good = ok && !l->bad;
+    uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
+    if (l->ttl_ms != UINT64_MAX)
+        ttl_ms = l->ttl_ms;
+    vow_bytes *value = NULL;
+    if (!ok) {
+        vow_error *error = vow_error_of(outcome);
+        (void)vow__failure_make(&h->alloc, vow_error_code(error),
+                                vow_error_message(error), &value);
+    } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
+        value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
+    }
+    uint64_t took_ns = vow__hub_now_ns(h) - l->began_ns;
+    e->commit = (vow_commit_ask){
+        .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
+        .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
+        .flags = o->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
+        .value = value,
+        .ttl_ms = ttl_ms,
+        .cost_ms = took_ns / VOW__NS_PER_MS + 1,
+        .label = l->ask->label};
+    (void)vow_future_ref(outcome);
+    vow_future_unref(e->outcome);
+    e->outcome = outcome;
+    if (l->ask->refresh)
+        vow__refresh_commit(e, &e->commit);
+    if (l->alone || (e->bare && ttl_ms == 0)) {
+        (void)vow_future_ref(outcome);
+        forget_commit(e);
+        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, l->epoch, 0, NULL);
+        vow__entry_settle(e, outcome);
+        vow_future_unref(outcome);
+        return;
+    }
+    if (e->bare) { /* its worker wants it to be kept */
+        h->stored = true;
+        e->commit.flags |= VOW_COMMIT_PUT;
+    }
+    vow__entry_move(e, ENTRY_COMMITTING);
+    send_commit(e);
+}
+
+/* Somebody else is to do it. */
+void vow__lease_give_back(struct vow__entry *e)
+{
+    uint64_t epoch = e->lease == NULL ? e->epoch : e->lease->epoch;
+    if (e->bare) {
+        if (e->lease != NULL)
+            vow__lease_over(e->lease, false);
+        given_back(e);
+        return;
+    }
+    e->commit = (vow_commit_ask){
+        .hold = {.name = e->name, .token = e->token, .epoch = epoch},
+        .outcome = VOW_OUTCOME_ABANDONED};
+    vow__entry_move(e, ENTRY_COMMITTING);
+    send_commit(e);
+}
+
+static void given_back(struct vow__entry *e)
+{
+    if (e->hold_off && e->n_asks > 0)
+        vow__entry_hold_off(e);
+    else
+        vow__entry_again(e);
+}
+
+static void send_commit(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    e->steps++;
+    vow__step_begins(h);
+    h->store->ops->commit(h->store, &e->commit, on_committed, e);
+}
+
+void vow__lease_commit_again(void *entry)
+{
+    struct vow__entry *e = entry;
+    vow__entry_move(e, ENTRY_COMMITTING);
+    send_commit(e);
+}
+
+static void on_committed(int code, const vow_record *r, size_t n, void *entry)
+{
+    struct vow__entry *e = entry;
+    struct vow__hub *h = vow__hub_of(e);
+    (void)n;
+    e->steps--;
+    vow__step_ended(h, code);
+    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
+    if (code != 0) {
+        not_committed(e, code);
+        return;
+    }
+    e->pauses = 0;
+    if (abandoned) {
+        forget_commit(e);
+        if (e->lease != NULL)
+            vow__lease_over(e->lease, false);
+        given_back(e);
+    } else if (r->says == VOW_SAYS_OWN) {
+        VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
+        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,
+                      NULL);
+        vow_bytes_unref(e->commit.value);
+        e->commit.value = NULL;
+        vow__entry_settle(e, outcome);
+    } else {
+        came_late(e);
+        if (r->says == VOW_SAYS_SETTLED)
+            vow__entry_settle_record(e, r);
+        else
+            vow__entry_again(e);
+    }
+}
+
+/* The store cannot be reached. As long as the lease may be ours the commit is
+ * repeated; then the result is at least that of those who wait here. */
+static void not_committed(struct vow__entry *e, int code)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_lease *l = e->lease;
+    bool down = code == VOW_ESTORE || code == VOW_EUNSURE;
+    uint64_t left_ms = l == NULL ? 0 : vow_lease_left_ms(l);
+    if (down && !h->closing && vow__entry_pause(e, left_ms))
+        return;
+    VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
+    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
+    bool ours = l != NULL && l->ask->opts.mode == VOW_SHARED && down;
+    forget_commit(e);
+    if (!abandoned && ours) {
+        vow__entry_settle(e, outcome);
+        return;
+    }
+    VOW_AUTO(vow_error)
+    error = vow_error_new(h->loop, code,
+                          "the work was done, and the store did not take its "
+                          "result");
+    if (l != NULL)
+        vow__lease_over(l, false);
+    if (abandoned)
+        vow__entry_again(e);
+    else
+        vow__entry_reject(e, error);
+}
+
+/* Another has done it, or does it: those who wait here wait for that one. */
+static void came_late(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    forget_commit(e);
+    vow__count(&h->counts.late, 1);
+    vow__hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
+                  NULL);
+    for (vow_link *k = e->asks; k != NULL; k = k->next)
+        vow__ask_of(k)->waited = true;
+    vow__lease_over(e->lease, false);
+    vow__entry_move(e, ENTRY_NEW);
+    e->state = ENTRY_CLAIMING; /* whatever it is now, the store has said it */
+}
+
+static void forget_commit(struct vow__entry *e)
+{
+    vow_bytes_unref(e->commit.value);
+    e->commit.value = NULL;
+    e->outcome = vow_future_unref(e->outcome);
+}
+
+/* ---- loss and cancel ---------------------------------------------------- */
+
+void vow__lease_lose(vow_lease *l, const char *why)
+{
+    struct vow__entry *e = l->entry;
+    struct vow__hub *h = l->hub;
+    if (e == NULL || e->state != ENTRY_RUNNING)
+        return;
+    bool keep = (l->ask->opts.flags & VOW_SHARE_KEEP) != 0;
+    atomic_fetch_add(&l->refs, 1);
+    vow__count(&h->counts.lost, 1);
+    vow__hub_tell(h, VOW_EVENT_LOST, &e->name, atomic_load(&l->epoch),
+                  VOW_ELOST, why);
+    VOW_AUTO(vow_error) error = vow_error_new(h->loop, VOW_ELOST, "%s", why);
+    if (!keep)
+        vow__lease_cancel(l, error, false);
+    vow__lease_over(l, false);
+    e->lost_one = true;
+    vow_link *next;
+    for (vow_link *k = e->asks; k != NULL; k = next) {
+        struct vow__ask *a = vow__ask_of(k);
+        next = k->next;
+        a->waited = true;
+        if ((a->opts.flags & VOW_SHARE_RACE) != 0)
+            vow__ask_refuse(a, VOW_ERETRY, NULL);
+    }
+    vow__entry_again(e);
+    vow__lease_release(l);
+}
+
+void vow__lease_cancel(vow_lease *l, vow_error *why, bool stopped)
+{
+    l->stopped = l->stopped || stopped;
+    if (vow__at_home(l->ask->of)) {
+        if (l->work != NULL)
+            (void)vow_cancel(l->work, why);
+    } else {
+        atomic_fetch_add(&l->refs, 1);
+        if (vow_loop_post(l->loop, cancel_there, l) < 0)
+            vow__lease_release(l);
+    }
+    if (stopped && l->ask->work == NULL)
+        vow__lease_tell_lost(l, VOW_ECANCELED, "somebody asked to stop it");
+}
+
+static void cancel_there(void *lease)
+{
+    vow_lease *l = lease;
+    if (l->work != NULL)
+        (void)vow_cancel(l->work, NULL);
+    vow__lease_release(l);
+}
+
+void vow__lease_stop(const vow_name *name, void *hub)
+{
+    struct vow__entry *e = vow__entry_find(hub, name);
+    if (e == NULL || e->state != ENTRY_RUNNING || e->lease->stopped)
+        return;
+    VOW_AUTO(vow_error)
+    why = vow_error_new(vow__hub_of(e)->loop, VOW_ECANCELED,
+                        "somebody asked to stop it");
+    vow__lease_cancel(e->lease, why, true);
+}
+
+void vow__lease_yield(vow_lease *l)
+{
+    struct vow__entry *e = l->entry;
+    if (e == NULL || e->state != ENTRY_RUNNING)
+        return;
+    vow__lease_cancel(l, NULL, false);
+    if (l->entry == NULL)
+        return;
+    if (l->alone) {
+        vow__lease_over(l, false);
+        vow__entry_again(e);
+        return;
+    }
+    vow__lease_give_back(e);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite.c - the store in a folder: its door, and its end.
+ *
+ * WHY   Processes of one machine share work without a server, and without
+ *       waiting for a lease when one of them dies.
+ * HOW   See sqlite_internal.h for the map. A step is done, and answered, before
+ *       its call returns; a wake-up comes through the loop.
+ *       A child by fork() has a store that answers VOW_ESTORE to all, and
+ *       touches nothing that is its parent's.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
+                     struct vow__sq **ret_store);
+static int options(struct vow__sq *s, const vow_sqlite_opts *opts);
+static void store_free(struct vow__sq *s);
+static void set_listener(vow_store *store, const vow_store_events *events);
+static const char *explain(vow_store *store);
+static vow_future *close_store(vow_store *store);
+static int part_step(struct vow__sq *s, void *arg);
+static void on_closed(uv_handle_t *handle);
+
+static const vow_store_ops operations = {
+    .version = VOW_STORE_VERSION,
+    .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
+    .recheck_ms = SQ_RECHECK_MS,
+    .kind = "sqlite",
+    .listen = set_listener,
+    .claim = vow__sq_claim,
+    .peek = vow__sq_peek,
+    .pulse = vow__sq_pulse,
+    .commit = vow__sq_commit,
+    .forget = vow__sq_forget,
+    .cancel = vow__sq_cancel,
+    .list = vow__sq_list,
+    .write = vow__sq_chunk_write,
+    .read = vow__sq_chunk_read,
+    .acquire = vow__sq_acquire,
+    .release = vow__sq_release,
+    .renew = vow__sq_renew,
+    .limit = vow__sq_limit,
+    .pools = vow__sq_pools,
+    .close = close_store,
+    .explain = explain,
+};
+
+/* ---- opening ------------------------------------------------------------ */
+
+vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
+                                     const char *folder,
+                                     const vow_sqlite_opts *opts)
+{
+    struct vow__sq *s;
+    vow_deferred *d;
+    int rc = store_new(loop, opts, &s);
+    if (rc < 0)
+        return vow_refused_at(site, loop, rc, NULL);
+    vow__sq_patience(s);
+    rc = vow__sq_folder_open(s, folder);
+    if (rc == 0)
+        rc = vow__sq_open(s);
+    vow_future *f = vow_promise_at(site, loop, &d);
+    if (rc == 0 && vow_deferred_pending(d)) {
+        (void)uv_timer_init(vow_loop_uv(loop), &s->later);
+        s->later.data = s;
+        s->handles = 1;
+        (void)vow_resolve_drop(d, vow_ptr(&s->store));
+        return f;
+    }
+    (void)vow_reject_code(d, rc, s->why);
+    vow_deferred_unref(d);
+    store_free(s);
+    return f;
+}
+
+static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
+                     struct vow__sq **ret_store)
+{
+    struct vow_alloc alloc = *vow_loop_alloc(loop);
+    struct vow__sq *s = vow__mem_zero(&alloc, sizeof(*s));
+    if (s == NULL)
+        return VOW_ENOMEM;
+    s->loop = loop;
+    s->alloc = alloc;
+    s->pid = getpid();
+    s->dir = -1;
+    s->gate = -1;
+    s->live = -1;
+    s->sock = -1;
+    int rc = options(s, opts);
+    if (rc < 0) {
+        store_free(s);
+        return rc;
+    }
+    s->ops = operations;
+    s->ops.value_max = s->opts.value_max;
+    s->store.ops = &s->ops;
+    *ret_store = s;
+    return 0;
+}
+
+static int options(struct vow__sq *s, const vow_sqlite_opts *opts)
+{
+    if (opts != NULL && opts->size != sizeof(*opts))
+        return VOW_EINVAL;
+    if (opts != NULL)
+        s->opts = *opts;
+    if (s->opts.request_ms == 0)
+        s->opts.request_ms = SQ_REQUEST_MS;
+    if (s->opts.value_max == 0)
+        s->opts.value_max = SQ_VALUE_MAX;
+    return 0;
+}
+
+static void set_listener(vow_store *store, const vow_store_events *events)
+{
+    vow__sq_of(store)->events = *events;
+}
+
+static const char *explain(vow_store *store)
+{
+    return vow__sq_of(store)->why;
+}
+
+/* ---- closing ------------------------------------------------------------ */
+
+static vow_future *close_store(vow_store *store)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    if (getpid() != s->pid) /* files, locks, handles: all is the parent's */
+        return vow_resolved(s->loop, vow_nothing());
+    vow_future *f = vow_promise(s->loop, &s->closing);
+    if (s->joined && (s->waited || s->owns > 0) && s->db != NULL)
+        (void)vow__sq_step(s, VOW__SQ_WRITE, part_step, s);
+    vow__sq_unwatch_all(s);
+    vow__sq_leave(s);
+    uv_close((uv_handle_t *)&s->later, on_closed);
+    return f;
+}
+
+/* What it owns is kept by the lease alone from now on. */
+static int part_step(struct vow__sq *s, void *arg)
+{
+    int rc = 0;
+    (void)arg;
+    if (s->owns > 0) {
+        sqlite3_stmt *q =
+            vow__sq_sql(s, "UPDATE rec SET inst=x'' WHERE inst=?1 AND st<2");
+        vow__sq_bind(q, 1, s->id, SQ_ID);
+        rc = vow__sq_do(s, q);
+    }
+    if (rc == 0 && s->waited) {
+        sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM wait WHERE inst=?1");
+        vow__sq_bind(q, 1, s->id, SQ_ID);
+        rc = vow__sq_do(s, q);
+    }
+    return rc == 0 && s->waited ? vow__sq_places_of(s, s->id) : rc;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    vow__sq_handle_closed(handle->data);
+}
+
+void vow__sq_handle_closed(struct vow__sq *s)
+{
+    VOW__ASSERT(s->handles > 0);
+    s->handles--;
+    if (s->closing == NULL || s->handles > 0)
+        return;
+    vow_deferred *d = s->closing;
+    store_free(s);
+    (void)vow_resolve_drop(d, vow_nothing());
+}
+
+static void store_free(struct vow__sq *s)
+{
+    struct vow_alloc alloc = s->alloc;
+    vow__sq_close(s);
+    if (s->dir >= 0)
+        (void)close(s->dir);
+    vow__sq_pile_free(s, &s->letters);
+    vow__sq_pile_free(s, &s->litter);
+    vow__sq_pile_free(s, &s->unsent);
+    vow__mem_free(&alloc, s, sizeof(*s));
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_claim.c - who does the work: claim and pulse.
+ *
+ * HOW   A claim begins by reading, unless the one before it had to write. A
+ *       result that is there, and a wait that is registered, are answered
+ *       without writing: many who look again do not get in the way of those
+ *       who work. Whoever finds no record, or one whose
+ *       lease has lapsed or whose owner has died, owns it from that step on,
+ *       with a larger epoch. Who finds it taken is registered in the same step,
+ *       so that no wake-up is lost in between.
+ * THREADS  loop thread only.
+ */
+#include "base/failure.h"
+#include "store/sqlite_rows.h"
+
+#include <string.h>
+
+enum { GAVE_UP_MS = 60 * 1000 }; /* how long that is remembered */
+
+struct claim {
+    const vow_claim_ask *ask;
+    struct vow__sq_rec rec;
+    uint32_t says;
+    bool wrote; /* it had to */
+    vow_bytes *value;
+};
+
+struct pulse {
+    const vow_hold *holds;
+    size_t n;
+    uint64_t lease_ms;
+    vow_record *out; /* room for n */
+};
+
+static int claim_step(struct vow__sq *s, void *arg);
+static bool gift_for(const struct vow__sq_rec *r, const vow_claim_ask *ask);
+static int take_gift(struct vow__sq *s, struct claim *c);
+static uint32_t finds(struct vow__sq *s, const struct claim *c);
+static bool same(const vow_token *a, const vow_token *b);
+static int keep(struct vow__sq *s, struct claim *c);
+static int own(struct vow__sq *s, struct claim *c);
+static int give_up(struct vow__sq *s, struct claim *c);
+static int await(struct vow__sq *s, struct claim *c);
+static int stop_waiting(struct vow__sq *s, const struct vow__sq_rec *r);
+static int pulse_step(struct vow__sq *s, void *arg);
+static int pulse_one(struct vow__sq *s, const vow_hold *hold, uint64_t lease_ms,
+                     vow_record *out);
+static int revive(struct vow__sq *s, const vow_hold *hold,
+                  struct vow__sq_rec *r);
+
+/* ---- claim -------------------------------------------------------------- */
+
+void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
+                   vow_records_fn done, void *user)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    struct claim c = {.ask = ask, .value = NULL};
+    if (ask->floor > SQ_EPOCH_MAX || ask->mode > VOW_ONCE) {
+        done(VOW_EINVAL, NULL, 0, user);
+        return;
+    }
+    int code = vow__sq_step(s, s->claim_wrote ? VOW__SQ_GUESS : VOW__SQ_READ,
+                            claim_step, &c);
+    s->claim_wrote = c.wrote;
+    if (code == 0) {
+        vow_record r = vow__sq_record(s, &c.rec, c.says);
+        r.value = c.value;
+        if (c.says == VOW_SAYS_WAIT && c.rec.owned)
+            vow__sq_watch(s, c.rec.inst);
+        done(0, &r, 1, user);
+    } else {
+        done(code, NULL, 0, user);
+    }
+    vow_bytes_unref(c.value);
+}
+
+static int claim_step(struct vow__sq *s, void *arg)
+{
+    struct claim *c = arg;
+    struct vow__sq_rec *r = &c->rec;
+    c->value = vow_bytes_unref(c->value);
+    c->wrote = false;
+    int rc = vow__sq_rec_find(s, &c->ask->name, r);
+    if (rc != 0)
+        return rc;
+    if (gift_for(r, c->ask)) {
+        rc = take_gift(s, c);
+        if (rc != VOW_ENOENT)
+            return rc;
+    }
+    c->says = finds(s, c);
+    if (c->says == VOW_SAYS_SETTLED) {
+        rc = vow__sq_value_get(s, &r->name, 0, &c->value);
+        if (rc == VOW_ENOENT) /* its file is gone, and so is the result */
+            c->says = VOW_SAYS_NONE;
+        else if (rc != 0)
+            return rc;
+    }
+    switch (c->says) {
+    case VOW_SAYS_OWN:
+        c->wrote = true;
+        return keep(s, c);
+    case VOW_SAYS_NONE:
+        c->wrote = true;
+        return own(s, c);
+    case VOW_SAYS_WAIT:
+        return await(s, c);
+    default:
+        return stop_waiting(s, r);
+    }
+}
+
+/* Is there a hidden result that this instance waited for? */
+static bool gift_for(const struct vow__sq_rec *r, const vow_claim_ask *ask)
+{
+    return r->waits && r->wait_epoch != 0 &&
+           (ask->flags & VOW_CLAIM_FORCE) == 0 &&
+           (!r->wait_read || same(&r->wait_token, &ask->token));
+}
+
+static int take_gift(struct vow__sq *s, struct claim *c)
+{
+    struct vow__sq_rec *r = &c->rec;
+    sqlite3_stmt *q = vow__sq_sql(s, "SELECT " SQ_REC_COLUMNS
+                                     " FROM once r WHERE h=?1 AND epoch=?2");
+    int rc;
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind_int(q, 2, r->wait_epoch);
+    if (!vow__sq_row(s, q, &rc))
+        return rc == 0 ? VOW_ENOENT : rc;
+    struct vow__sq_rec gift = *r;
+    rc = vow__sq_rec_read(q, 0, &gift);
+    (void)sqlite3_reset(q);
+    if (rc != 0 || gift.end_us <= s->now_us)
+        return rc == 0 ? VOW_ENOENT : rc;
+    rc = vow__sq_value_get(s, &r->name, r->wait_epoch, &c->value);
+    if (rc != 0)
+        return rc;
+    c->says = VOW_SAYS_SETTLED;
+    bool read = r->wait_read;
+    *r = gift;
+    if (read)
+        return 0;
+    rc = vow__sq_write(s);
+    if (rc != 0)
+        return rc;
+    q = vow__sq_sql(s, "UPDATE wait SET read=1,tok=?3 WHERE h=?1 AND inst=?2");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind(q, 2, s->id, SQ_ID);
+    vow__sq_bind(q, 3, &c->ask->token, sizeof(c->ask->token));
+    return vow__sq_do(s, q);
+}
+
+/* OWN: it is the asker's already. NONE: it can be. */
+static uint32_t finds(struct vow__sq *s, const struct claim *c)
+{
+    const struct vow__sq_rec *r = &c->rec;
+    bool mine = r->there && same(&r->token, &c->ask->token);
+    if (mine && r->state == SQ_RUNS)
+        return VOW_SAYS_OWN;
+    if (r->there && r->state != SQ_RUNS && !mine &&
+        (c->ask->flags & VOW_CLAIM_FORCE) != 0)
+        return VOW_SAYS_NONE;
+    return vow__sq_rec_says(s, r);
+}
+
+static bool same(const vow_token *a, const vow_token *b)
+{
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static int keep(struct vow__sq *s, struct claim *c)
+{
+    int rc = vow__sq_join(s);
+    if (rc == 0)
+        rc = vow__sq_write(s);
+    if (rc == 0)
+        rc = vow__sq_rec_renew(s, &c->rec, c->ask->lease_ms);
+    if (rc == 0)
+        rc = stop_waiting(s, &c->rec);
+    if (rc == 0)
+        rc = vow__sq_rec_count(s, &c->rec);
+    return rc;
+}
+
+static int own(struct vow__sq *s, struct claim *c)
+{
+    const vow_claim_ask *ask = c->ask;
+    struct vow__sq_rec *r = &c->rec;
+    bool over = r->there && r->state == SQ_RUNS;
+    int rc = vow__sq_join(s);
+    if (rc == 0)
+        rc = vow__sq_write(s);
+    if (rc == 0)
+        rc = stop_waiting(s, r);
+    if (rc == 0)
+        rc = vow__sq_rec_clear(s, r);
+    if (rc == 0 && over && r->takeovers >= ask->takeovers)
+        return give_up(s, c);
+    int64_t above = r->there ? r->epoch : 0;
+    if (above < (int64_t)ask->floor)
+        above = (int64_t)ask->floor;
+    if (rc == 0)
+        rc = vow__sq_epoch(s, above, &r->epoch);
+    if (rc == 0 && over)
+        rc = vow__sq_rec_count(s, r);
+    if (rc != 0)
+        return rc;
+    r->takeovers = over ? r->takeovers + 1 : 0;
+    r->there = true;
+    r->state = SQ_RUNS;
+    r->hidden = false;
+    r->canceled = false;
+    r->waited = over && r->waited;
+    r->mode = ask->mode;
+    r->token = ask->token;
+    r->owned = true;
+    memcpy(r->inst, s->id, SQ_ID);
+    r->since_us = s->now_us;
+    r->pulse_us = s->now_us;
+    r->lease_us = vow__sq_us_of_ms(ask->lease_ms);
+    r->end_us = vow__sq_after(s, r->lease_us);
+    r->cost_ms = 0;
+    r->chunks = 0;
+    r->bytes = 0;
+    r->file[0] = '\0';
+    vow__sq_text_cut(r->label, ask->label);
+    vow__sq_text_cut(r->runner, ask->runner);
+    if (r->runner[0] != '\0')
+        vow__sq_text_cut(s->runner, r->runner);
+    c->says = VOW_SAYS_OWN;
+    s->owns++;
+    return vow__sq_rec_put(s, r, NULL);
+}
+
+/* Too many owners were lost: that is its result, and nobody's. */
+static int give_up(struct vow__sq *s, struct claim *c)
+{
+    struct vow__sq_result failed = {.failed = true, .ttl_ms = GAVE_UP_MS};
+    int rc = vow__failure_make(&s->alloc, VOW_EGAVEUP, NULL, &c->value);
+    if (rc < 0)
+        return rc;
+    memset(&c->rec.token, 0, sizeof(c->rec.token));
+    failed.value.bytes = c->value;
+    c->says = VOW_SAYS_SETTLED;
+    return vow__sq_settle(s, &c->rec, &failed);
+}
+
+static int await(struct vow__sq *s, struct claim *c)
+{
+    struct vow__sq_rec *r = &c->rec;
+    bool registered =
+        r->waits && r->wait_epoch == 0 && same(&r->wait_token, &c->ask->token);
+    if (registered || (c->ask->flags & VOW_CLAIM_NOWAIT) != 0)
+        return vow__sq_rec_count(s, r);
+    int rc = vow__sq_join(s);
+    if (rc == 0)
+        rc = vow__sq_write(s);
+    if (rc != 0)
+        return rc;
+    s->waited = true;
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "INSERT OR REPLACE INTO wait VALUES(?1,?2,?3,0,0)");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind(q, 2, s->id, SQ_ID);
+    vow__sq_bind(q, 3, &c->ask->token, sizeof(c->ask->token));
+    rc = vow__sq_do(s, q);
+    if (rc == 0 && !r->waited) {
+        r->waited = true;
+        rc = vow__sq_rec_put(s, r, NULL);
+    }
+    return rc == 0 ? vow__sq_rec_count(s, r) : rc;
+}
+
+static int stop_waiting(struct vow__sq *s, const struct vow__sq_rec *r)
+{
+    if (!r->waits)
+        return 0;
+    int rc = vow__sq_write(s);
+    if (rc != 0)
+        return rc;
+    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM wait WHERE h=?1 AND inst=?2");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind(q, 2, s->id, SQ_ID);
+    return vow__sq_do(s, q);
+}
+
+/* ---- pulse -------------------------------------------------------------- */
+
+void vow__sq_pulse(vow_store *store, const vow_hold *holds, size_t n,
+                   uint64_t lease_ms, vow_records_fn done, void *user)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    struct pulse p = {.holds = holds, .n = n, .lease_ms = lease_ms};
+    if (n == 0) {
+        done(0, NULL, 0, user);
+        return;
+    }
+    p.out = vow__mem_new(&s->alloc, n * sizeof(p.out[0]));
+    int code = VOW_ENOMEM;
+    if (p.out != NULL)
+        code = vow__sq_step(s, VOW__SQ_WRITE, pulse_step, &p);
+    done(code, code == 0 ? p.out : NULL, code == 0 ? n : 0, user);
+    vow__mem_free(&s->alloc, p.out, n * sizeof(p.out[0]));
+}
+
+static int pulse_step(struct vow__sq *s, void *arg)
+{
+    struct pulse *p = arg;
+    int rc = vow__sq_join(s);
+    for (size_t i = 0; i < p->n && rc == 0; i++)
+        rc = pulse_one(s, &p->holds[i], p->lease_ms, &p->out[i]);
+    return rc;
+}
+
+static int pulse_one(struct vow__sq *s, const vow_hold *hold, uint64_t lease_ms,
+                     vow_record *out)
+{
+    struct vow__sq_rec r;
+    uint32_t says = VOW_SAYS_SETTLED;
+    int rc = vow__sq_rec_find(s, &hold->name, &r);
+    bool vanished = !r.there || (r.state != SQ_RUNS && r.end_us <= s->now_us);
+    if (rc == 0 && vanished)
+        rc = revive(s, hold, &r);
+    if (rc != 0)
+        return rc;
+    if (r.state == SQ_RUNS) {
+        says = VOW_SAYS_LOST;
+        if (same(&r.token, &hold->token)) {
+            rc = vow__sq_rec_renew(s, &r, lease_ms);
+            says = r.canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN;
+        }
+        if (rc == 0)
+            rc = vow__sq_rec_count(s, &r);
+    }
+    *out = vow__sq_record(s, &r, says);
+    out->label = ""; /* the texts are not asked for */
+    out->runner = "";
+    return rc;
+}
+
+/* The record has vanished: its owner is still there. */
+static int revive(struct vow__sq *s, const vow_hold *hold,
+                  struct vow__sq_rec *r)
+{
+    if (hold->epoch > SQ_EPOCH_MAX)
+        return VOW_EINVAL;
+    struct vow__sq_rec old = *r;
+    int rc = vow__sq_rec_clear(s, &old);
+    *r = (struct vow__sq_rec){.name = hold->name,
+                              .there = true,
+                              .state = SQ_RUNS,
+                              .token = hold->token,
+                              .since_us = s->now_us};
+    vow__sq_text_cut(r->runner, s->runner);
+    if (rc == 0)
+        rc = vow__sq_epoch(s, (int64_t)hold->epoch, &r->epoch);
+    return rc == 0 ? vow__sq_rec_put(s, r, NULL) : rc;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_commit.c - how work ends: commit, forget, cancel.
+ *
+ * HOW   A commit is judged by the token and the epoch of the owner and not by
+ *       the time: a late one that nobody replaced counts, one that was replaced
+ *       does not. A result with ttl 0 is hidden: the record itself only
+ *       remembers who settled it, and those who waited find the value in a
+ *       table of its own, whatever becomes of the name since.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <string.h>
+
+struct commit {
+    const vow_commit_ask *ask;
+    struct vow__sq_value value;
+    struct vow__sq_rec rec;
+    uint32_t says;
+    bool effect;         /* it takes effect now */
+    vow_bytes *standing; /* the value that stands instead */
+};
+
+struct look {
+    const vow_name *name;
+    int64_t epoch;
+    struct vow__sq_rec rec;
+    uint32_t says;
+};
+
+static int commit_step(struct vow__sq *s, void *arg);
+static void judge(struct vow__sq *s, struct commit *c);
+static void judge_absent(struct commit *c);
+static void judge_running(struct vow__sq *s, struct commit *c);
+static void judge_settled(struct commit *c);
+static bool holds(const struct vow__sq_rec *r, const vow_hold *hold);
+static int take_effect(struct vow__sq *s, struct commit *c);
+static int abandon(struct vow__sq *s, const struct vow__sq_rec *r);
+static int forget_step(struct vow__sq *s, void *arg);
+static int cancel_step(struct vow__sq *s, void *arg);
+
+/* ---- commit ------------------------------------------------------------- */
+
+void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
+                    vow_records_fn done, void *user)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    struct commit c = {.ask = ask};
+    int code = 0;
+    if (ask->outcome < VOW_OUTCOME_DONE ||
+        ask->outcome > VOW_OUTCOME_ABANDONED || ask->hold.epoch > SQ_EPOCH_MAX)
+        code = VOW_EINVAL;
+    else if (vow_bytes_size(ask->value) > s->opts.value_max)
+        code = VOW_E2BIG;
+    if (code == 0 && ask->outcome != VOW_OUTCOME_ABANDONED)
+        code = vow__sq_value_write(s, &ask->hold.name, ask->value, &c.value);
+    if (code == 0)
+        code = vow__sq_step(s, VOW__SQ_WRITE, commit_step, &c);
+    if (code != 0 || !c.effect)
+        vow__sq_value_unlink(s, c.value.file);
+    if (code != 0) {
+        done(code, NULL, 0, user);
+        return;
+    }
+    vow_record r = vow__sq_record(s, &c.rec, c.says);
+    r.value = c.standing;
+    done(0, &r, 1, user);
+    vow_bytes_unref(c.standing);
+}
+
+static int commit_step(struct vow__sq *s, void *arg)
+{
+    struct commit *c = arg;
+    struct vow__sq_rec *r = &c->rec;
+    c->standing = vow_bytes_unref(c->standing);
+    int rc = vow__sq_rec_find(s, &c->ask->hold.name, r);
+    if (rc != 0)
+        return rc;
+    judge(s, c);
+    bool hidden = r->there && r->hidden;
+    if (c->says == VOW_SAYS_SETTLED)
+        rc =
+            vow__sq_value_get(s, &r->name, hidden ? r->epoch : 0, &c->standing);
+    if (rc == VOW_ENOENT) { /* the one that stood is gone */
+        judge_absent(c);
+        rc = 0;
+    }
+    if (rc == 0 && c->effect)
+        rc = take_effect(s, c);
+    if (rc == 0 && c->says == VOW_SAYS_LOST)
+        rc = vow__sq_rec_count(s, r);
+    if (c->says == VOW_SAYS_OWN || c->says == VOW_SAYS_NONE)
+        *r = (struct vow__sq_rec){.name = r->name};
+    if (c->says == VOW_SAYS_OWN) {
+        r->there = true;
+        r->epoch = (int64_t)c->ask->hold.epoch;
+        r->since_us = s->now_us;
+        r->pulse_us = s->now_us;
+    }
+    return rc;
+}
+
+static void judge(struct vow__sq *s, struct commit *c)
+{
+    const struct vow__sq_rec *r = &c->rec;
+    if (!r->there || (r->state != SQ_RUNS && r->end_us <= s->now_us))
+        judge_absent(c);
+    else if (r->state == SQ_RUNS)
+        judge_running(s, c);
+    else
+        judge_settled(c);
+}
+
+static void judge_absent(struct commit *c)
+{
+    const uint32_t wanted = VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE;
+    c->effect = (c->ask->flags & wanted) == 0;
+    c->says = c->effect ? VOW_SAYS_OWN : VOW_SAYS_NONE;
+}
+
+static void judge_running(struct vow__sq *s, struct commit *c)
+{
+    const struct vow__sq_rec *r = &c->rec;
+    const vow_commit_ask *ask = c->ask;
+    bool right = (ask->flags & VOW_COMMIT_PUT) == 0 && holds(r, &ask->hold);
+    if ((ask->flags & VOW_COMMIT_RESOLVE) != 0)
+        right = (uint64_t)r->epoch == ask->hold.epoch &&
+                vow__sq_rec_says(s, r) == VOW_SAYS_DOUBT;
+    c->effect = right;
+    c->says = right ? VOW_SAYS_OWN : VOW_SAYS_LOST;
+}
+
+static void judge_settled(struct commit *c)
+{
+    const struct vow__sq_rec *r = &c->rec;
+    bool put = (c->ask->flags & VOW_COMMIT_PUT) != 0;
+    bool newer = c->ask->hold.epoch > (uint64_t)r->epoch;
+    c->effect = false;
+    c->says = VOW_SAYS_SETTLED;
+    if (holds(r, &c->ask->hold)) {
+        c->says = VOW_SAYS_OWN; /* it did, and this is the second time */
+    } else if (r->hidden && (put || newer)) {
+        judge_absent(c);
+    } else if (put && newer) {
+        c->effect = true;
+        c->says = VOW_SAYS_OWN;
+    }
+}
+
+static bool holds(const struct vow__sq_rec *r, const vow_hold *hold)
+{
+    return (uint64_t)r->epoch == hold->epoch &&
+           memcmp(&r->token, &hold->token, sizeof(r->token)) == 0;
+}
+
+static int take_effect(struct vow__sq *s, struct commit *c)
+{
+    const vow_commit_ask *ask = c->ask;
+    struct vow__sq_rec *r = &c->rec;
+    bool runs = r->there && r->state == SQ_RUNS;
+    int rc = vow__sq_epoch_seen(s, (int64_t)ask->hold.epoch);
+    if (rc != 0)
+        return rc;
+    s->owns -= runs;
+    if (ask->outcome == VOW_OUTCOME_ABANDONED)
+        return runs ? abandon(s, r) : 0;
+    rc = vow__sq_rec_clear(s, r);
+    if (rc != 0)
+        return rc;
+    if (!runs) {
+        *r = (struct vow__sq_rec){.name = ask->hold.name};
+        vow__sq_text_cut(r->runner, s->runner);
+    }
+    if (ask->label != NULL && ask->label[0] != '\0')
+        vow__sq_text_cut(r->label, ask->label);
+    r->token = ask->hold.token;
+    r->epoch = (int64_t)ask->hold.epoch;
+    struct vow__sq_result result = {.value = c->value,
+                                    .failed =
+                                        ask->outcome == VOW_OUTCOME_FAILED,
+                                    .ttl_ms = ask->ttl_ms,
+                                    .cost_ms = ask->cost_ms};
+    return vow__sq_settle(s, r, &result);
+}
+
+static int abandon(struct vow__sq *s, const struct vow__sq_rec *r)
+{
+    size_t n;
+    int rc = vow__sq_rec_wake(s, r, 0, &n);
+    return rc == 0 ? vow__sq_rec_delete(s, r) : rc;
+}
+
+/* What was in the row is cleared already. A hidden value is wanted by who
+ * waited, and by an owner that was thought lost and comes late. */
+int vow__sq_settle(struct vow__sq *s, struct vow__sq_rec *r,
+                   const struct vow__sq_result *result)
+{
+    const int64_t floor_us = 2 * SQ_RECHECK_MS * SQ_US_PER_MS;
+    size_t waiting;
+    r->there = true;
+    r->state = result->failed ? SQ_FAILED : SQ_DONE;
+    r->hidden = result->ttl_ms == 0;
+    r->canceled = false;
+    r->owned = false;
+    r->since_us = s->now_us;
+    r->pulse_us = s->now_us;
+    r->cost_ms = vow__sq_us_of_ms(result->cost_ms) / SQ_US_PER_MS;
+    r->chunks = 0;
+    r->bytes = 0;
+    int64_t ttl_us = vow__sq_us_of_ms(result->ttl_ms);
+    if (r->hidden)
+        ttl_us = r->lease_us > SQ_FOREVER - floor_us ? SQ_FOREVER
+                                                     : r->lease_us + floor_us;
+    r->end_us = vow__sq_after(s, ttl_us);
+    int rc = vow__sq_rec_wake(s, r, r->hidden ? r->epoch : 0, &waiting);
+    if (rc != 0)
+        return rc;
+    r->waited = false;
+    if (!r->hidden)
+        return vow__sq_rec_put(s, r, &result->value);
+    if (waiting > 0 || r->takeovers > 0)
+        rc = vow__sq_once_put(s, r, &result->value);
+    else if (result->value.file[0] != '\0')
+        rc = vow__sq_litter(s, result->value.file);
+    return rc == 0 ? vow__sq_rec_put(s, r, NULL) : rc;
+}
+
+/* ---- forget ------------------------------------------------------------- */
+
+void vow__sq_forget(vow_store *store, const vow_name *name, uint64_t epoch,
+                    vow_records_fn done, void *user)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    struct look l = {.name = name, .epoch = (int64_t)epoch};
+    int code = vow__sq_step(s, VOW__SQ_READ, forget_step, &l);
+    vow_record r = vow__sq_record(s, &l.rec, l.says);
+    done(code, code == 0 ? &r : NULL, code == 0, user);
+}
+
+static int forget_step(struct vow__sq *s, void *arg)
+{
+    struct look *l = arg;
+    struct vow__sq_rec *r = &l->rec;
+    size_t n;
+    int rc = vow__sq_rec_find(s, l->name, r);
+    if (rc != 0)
+        return rc;
+    l->says = vow__sq_rec_says(s, r);
+    bool right = l->epoch == 0 || l->epoch == r->epoch;
+    bool over = l->says == VOW_SAYS_SETTLED || l->says == VOW_SAYS_DOUBT;
+    if (over && right) {
+        rc = vow__sq_write(s);
+        if (rc == 0)
+            rc = vow__sq_rec_wake(s, r, 0, &n);
+        if (rc == 0)
+            rc = vow__sq_rec_delete(s, r);
+        l->says = VOW_SAYS_NONE;
+    }
+    if (l->says == VOW_SAYS_NONE)
+        r->there = false;
+    return rc;
+}
+
+/* ---- cancel ------------------------------------------------------------- */
+
+void vow__sq_cancel(vow_store *store, const vow_name *name, vow_records_fn done,
+                    void *user)
+{
+    struct vow__sq *s = vow__sq_of(store);
+    struct look l = {.name = name};
+    int code = vow__sq_step(s, VOW__SQ_READ, cancel_step, &l);
+    vow_record r = vow__sq_record(s, &l.rec, l.says);
+    done(code, code == 0 ? &r : NULL, code == 0, user);
+}
+
+static int cancel_step(struct vow__sq *s, void *arg)
+{
+    struct look *l = arg;
+    struct vow__sq_rec *r = &l->rec;
+    int rc = vow__sq_rec_find(s, l->name, r);
+    if (rc != 0)
+        return rc;
+    l->says = vow__sq_rec_says(s, r);
+    if (l->says == VOW_SAYS_NONE)
+        r->there = false;
+    if (l->says != VOW_SAYS_WAIT)
+        return 0;
+    rc = vow__sq_write(s);
+    if (rc != 0)
+        return rc;
+    r->canceled = true;
+    if (r->owned)
+        vow__sq_tell(s, r->inst, SQ_CANCEL, r->name.hash, sizeof(r->name.hash));
+    rc = vow__sq_rec_put(s, r, NULL);
+    return rc == 0 ? vow__sq_rec_count(s, r) : rc;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_folder.c - a folder that can be trusted, or a sentence that says why
+ * it cannot.
+ *
+ * WHY   Whoever can write to the folder can give out false results, and locks
+ *       that are not held by one kernel hold nothing.
+ * HOW   It must be a folder and no link, ours, closed to others, below no
+ *       folder in which others may replace it, and on a file system of this
+ *       machine. From then on all is opened relative to its descriptor.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { GIVEN_MAX = 4096, DEPTH_MAX = 128 };
+
+/* Where several machines, or a machine and its guest, write. */
+static const struct {
+    uint32_t type;
+    const char *name;
+} shared_systems[] = {
+    {0x6969, "NFS"},          {0x517b, "SMB"},
+    {0xfe534d42, "SMB"},      {0xff534d42, "CIFS"},
+    {0x01021997, "9p"},       {0x65735546, "FUSE (sshfs and others)"},
+    {0x5346414f, "AFS"},      {0x6b414653, "AFS"},
+    {0x73757245, "Coda"},     {0x564c, "NCP"},
+    {0x0bd00bd0, "Lustre"},   {0x47504653, "GPFS"},
+    {0x00c36400, "Ceph"},     {0x01161970, "GFS2"},
+    {0x7461636f, "OCFS2"},    {0x19830326, "BeeGFS"},
+    {0x20030528, "OrangeFS"}, {0xaad7aaea, "PanFS"},
+    {0x61636673, "ACFS"},     {0xbeefdead, "StorNext"},
+    {0x786f4256, "vboxsf"},   {0xbacbacbc, "HGFS"},
+    {0x7c7c6673, "prl_fs"},
+};
+
+static int folder_find(struct vow__sq *s, const char *path);
+static int folder_refused(struct vow__sq *s, const char *path, int error);
+static int check_owner(struct vow__sq *s, const char *path);
+static int check_system(struct vow__sq *s, const char *path);
+static int check_parents(struct vow__sq *s, const char *path);
+static int real_path(struct vow__sq *s, const char *path);
+
+int vow__sq_folder_open(struct vow__sq *s, const char *given)
+{
+    char path[GIVEN_MAX];
+    size_t size = strlen(given);
+    while (size > 1 && given[size - 1] == '/') /* it would follow a link */
+        size--;
+    if (size == 0)
+        return vow__sq_fail(s, VOW_EINVAL, "no folder was given");
+    if (size >= sizeof(path))
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "the path of the folder is longer "
+                            "than %d bytes",
+                            SQ_PATH_MAX);
+    memcpy(path, given, size);
+    path[size] = '\0';
+    int rc = folder_find(s, path);
+    if (rc == 0)
+        rc = check_owner(s, path);
+    if (rc == 0)
+        rc = check_system(s, path);
+    if (rc == 0)
+        rc = check_parents(s, path);
+    if (rc == 0)
+        rc = real_path(s, path);
+    if (rc < 0 && s->dir >= 0) {
+        (void)close(s->dir);
+        s->dir = -1;
+    }
+    return rc;
+}
+
+static int folder_find(struct vow__sq *s, const char *path)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    s->dir = open(path, flags);
+    if (s->dir >= 0)
+        return 0;
+    if (errno != ENOENT)
+        return folder_refused(s, path, errno);
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return folder_refused(s, path, errno);
+    s->dir = open(path, flags);
+    return s->dir >= 0 ? 0 : folder_refused(s, path, errno);
+}
+
+static int folder_refused(struct vow__sq *s, const char *path, int error)
+{
+    struct stat st;
+    bool seen = lstat(path, &st) == 0;
+    if (seen && S_ISLNK(st.st_mode))
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s is a symbolic link: give the folder itself",
+                            path);
+    if (seen && !S_ISDIR(st.st_mode))
+        return vow__sq_fail(s, VOW_EINVAL, "%s is not a folder", path);
+    if (seen && st.st_uid != geteuid())
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s belongs to user %ld: use a folder of your own",
+                            path, (long)st.st_uid);
+    if (error == ENOENT)
+        return vow__sq_fail(s, VOW_ESTORE,
+                            "%s: the folder it should be in does not exist",
+                            path);
+    return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
+}
+
+static int check_owner(struct vow__sq *s, const char *path)
+{
+    struct stat st;
+    if (fstat(s->dir, &st) != 0)
+        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+    if (st.st_uid != geteuid())
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s belongs to user %ld: use a folder of your own",
+                            path, (long)st.st_uid);
+    if ((st.st_mode & 077) != 0)
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s is open to others (mode %04o): chmod 700 it",
+                            path, (unsigned)(st.st_mode & 07777));
+    return 0;
+}
+
+static int check_system(struct vow__sq *s, const char *path)
+{
+    struct statfs fs;
+    if (fstatfs(s->dir, &fs) != 0)
+        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+    for (size_t i = 0; i < sizeof(shared_systems) / sizeof(shared_systems[0]);
+         i++) {
+        if ((uint32_t)fs.f_type == shared_systems[i].type)
+            return vow__sq_fail(s, VOW_EINVAL,
+                                "%s is on %s, where locks cannot be relied on: "
+                                "use a folder of this machine, such as one in "
+                                "/run/user/%ld",
+                                path, shared_systems[i].name, (long)geteuid());
+    }
+    return 0;
+}
+
+/* From the folder to the root: nobody else may rename what leads to it. */
+static int check_parents(struct vow__sq *s, const char *path)
+{
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    struct stat below;
+    struct stat st;
+    int rc = 0;
+    int at = openat(s->dir, "..", flags);
+    if (at < 0 || fstat(s->dir, &below) != 0)
+        rc = vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+    for (int i = 0; i < DEPTH_MAX && rc == 0; i++) {
+        if (fstat(at, &st) != 0 ||
+            (st.st_dev == below.st_dev && st.st_ino == below.st_ino))
+            break;
+        if ((st.st_mode & S_IWOTH) != 0 && (st.st_mode & S_ISVTX) == 0)
+            rc = vow__sq_fail(s, VOW_EINVAL,
+                              "%s lies in a folder that everybody may change: "
+                              "use another, or chmod +t that one",
+                              path);
+        below = st;
+        int up = openat(at, "..", flags);
+        (void)close(at);
+        at = up;
+        if (at < 0)
+            break; /* we may not look further, and so not be told */
+    }
+    if (at >= 0)
+        (void)close(at);
+    return rc;
+}
+
+/* SQLite wants a path, and refuses one with links. */
+static int real_path(struct vow__sq *s, const char *path)
+{
+    char link[64];
+    char real[GIVEN_MAX];
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", s->dir);
+    ssize_t n = readlink(link, real, sizeof(real));
+    if (n < 0)
+        return vow__sq_fail(s, VOW_ESTORE, "%s: %s (is /proc there?)", link,
+                            strerror(errno));
+    if (n > SQ_PATH_MAX)
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%.64s...: a path longer than %d bytes", path,
+                            SQ_PATH_MAX);
+    memcpy(s->folder, real, (size_t)n);
+    s->folder[n] = '\0';
+    if (s->home[0] == '\0')
+        memcpy(s->home, s->folder, sizeof(s->home));
+    return 0;
+}

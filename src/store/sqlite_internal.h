@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_internal.h - the inside of the store in a folder.
+ *
+ *   FOLDER/vow.db         records, waiters, chunks, pools (and -wal, -shm)
+ *   FOLDER/lock           held by who makes the file, or sets it aside
+ *   FOLDER/gate           writers have it shared, a checkpoint alone
+ *   FOLDER/line           tickets of writers: a fair order, no safety
+ *   FOLDER/live/INST      locked as long as the instance lives
+ *   FOLDER/sock/INST      where its wake-ups arrive
+ *   FOLDER/val/NAME-INST  values that are too long for a row
+ *
+ * A step is one transaction. It is written as a function that is called in one
+ * and returns 0 (keep it), a negative code of ours (undo it, and answer that),
+ * or a code of SQLite's (undo it, and see what is wrong).
+ *
+ * sqlite.c is the door; sqlite_step.c has the transactions, sqlite_turn.c the
+ * line; sqlite_folder.c, sqlite_open.c and sqlite_make.c the files;
+ * sqlite_live.c and sqlite_peer.c who is alive; sqlite_wake.c the wake-ups;
+ * sqlite_rec.c, sqlite_claim.c, sqlite_commit.c, sqlite_look.c records,
+ * sqlite_value.c and sqlite_chunk.c their values; sqlite_pool.c and
+ * sqlite_grant.c places; sqlite_sweep.c what is over.
+ */
+#ifndef VOW_STORE_SQLITE_INTERNAL_H
+#define VOW_STORE_SQLITE_INTERNAL_H
+
+#include "base/alloc.h"
+#include "base/list.h"
+#include "vow/store_sqlite.h"
+#include "vow/uv.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+enum {
+    SQ_ID = 16,             /* bytes of an instance's id */
+    SQ_HEX = 2 * SQ_ID + 1, /* the same as text, with its NUL */
+    SQ_PATH_MAX = 440,      /* of the folder: SQLite takes 512 */
+    SQ_FILE_MAX = 128,      /* the name of a value's file, with its NUL */
+    SQ_WHY_MAX = SQ_PATH_MAX + 160,
+    SQ_BOOT_MAX = 40,          /* "7d0c1b1e-..." with its NUL */
+    SQ_SQL_MAX = 128,          /* prepared statements; a power of two */
+    SQ_INLINE_MAX = 64 * 1024, /* longer values have a file */
+    SQ_RECHECK_MS = 250,
+    SQ_REQUEST_MS = 1000
+};
+#define SQ_VALUE_MAX ((size_t)1 << 30)
+#define SQ_US_PER_MS INT64_C(1000)
+#define SQ_FOREVER INT64_MAX /* the end of what has none */
+
+/* A block that grows; what it holds moves. */
+struct vow__sq_pile {
+    char *at;
+    size_t size; /* in use */
+    size_t room;
+};
+
+enum vow__sq_letter_kind {
+    SQ_RECORD = 'R',
+    SQ_CANCEL = 'C',
+    SQ_CHUNKS = 'K',
+    SQ_PLACE = 'P'
+};
+
+/* A wake-up for an instance, as it goes through the socket from `kind` on. */
+struct vow__sq_letter {
+    unsigned char to[SQ_ID];
+    unsigned char kind;
+    unsigned char what[32]; /* a name, or a token and zeros */
+};
+
+struct vow__sq_line;
+
+/* In what a transaction is. */
+enum vow__sq_phase { SQ_IDLE = 0, SQ_READS, SQ_WRITES };
+
+struct vow__sq {
+    vow_store store; /* what others have of it: first */
+    vow_store_ops ops;
+    vow_loop *loop;
+    struct vow_alloc alloc;
+    vow_store_events events;
+    vow_sqlite_opts opts;         /* without zeros */
+    pid_t pid;                    /* of who opened it: a child of it is not */
+    char home[SQ_PATH_MAX + 1];   /* where it was found first, and is again */
+    char folder[SQ_PATH_MAX + 1]; /* the same, without links as of now */
+    char why[SQ_WHY_MAX];         /* the last trouble, "" without one */
+
+    /* The files; -1 or NULL: not open. */
+    int dir;
+    int gate;
+    sqlite3 *db;
+    int prepare_rc; /* why the last statement could not be prepared */
+    struct {
+        const char *sql;
+        sqlite3_stmt *stmt;
+    } prepared[SQ_SQL_MAX];
+    dev_t db_dev;
+    ino_t db_ino;
+    int64_t seen_us; /* when it was last seen under its path */
+    struct vow__sq_line *line;
+    uint64_t ticket; /* in the line, when has_turn */
+    bool has_turn;
+    bool has_gate;
+    bool was_open;   /* a store was lost since: waits are to be asked again */
+    uint64_t opened; /* how many times */
+
+    /* The transaction. */
+    enum vow__sq_phase phase;
+    int64_t now_us;   /* since the boot; read when it began to write */
+    uint64_t ends_ns; /* when waiting for others has lasted long enough */
+    int wal_frames;   /* after the last commit */
+    int wal_tried;    /* frames when the last checkpoint was begun */
+    struct vow__sq_pile letters; /* to be sent when it is committed */
+    struct vow__sq_pile litter;  /* names of files to be removed then */
+    struct vow__sq_pile unsent;  /* letters that were refused */
+    int64_t unsent_us;           /* since when */
+
+    /* What the file says of itself: see sqlite_make.c. */
+    char boot[SQ_BOOT_MAX];
+    int64_t time_ns; /* the inode of the clock's namespace */
+    int64_t base;    /* epochs: this and the time since the boot */
+    int64_t high;    /* no epoch above was given */
+
+    /* The instance. Without `joined` it has not been needed yet. */
+    bool joined;
+    unsigned char id[SQ_ID];
+    char hex[SQ_HEX];
+    uint64_t process; /* the same for all of this process: begins the id */
+    char runner[VOW_LABEL_MAX + 1];
+    int live;
+    int sock;
+    uv_poll_t *poll; /* of sock */
+    vow_link *peers; /* struct vow__sq_peer */
+    size_t n_peers;
+    uv_timer_t later; /* for what is done outside of a step. It is always
+                         there: so only the loop frees the store */
+    bool doubts;      /* to be told */
+    bool swept;       /* inside of a step that sweeps */
+    bool waited;      /* has been registered as waiting, or in a queue */
+    bool claim_wrote; /* the last one had to */
+    int64_t owns;     /* names, about */
+    uint64_t files;   /* values written */
+
+    size_t handles; /* of libuv, not closed */
+    vow_deferred *closing;
+};
+
+typedef int (*vow__sq_fn)(struct vow__sq *s, void *arg);
+
+/* ---- sqlite_step.c ------------------------------------------------------ */
+
+/* Run a step. With WRITE it begins by writing. With READ the function asks by
+ * vow__sq_write() when it finds that it has to, and may then be called a second
+ * time. GUESS: it will probably have to write; if that had to wait, as READ.
+ * 0 or a code for the caller, explained in s->why. */
+enum vow__sq_how { VOW__SQ_READ = 0, VOW__SQ_WRITE, VOW__SQ_GUESS };
+int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+                 void *arg);
+int vow__sq_write(struct vow__sq *s);
+/* From now on, others are waited for up to request_ms. */
+void vow__sq_patience(struct vow__sq *s);
+
+/* Prepared once. NULL: it could not be, as vow__sq_do() and vow__sq_row() then
+ * say. The text is a literal. */
+sqlite3_stmt *vow__sq_sql(struct vow__sq *s, const char *sql);
+/* Run a statement for its effect. Go to the next row: false at the end, with 0
+ * in *rc, or with an error. A row that is not followed by the end is reset. */
+int vow__sq_do(struct vow__sq *s, sqlite3_stmt *q);
+bool vow__sq_row(struct vow__sq *s, sqlite3_stmt *q, int *rc);
+void vow__sq_bind(sqlite3_stmt *q, int at, const void *data, size_t size);
+void vow__sq_bind_text(sqlite3_stmt *q, int at, const char *text);
+void vow__sq_bind_int(sqlite3_stmt *q, int at, int64_t number);
+
+/* Set s->why; returns `code`. */
+int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
+    VOW_PRINTF(3, 4);
+/* The same for a failed call of the system's: VOW_ESTORE. */
+int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error);
+/* Why SQLite could not: a code for the caller. */
+int vow__sq_fail_sqlite(struct vow__sq *s, int rc);
+
+/* Since the boot, as in the file; and to wait by, of the system too: a lock is
+ * waited for in real time, whatever the loop's is. */
+int64_t vow__sq_clock_us(void);
+uint64_t vow__sq_now_ns(void);
+void vow__sq_nap_us(long us);
+
+/* Room for `size` more bytes at the end, NULL without memory. */
+void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size);
+void vow__sq_pile_free(struct vow__sq *s, struct vow__sq_pile *p);
+
+/* ---- sqlite_turn.c ------------------------------------------------------ */
+
+/* NULL: there will be no order. */
+struct vow__sq_line *vow__sq_line_open(int dir);
+void vow__sq_line_close(struct vow__sq_line *line);
+/* Wait for our turn, not longer than until `ends_ns`. False: go without. */
+bool vow__sq_turn_take(struct vow__sq_line *line, pid_t pid, uint64_t ends_ns,
+                       uint64_t *ret_ticket);
+/* Whose turn it is lives, and waits for something else. */
+void vow__sq_turn_beat(struct vow__sq_line *line);
+void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket);
+
+/* ---- sqlite_folder.c, sqlite_open.c, sqlite_make.c ---------------------- */
+
+/* Find or make the folder and see that it is safe: s->dir, s->folder. */
+int vow__sq_folder_open(struct vow__sq *s, const char *path);
+/* All that a step needs, if it is not there or not the right one any more. */
+int vow__sq_open(struct vow__sq *s);
+void vow__sq_close(struct vow__sq *s);
+/* Is the file we use still the one that others find? */
+bool vow__sq_moved(struct vow__sq *s);
+/* Make a new file, unless another did meanwhile; and folders that are not
+ * there. */
+int vow__sq_make(struct vow__sq *s);
+int vow__sq_make_folders(struct vow__sq *s);
+/* SQLite found it damaged: set it aside if that is so. `surely`: do not look
+ * again. */
+int vow__sq_damaged(struct vow__sq *s, bool surely);
+/* The files belong to another boot or clock, of which nobody lives. */
+int vow__sq_adopt(struct vow__sq *s);
+int vow__sq_connect(struct vow__sq *s, const char *path, int flags);
+void vow__sq_disconnect(struct vow__sq *s);
+
+/* ---- sqlite_live.c, sqlite_peer.c --------------------------------------- */
+
+/* Be an instance that others can see and wake. */
+int vow__sq_join(struct vow__sq *s);
+/* Files and descriptors of the instance go, also of one half made. */
+void vow__sq_leave(struct vow__sq *s);
+/* Has it died? An empty id never has. */
+bool vow__sq_gone(struct vow__sq *s, const unsigned char *id);
+/* The same and, if it lives and shows, whose it is. */
+bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
+                      pid_t *ret_pid);
+bool vow__sq_anybody_lives(struct vow__sq *s);
+void vow__sq_hex(const unsigned char *id, char hex[SQ_HEX]);
+bool vow__sq_unhex(const char *hex, unsigned char *id);
+
+/* Tell when it dies, as long as this is asked again every second. */
+void vow__sq_watch(struct vow__sq *s, const unsigned char *id);
+void vow__sq_unwatch_all(struct vow__sq *s);
+
+/* ---- sqlite_wake.c ------------------------------------------------------ */
+
+int vow__sq_socket_open(struct vow__sq *s);
+void vow__sq_socket_close(struct vow__sq *s);
+/* Send when the transaction is committed. Without memory it is not sent. */
+void vow__sq_tell(struct vow__sq *s, const void *to,
+                  enum vow__sq_letter_kind kind, const void *what, size_t size);
+void vow__sq_send_letters(struct vow__sq *s);
+/* Tell on_doubt soon. */
+void vow__sq_doubt(struct vow__sq *s);
+/* One of s->handles is closed. */
+void vow__sq_handle_closed(struct vow__sq *s);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_look.c - looking at records, and changing nothing.
+ *
+ * HOW   One transaction that only reads: it waits for nobody, and nobody waits
+ *       for it. Texts are gathered behind one another, and found again by
+ *       their place when all of them are there.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <string.h>
+
+struct look {
+    const vow_name *names; /* of peek */
+    size_t n;
+    struct vow__sq_pile records; /* vow_record; texts are places in: */
+    struct vow__sq_pile texts;
+};
+
+static void answer(struct vow__sq *s, vow__sq_fn fn, struct look *l,
+                   vow_records_fn done, void *user);
+static int peek_step(struct vow__sq *s, void *arg);
+static int list_step(struct vow__sq *s, void *arg);
+static int add(struct vow__sq *s, struct look *l, const struct vow__sq_rec *r,
+               uint32_t says);
+static int add_text(struct vow__sq *s, struct look *l, const char *text,
+                    const char **ret_text);
+static const char *found(const struct look *l, const char *place);
+
+void vow__sq_peek(vow_store *store, const vow_name *names, size_t n,
+                  vow_records_fn done, void *user)
+{
+    struct look l = {.names = names, .n = n};
+    answer(vow__sq_of(store), peek_step, &l, done, user);
+}
+
+void vow__sq_list(vow_store *store, vow_records_fn done, void *user)
+{
+    struct look l = {.n = 0};
+    answer(vow__sq_of(store), list_step, &l, done, user);
+}
+
+static void answer(struct vow__sq *s, vow__sq_fn fn, struct look *l,
+                   vow_records_fn done, void *user)
+{
+    int code = vow__sq_step(s, VOW__SQ_READ, fn, l);
+    vow_record *at = (vow_record *)(void *)l->records.at;
+    size_t n = l->records.size / sizeof(*at);
+    for (size_t i = 0; i < n; i++) {
+        at[i].label = found(l, at[i].label);
+        at[i].runner = found(l, at[i].runner);
+    }
+    done(code, code == 0 ? at : NULL, code == 0 ? n : 0, user);
+    vow__sq_pile_free(s, &l->records);
+    vow__sq_pile_free(s, &l->texts);
+}
+
+static int peek_step(struct vow__sq *s, void *arg)
+{
+    struct look *l = arg;
+    struct vow__sq_rec r;
+    int rc = 0;
+    l->records.size = 0;
+    l->texts.size = 0;
+    for (size_t i = 0; i < l->n && rc == 0; i++) {
+        rc = vow__sq_rec_find(s, &l->names[i], &r);
+        if (rc != 0)
+            break;
+        uint32_t says = vow__sq_rec_says(s, &r);
+        if (r.state != SQ_RUNS && says == VOW_SAYS_NONE)
+            r.there = false;
+        if (r.there && r.state == SQ_RUNS)
+            rc = vow__sq_rec_count(s, &r);
+        if (rc == 0)
+            rc = add(s, l, &r, says);
+    }
+    return rc;
+}
+
+/* A result that is over or hidden is none; a lapsed lease is shown. */
+static int list_step(struct vow__sq *s, void *arg)
+{
+    struct look *l = arg;
+    struct vow__sq_rec r = {.waits = false};
+    int rc;
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT r.h," SQ_REC_COLUMNS " FROM rec r ORDER BY r.h");
+    l->records.size = 0;
+    l->texts.size = 0;
+    while (vow__sq_row(s, q, &rc)) {
+        vow__sq_bytes_read(q, 0, r.name.hash, sizeof(r.name.hash));
+        rc = vow__sq_rec_read(q, 1, &r);
+        uint32_t says = rc == 0 ? vow__sq_rec_says(s, &r) : VOW_SAYS_NONE;
+        if (rc == 0 && r.state != SQ_RUNS && says == VOW_SAYS_NONE)
+            continue;
+        if (rc == 0 && r.state == SQ_RUNS)
+            rc = vow__sq_rec_count(s, &r);
+        if (rc == 0)
+            rc = add(s, l, &r, says);
+        if (rc != 0) {
+            (void)sqlite3_reset(q);
+            return rc;
+        }
+    }
+    return rc;
+}
+
+static int add(struct vow__sq *s, struct look *l, const struct vow__sq_rec *r,
+               uint32_t says)
+{
+    vow_record out = vow__sq_record(s, r, says);
+    int rc = add_text(s, l, out.label, &out.label);
+    if (rc == 0)
+        rc = add_text(s, l, out.runner, &out.runner);
+    if (rc < 0)
+        return rc;
+    void *at = vow__sq_pile_add(s, &l->records, sizeof(out));
+    if (at == NULL)
+        return VOW_ENOMEM;
+    memcpy(at, &out, sizeof(out));
+    return 0;
+}
+
+/* As long as the pile may move, a text is its place there, from 1 on. */
+static int add_text(struct vow__sq *s, struct look *l, const char *text,
+                    const char **ret_text)
+{
+    size_t size = strlen(text) + 1;
+    *ret_text = NULL;
+    if (size == 1)
+        return 0;
+    char *at = vow__sq_pile_add(s, &l->texts, size);
+    if (at == NULL)
+        return VOW_ENOMEM;
+    memcpy(at, text, size);
+    *ret_text = (const char *)(uintptr_t)(at - l->texts.at + 1);
+    return 0;
+}
+
+static const char *found(const struct look *l, const char *place)
+{
+    return place == NULL ? "" : l->texts.at + (uintptr_t)place - 1;
+}

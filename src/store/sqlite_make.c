@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_make.c - a new file, and the end of an old one.
+ *
+ * WHY   Many processes may come first at once, find the file damaged at once,
+ *       or be the first of a new boot; and a file that is half made must never
+ *       be met.
+ * HOW   All of this is done by who has `lock`. A new file is made under another
+ *       name, whole, and then gets its own. A damaged one is renamed, with what
+ *       belongs to it, while nobody writes: who does that has the gate alone,
+ *       and removes it, by which all who have it open notice. A file of another
+ *       boot is kept: what is in doubt stays in doubt, limits stay, and what
+ *       was granted within a rate counts as granted now, as nobody knows how
+ *       long the machine was off. All else was of processes that are no more.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_make.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAP_US = 1000, ASIDE_MAX = 10000 };
+
+/* h: a name's hash; times are microseconds since the boot.
+ *   rec    what is known of a name; st: 0 runs, 1 runs and is VOW_ONCE, 2 is
+ *          settled; body: see sqlite_rec.c
+ *   once   results with ttl 0, for those who waited
+ *   wait   instances that wait (epoch 0), or may read a hidden result
+ *   pool   law: the pool whose limits it has. next: no lease ends before
+ *   spent  grants within the window of a rate; began: of the first of them */
+static const char schema[] =
+    "BEGIN;"
+    "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);"
+    "CREATE TABLE rec(h BLOB PRIMARY KEY,st INT,ends INT,inst BLOB,file TEXT,"
+    "body BLOB,val BLOB)WITHOUT ROWID;"
+    "CREATE TABLE once(h BLOB,epoch INT,ends INT,inst BLOB,file TEXT,body BLOB,"
+    "val BLOB,PRIMARY KEY(h,epoch))WITHOUT ROWID;"
+    "CREATE TABLE wait(h BLOB,inst BLOB,tok BLOB,epoch INT,read INT,"
+    "PRIMARY KEY(h,inst))WITHOUT ROWID;"
+    "CREATE TABLE chunk(h BLOB,seq INT,data BLOB,PRIMARY KEY(h,seq))"
+    "WITHOUT ROWID;"
+    "CREATE TABLE pool(id BLOB PRIMARY KEY,law BLOB,label TEXT,"
+    "concurrent INT,rate INT,span INT,held INT,holders INT,waiting INT,"
+    "seq INT,fence INT,spent INT,next INT)WITHOUT ROWID;"
+    "CREATE TABLE place(pool BLOB,tok BLOB,inst BLOB,held INT,seq INT,"
+    "weight INT,ends INT,fence INT,again INT,PRIMARY KEY(pool,tok))"
+    "WITHOUT ROWID;"
+    "CREATE INDEX place_line ON place(pool,held,seq);"
+    "CREATE TABLE spent(pool BLOB,at INT,began INT,weight INT,"
+    "PRIMARY KEY(pool,at))WITHOUT ROWID;";
+
+/* ?1 boot, ?2 clock, ?3 now, ?4 numbers set aside */
+static const char *const adoption[] = {
+    "DELETE FROM rec WHERE st<>1",
+    "UPDATE rec SET inst=x'',ends=0",
+    "DELETE FROM once",
+    "DELETE FROM wait",
+    "DELETE FROM chunk",
+    "DELETE FROM place",
+    "UPDATE pool SET held=0,holders=0,waiting=0,next=0",
+    "INSERT INTO spent SELECT pool,?3,?3,sum(weight) FROM spent"
+    " WHERE at<>?3 GROUP BY pool"
+    " ON CONFLICT(pool,at) DO UPDATE SET weight=weight+excluded.weight",
+    "DELETE FROM spent WHERE at<>?3",
+    "UPDATE meta SET boot=?1,clock=?2,base=high+1-?3,high=high+?4",
+};
+static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
+
+static int lock_take(struct vow__sq *s, const char *file, int *ret_fd);
+static void lock_drop(int fd);
+static int make_file(struct vow__sq *s);
+static void remove_all(struct vow__sq *s, const char *name);
+static int first_row(struct vow__sq *s);
+static int exec(struct vow__sq *s, const char *sql);
+static bool is_whole(struct vow__sq *s);
+static int set_aside(struct vow__sq *s);
+static int adopt(struct vow__sq *s);
+
+/* ---- which boot --------------------------------------------------------- */
+
+int vow__sq_boot_read(struct vow__sq *s)
+{
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    struct stat st = {.st_ino = 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, s->boot, sizeof(s->boot) - 1);
+    int error = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    if (n <= 0)
+        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
+    s->boot[n] = '\0';
+    s->boot[strcspn(s->boot, "\n")] = '\0';
+    (void)stat("/proc/self/ns/time", &st); /* old kernels have one for all */
+    s->time_ns = (int64_t)st.st_ino;
+    return 0;
+}
+
+int vow__sq_clock_ours(struct vow__sq *s, bool *ret_ours)
+{
+    sqlite3_stmt *q = vow__sq_sql(s, "SELECT boot,clock FROM meta");
+    int rc;
+    if (!vow__sq_row(s, q, &rc))
+        return rc == 0 || rc == SQLITE_ERROR ? SQLITE_CORRUPT : rc;
+    const char *boot = (const char *)sqlite3_column_text(q, 0);
+    *ret_ours = boot != NULL && strcmp(boot, s->boot) == 0 &&
+                sqlite3_column_int64(q, 1) == s->time_ns;
+    (void)sqlite3_reset(q);
+    return 0;
+}
+
+int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = sqlite3_prepare_v2(s->db, sql, -1, &q, NULL);
+    if (rc == 0)
+        rc = sqlite3_step(q);
+    if (rc == SQLITE_ROW) {
+        *ret_value = sqlite3_column_int64(q, 0);
+        rc = 0;
+    }
+    (void)sqlite3_finalize(q);
+    return rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
+}
+
+void vow__sq_path(const char *folder, const char *name,
+                  char path[SQ_PATH_MAX + 32])
+{
+    (void)snprintf(path, SQ_PATH_MAX + 32, "%s/%s", folder, name);
+}
+
+/* ---- locks -------------------------------------------------------------- */
+
+static int lock_take(struct vow__sq *s, const char *file, int *ret_fd)
+{
+    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(s->dir, file, flags, 0600);
+    if (fd < 0)
+        return vow__sq_fail_errno(s, file, errno);
+    while (fcntl(fd, F_OFD_SETLK, &l) != 0) {
+        int error = errno;
+        bool busy = error == EAGAIN || error == EACCES;
+        if (busy && vow__sq_now_ns() < s->ends_ns) {
+            vow__sq_nap_us(NAP_US);
+            continue;
+        }
+        (void)close(fd);
+        if (!busy)
+            return vow__sq_fail_errno(s, file, error);
+        return vow__sq_fail(s, VOW_ESTORE,
+                            "%s/%s is locked by a process that does not go on; "
+                            "is it stopped?",
+                            s->folder, file);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static void lock_drop(int fd)
+{
+    (void)close(fd);
+}
+
+/* ---- a new one ---------------------------------------------------------- */
+
+int vow__sq_make(struct vow__sq *s)
+{
+    struct stat st;
+    int lock;
+    int rc = lock_take(s, "lock", &lock);
+    if (rc < 0)
+        return rc;
+    if (fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW) != 0)
+        rc = make_file(s);
+    if (rc > 0)
+        rc = vow__sq_fail_sqlite(s, rc);
+    lock_drop(lock);
+    return rc;
+}
+
+int vow__sq_make_folders(struct vow__sq *s)
+{
+    static const char *const folders[] = {"live", "sock", "val"};
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+        if (mkdirat(s->dir, folders[i], 0700) != 0 && errno != EEXIST)
+            return vow__sq_fail_errno(s, folders[i], errno);
+    return 0;
+}
+
+static int make_file(struct vow__sq *s)
+{
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int rc = vow__sq_make_folders(s);
+    if (rc < 0)
+        return rc;
+    remove_all(s, "vow.db.new");
+    remove_all(s, "vow.db"); /* a log that was left would be played into it */
+    int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
+    if (fd < 0)
+        return vow__sq_fail_errno(s, "vow.db.new", errno);
+    (void)close(fd);
+    rc = vow__sq_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
+    if (rc == 0)
+        (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0,
+                                NULL);
+    if (rc == 0)
+        rc = exec(s, schema);
+    if (rc == 0)
+        rc = first_row(s);
+    if (rc == 0)
+        rc = exec(s, "COMMIT;PRAGMA journal_mode=WAL");
+    if (rc != 0) {
+        rc = vow__sq_fail_sqlite(s, rc);
+        remove_all(s, "vow.db.new");
+        return rc;
+    }
+    vow__sq_disconnect(s);
+    if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
+        return vow__sq_fail_errno(s, "vow.db", errno);
+    return 0;
+}
+
+static void remove_all(struct vow__sq *s, const char *name)
+{
+    static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
+    char file[64];
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        (void)snprintf(file, sizeof(file), "%s%s", name, ends[i]);
+        (void)unlinkat(s->dir, file, 0);
+    }
+}
+
+/* Epochs begin at the date of the file, so that those of a store that was
+ * removed stay below, and above all that we know of. That is all the date is
+ * used for. */
+static int first_row(struct vow__sq *s)
+{
+    struct stat st;
+    char head[96];
+    if (fstatat(s->dir, "vow.db.new", &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return SQLITE_IOERR_FSTAT;
+    int64_t now_us = vow__sq_clock_us();
+    int64_t first = (int64_t)st.st_mtim.tv_sec * 1000 * 1000 +
+                    (int64_t)st.st_mtim.tv_nsec / 1000;
+    if (first <= s->high)
+        first = s->high + 1;
+    int64_t base = first > now_us ? first - now_us : 0;
+    sqlite3_stmt *q = vow__sq_sql(s, "INSERT INTO meta VALUES(?1,?2,?3,0)");
+    if (q == NULL)
+        return s->prepare_rc;
+    vow__sq_bind_text(q, 1, s->boot);
+    (void)sqlite3_bind_int64(q, 2, s->time_ns);
+    (void)sqlite3_bind_int64(q, 3, base);
+    int rc = vow__sq_do(s, q);
+    (void)snprintf(head, sizeof(head),
+                   "PRAGMA application_id=%d;PRAGMA user_version=%d",
+                   VOW__SQ_APPLICATION, VOW__SQ_VERSION);
+    return rc == 0 ? exec(s, head) : rc;
+}
+
+static int exec(struct vow__sq *s, const char *sql)
+{
+    return sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+}
+
+/* ---- a damaged one ------------------------------------------------------ */
+
+int vow__sq_damaged(struct vow__sq *s, bool surely)
+{
+    int lock;
+    int gate;
+    vow__sq_close(s);
+    int rc = lock_take(s, "lock", &lock);
+    if (rc < 0)
+        return rc;
+    rc = lock_take(s, "gate", &gate);
+    if (rc < 0)
+        goto unlock;
+    if (!vow__sq_moved(s) && (surely || !is_whole(s)))
+        rc = set_aside(s);
+    lock_drop(gate);
+unlock:
+    lock_drop(lock);
+    return rc;
+}
+
+/* All of it is read: this is for when something is wrong. */
+static bool is_whole(struct vow__sq *s)
+{
+    int64_t id = 0;
+    int64_t version = 0;
+    int64_t rows = 0;
+    sqlite3_stmt *q = NULL;
+    bool whole = false;
+    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    if (rc == 0)
+        rc = vow__sq_pragma(s, "PRAGMA application_id", &id);
+    if (rc == 0)
+        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+    if (rc == 0)
+        rc = vow__sq_pragma(s, "SELECT count(*) FROM meta", &rows);
+    if (rc == 0)
+        rc = sqlite3_prepare_v2(s->db, "PRAGMA quick_check(1)", -1, &q, NULL);
+    if (rc == 0 && sqlite3_step(q) == SQLITE_ROW) {
+        const char *text = (const char *)sqlite3_column_text(q, 0);
+        whole = text != NULL && strcmp(text, "ok") == 0;
+    }
+    (void)sqlite3_finalize(q);
+    vow__sq_disconnect(s);
+    return whole && id == VOW__SQ_APPLICATION && version >= VOW__SQ_VERSION &&
+           rows == 1;
+}
+
+static int set_aside(struct vow__sq *s)
+{
+    char aside[64];
+    char from[32];
+    char to[80];
+    char path[SQ_PATH_MAX + 32];
+    struct stat st;
+    int n = 1;
+    do {
+        (void)snprintf(aside, sizeof(aside), "vow.db.damaged-%d", n);
+    } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+             ++n < ASIDE_MAX);
+    static const char *const ends[] = {"-wal", "-shm", ""};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        (void)snprintf(from, sizeof(from), "vow.db%s", ends[i]);
+        (void)snprintf(to, sizeof(to), "%s%s", aside, ends[i]);
+        if (renameat(s->dir, from, s->dir, to) != 0 && errno != ENOENT)
+            return vow__sq_fail_errno(s, from, errno);
+    }
+    (void)unlinkat(s->dir, "gate", 0); /* by this the others notice */
+    vow__sq_path(s->home, aside, path);
+    if (s->opts.on_damage != NULL)
+        s->opts.on_damage(path, s->opts.on_damage_user);
+    return 0;
+}
+
+/* ---- another boot ------------------------------------------------------- */
+
+int vow__sq_adopt(struct vow__sq *s)
+{
+    int lock;
+    int gate;
+    int rc = lock_take(s, "lock", &lock);
+    if (rc < 0)
+        return rc;
+    rc = lock_take(s, "gate", &gate);
+    if (rc < 0)
+        goto unlock;
+    if (vow__sq_anybody_lives(s))
+        rc = vow__sq_fail(s, VOW_EINVAL,
+                          "%s is in use by processes with another clock (of a "
+                          "container?): use another folder",
+                          s->folder);
+    else
+        rc = adopt(s);
+    if (rc > 0)
+        rc = vow__sq_fail_sqlite(s, rc);
+    lock_drop(gate);
+unlock:
+    lock_drop(lock);
+    return rc;
+}
+
+static int adopt(struct vow__sq *s)
+{
+    bool ours = false;
+    int64_t now_us = vow__sq_clock_us();
+    int rc = exec(s, "BEGIN IMMEDIATE");
+    if (rc == 0)
+        rc = vow__sq_clock_ours(s, &ours);
+    size_t n = ours ? 0 : sizeof(adoption) / sizeof(adoption[0]);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        sqlite3_stmt *q = vow__sq_sql(s, adoption[i]);
+        if (q != NULL) { /* what a statement has not is refused, and may be */
+            (void)sqlite3_bind_text(q, 1, s->boot, -1, SQLITE_STATIC);
+            (void)sqlite3_bind_int64(q, 2, s->time_ns);
+            (void)sqlite3_bind_int64(q, 3, now_us);
+            (void)sqlite3_bind_int64(q, 4, aside_epochs);
+        }
+        rc = vow__sq_do(s, q);
+    }
+    if (rc == 0)
+        rc = exec(s, "COMMIT");
+    else
+        (void)exec(s, "ROLLBACK");
+    return rc;
+}

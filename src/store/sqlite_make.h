@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_make.h - a new file, and the end of an old one. See sqlite_make.c. */
+#ifndef VOW_STORE_SQLITE_MAKE_H
+#define VOW_STORE_SQLITE_MAKE_H
+
+#include "store/sqlite_internal.h"
+
+enum {
+    VOW__SQ_APPLICATION = 0x766f7721, /* "vow!", in the head of the file */
+    VOW__SQ_VERSION = 1
+};
+
+/* Which boot this is, and whose clock. */
+int vow__sq_boot_read(struct vow__sq *s);
+/* Is the file of this boot and clock? */
+int vow__sq_clock_ours(struct vow__sq *s, bool *ret_ours);
+int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value);
+void vow__sq_path(const char *folder, const char *name,
+                  char path[SQ_PATH_MAX + 32]);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_open.c - opening the file, and opening it again.
+ *
+ * WHY   Commands open a store for one step, so that it must be fast; and
+ *       programs use one for months, in which anything may happen to it.
+ * HOW   Everything is opened when it is needed, and anew when the folder or the
+ *       file is another one. A file is looked at no further than its version
+ *       and its clock; if a step finds it damaged, sqlite_make.c looks at all
+ *       of it. Times in the file are those of a boot: after another, leases
+ *       and results are void. In containers the clock may run differently; two
+ *       clocks never mix.
+ * INVARIANTS
+ *   O1  db is open: then dir, gate and the numbers of the file are too
+ *   O2  while the folder is the same one, the instance stays alive, whatever
+ *       happens to the file
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_make.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAP_US = 500, CHANGES_MAX = 8 };
+
+static int open_files(struct vow__sq *s);
+static bool same_folder(struct vow__sq *s);
+static int open_gate(struct vow__sq *s);
+static int open_db(struct vow__sq *s);
+static int check_version(struct vow__sq *s);
+static int check_clock(struct vow__sq *s);
+static int on_wal(void *store, sqlite3 *db, const char *name, int frames);
+
+int vow__sq_open(struct vow__sq *s)
+{
+    if (s->db != NULL)
+        return 0;
+    bool again = s->opened > 0;
+    int rc = open_files(s);
+    if (rc < 0) {
+        vow__sq_close(s);
+        return rc == VOW_EINVAL && again ? VOW_ESTORE : rc;
+    }
+    s->opened++;
+    if (again)
+        vow__sq_doubt(s); /* who waited is perhaps not registered any more */
+    return 0;
+}
+
+static int open_files(struct vow__sq *s)
+{
+    int rc = 0;
+    if (s->dir >= 0 && !same_folder(s)) {
+        vow__sq_leave(s);
+        (void)close(s->dir);
+        s->dir = -1;
+    }
+    if (s->dir < 0)
+        rc = vow__sq_folder_open(s, s->home);
+    if (rc == 0 && s->boot[0] == '\0')
+        rc = vow__sq_boot_read(s);
+    for (int i = 0; rc == 0; i++) {
+        rc = open_gate(s);
+        if (rc == 0)
+            rc = open_db(s);
+        if (rc != VOW_EAGAIN && rc != VOW_EBUSY)
+            break;
+        bool late = vow__sq_now_ns() >= s->ends_ns;
+        if (late && (rc == VOW_EBUSY || i >= CHANGES_MAX))
+            return vow__sq_fail_sqlite(s, SQLITE_BUSY);
+        if (rc == VOW_EBUSY)
+            vow__sq_nap_us(NAP_US);
+        vow__sq_close(s);
+        rc = 0;
+    }
+    return rc;
+}
+
+static bool same_folder(struct vow__sq *s)
+{
+    struct stat ours;
+    struct stat there;
+    return fstat(s->dir, &ours) == 0 && lstat(s->home, &there) == 0 &&
+           ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+static int open_gate(struct vow__sq *s)
+{
+    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    s->gate = openat(s->dir, "gate", flags, 0600);
+    return s->gate >= 0 ? 0 : vow__sq_fail_errno(s, "gate", errno);
+}
+
+/* VOW_EAGAIN: something has been done about it. VOW_EBUSY: others are doing
+ * something. */
+static int open_db(struct vow__sq *s)
+{
+    struct stat st;
+    int rc = fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW);
+    if (rc != 0 && errno == ENOENT) {
+        rc = vow__sq_make(s);
+        return rc == 0 ? VOW_EAGAIN : rc;
+    }
+    if (rc != 0)
+        return vow__sq_fail_errno(s, "vow.db", errno);
+    s->db_dev = st.st_dev;
+    s->db_ino = st.st_ino;
+    s->seen_us = vow__sq_clock_us();
+    rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    if (rc == 0)
+        rc = check_version(s);
+    if (rc == 0)
+        rc = check_clock(s);
+    if (rc > 0 &&
+        ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB))
+        rc = vow__sq_damaged(s, false) == 0 ? VOW_EAGAIN : VOW_ESTORE;
+    if (rc > 0 && ((rc & 0xff) == SQLITE_BUSY || vow__sq_moved(s)))
+        rc = VOW_EBUSY;
+    return rc > 0 ? vow__sq_fail_sqlite(s, rc) : rc;
+}
+
+bool vow__sq_moved(struct vow__sq *s)
+{
+    struct stat st;
+    char path[SQ_PATH_MAX + 32];
+    vow__sq_path(s->home, "vow.db", path);
+    return lstat(path, &st) != 0 || st.st_ino != s->db_ino ||
+           st.st_dev != s->db_dev;
+}
+
+/* ---- the connection ----------------------------------------------------- */
+
+int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
+{
+    char path[SQ_PATH_MAX + 32];
+    vow__sq_path(s->folder, name, path);
+    flags |=
+        SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW;
+    int rc = sqlite3_open_v2(path, &s->db, flags, NULL);
+    if (rc != 0)
+        return s->db == NULL ? SQLITE_NOMEM : sqlite3_extended_errcode(s->db);
+    sqlite3_int64 none = 0;
+    (void)sqlite3_extended_result_codes(s->db, 1);
+    (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    (void)sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_MMAP_SIZE, &none);
+    (void)sqlite3_wal_hook(s->db, on_wal, s); /* and so none by itself */
+    return sqlite3_exec(s->db,
+                        "PRAGMA synchronous=NORMAL;PRAGMA cell_size_check=1",
+                        NULL, NULL, NULL);
+}
+
+static int on_wal(void *store, sqlite3 *db, const char *name, int frames)
+{
+    struct vow__sq *s = store;
+    (void)db;
+    (void)name;
+    s->wal_frames = frames;
+    return SQLITE_OK;
+}
+
+void vow__sq_disconnect(struct vow__sq *s)
+{
+    for (size_t i = 0; i < SQ_SQL_MAX; i++)
+        (void)sqlite3_finalize(s->prepared[i].stmt);
+    memset(s->prepared, 0, sizeof(s->prepared));
+    (void)sqlite3_close_v2(s->db);
+    s->db = NULL;
+    s->wal_frames = 0;
+    s->wal_tried = 0;
+}
+
+/* The folder and the instance stay: keeps O2. */
+void vow__sq_close(struct vow__sq *s)
+{
+    if (s->db != NULL)
+        vow__sq_disconnect(s);
+    vow__sq_line_close(s->line);
+    s->line = NULL;
+    if (s->gate >= 0)
+        (void)close(s->gate);
+    s->gate = -1;
+}
+
+/* ---- is it the right one ------------------------------------------------ */
+
+static int check_version(struct vow__sq *s)
+{
+    int64_t id;
+    int64_t version;
+    int rc = vow__sq_pragma(s, "PRAGMA application_id", &id);
+    if (rc == 0)
+        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+    if (rc != 0)
+        return rc;
+    if (id != VOW__SQ_APPLICATION || version < VOW__SQ_VERSION)
+        return SQLITE_NOTADB;
+    if (version > VOW__SQ_VERSION)
+        return vow__sq_fail(s, VOW_ESTORE,
+                            "%s was made by a newer vow: use that, or another "
+                            "folder",
+                            s->folder);
+    return 0;
+}
+
+static int check_clock(struct vow__sq *s)
+{
+    bool ours;
+    int rc = vow__sq_clock_ours(s, &ours);
+    if (rc != 0 || ours)
+        return rc;
+    rc = vow__sq_adopt(s);
+    return rc == 0 ? VOW_EAGAIN : rc;
+}

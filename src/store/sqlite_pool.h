@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_pool.h - pools and places as rows. See sqlite_grant.c for how places
+ * are granted, sqlite_rate.c for the log of grants. */
+#ifndef VOW_STORE_SQLITE_POOL_H
+#define VOW_STORE_SQLITE_POOL_H
+
+#include "store/sqlite_rows.h"
+
+struct vow__sq_pool {
+    vow_name id;
+    bool there;
+    vow_name law; /* whose limits; itself, or the pool of many keys */
+    char label[VOW_LABEL_MAX + 1];
+    vow_pool_limits limits; /* the law's */
+    uint64_t held;          /* weight */
+    uint64_t holders;
+    uint64_t waiting;
+    int64_t seq;     /* of the last who came into the queue */
+    int64_t fence;   /* of the last grant */
+    uint64_t spent;  /* weight in the log */
+    int64_t next_us; /* no lease ends before; 0: not known */
+};
+
+struct vow__sq_place {
+    bool there;
+    vow_token token;
+    unsigned char inst[SQ_ID];
+    bool held;
+    int64_t seq;
+    uint32_t weight;
+    int64_t end_us;
+    int64_t fence;
+    int64_t again_us; /* when it was told to ask again */
+};
+
+/* ---- sqlite_grant.c ----------------------------------------------------- */
+
+int vow__sq_pool_find(struct vow__sq *s, const vow_name *id,
+                      struct vow__sq_pool *p);
+/* A new one; `law` NULL: its own, with these limits. */
+int vow__sq_pool_make(struct vow__sq *s, const vow_name *id,
+                      const vow_name *law, const vow_pool_limits *limits,
+                      const char *label);
+/* Write the counts of a pool back, or remove one that nobody needs. */
+int vow__sq_pool_put(struct vow__sq *s, const struct vow__sq_pool *p);
+/* Will a weight ever fit? */
+bool vow__sq_pool_allows(const struct vow__sq_pool *p, uint64_t weight);
+
+int vow__sq_place_find(struct vow__sq *s, const struct vow__sq_pool *p,
+                       const vow_token *token, struct vow__sq_place *at);
+int vow__sq_place_put(struct vow__sq *s, struct vow__sq_pool *p,
+                      const struct vow__sq_place *at);
+int vow__sq_place_delete(struct vow__sq *s, struct vow__sq_pool *p,
+                         const struct vow__sq_place *at);
+int vow__sq_place_head(struct vow__sq *s, const struct vow__sq_pool *p,
+                       struct vow__sq_place *at);
+
+/* Remove whose lease is over. Then grant as many heads as fit; `me` (may be
+ * NULL) is who asks, all others are told. */
+int vow__sq_reap(struct vow__sq *s, struct vow__sq_pool *p);
+int vow__sq_grant(struct vow__sq *s, struct vow__sq_pool *p,
+                  const vow_token *me);
+/* Remove all places of an instance in this pool. */
+int vow__sq_reap_inst(struct vow__sq *s, struct vow__sq_pool *p,
+                      const unsigned char *id);
+/* Is there something that a step which writes would change? */
+int vow__sq_pool_stale(struct vow__sq *s, const struct vow__sq_pool *p,
+                       bool *ret_stale);
+
+/* ---- sqlite_rate.c ------------------------------------------------------ */
+
+/* Forget what has left the window. */
+int vow__sq_rate_expire(struct vow__sq *s, struct vow__sq_pool *p);
+int vow__sq_rate_add(struct vow__sq *s, struct vow__sq_pool *p,
+                     uint32_t weight);
+/* When `weight` may be granted behind `ahead`; not above now if it can be. */
+int vow__sq_rate_when(struct vow__sq *s, const struct vow__sq_pool *p,
+                      uint64_t ahead, uint32_t weight, int64_t *ret_us);
+/* What is in the window, without changing it. */
+int vow__sq_rate_used(struct vow__sq *s, const struct vow__sq_pool *p,
+                      uint64_t *ret_used);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_rec.c - a record as a row, who waits for it, and its numbers.
+ *
+ * HOW   One statement reads all a step has to know of a name: the record, how
+ *       this instance waits for it, and the numbers of the file. One statement
+ *       writes a whole record. A row is small, and of this machine: most of it
+ *       is a struct.
+ *       Epochs are the time since the boot, plus a base that was chosen when
+ *       the file was made or first used after a boot, above all before: so
+ *       they rise without a counter that every claim would have to write. For
+ *       the next boot, the file holds a number that none has reached; it is
+ *       moved on once in ten minutes. What was given elsewhere, and may be
+ *       higher, moves the base.
+ * INVARIANTS
+ *   R1  an epoch is above all that the file has ever given for the name
+ *   R2  a row of `wait` has epoch 0 only while the record runs
+ *   R3  and then waited is set in the record
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <string.h>
+
+/* Numbers that are set aside for the time to come: ten minutes of them. */
+#define RESERVE_US (INT64_C(600) * 1000 * 1000)
+
+enum { COLUMN_REC = 5 };
+
+/* What no statement looks for is one column: it costs half the time. The texts
+ * stand behind it. */
+enum { HIDDEN = 1, CANCELED = 2, WAITED = 4 }; /* flags */
+struct body {
+    vow_token token;
+    int64_t epoch, since_us, pulse_us, lease_us, cost_ms, chunks, bytes;
+    uint32_t mode, takeovers;
+    uint8_t state, flags;
+    uint16_t label, runner; /* bytes of the texts */
+    uint16_t unused;
+};
+enum { BODY_MAX = sizeof(struct body) + 2 * VOW_LABEL_MAX };
+
+static size_t pack(const struct vow__sq_rec *r, char to[BODY_MAX]);
+
+int vow__sq_rec_find(struct vow__sq *s, const vow_name *name,
+                     struct vow__sq_rec *r)
+{
+    sqlite3_stmt *q;
+    int rc;
+    if (s->waited) {
+        q = vow__sq_sql(
+            s, "SELECT m.base,m.high,w.tok,w.epoch,w.read," SQ_REC_COLUMNS
+               " FROM meta m LEFT JOIN wait w ON w.h=?1 AND w.inst=?2"
+               " LEFT JOIN rec r ON r.h=?1");
+        vow__sq_bind(q, 2, s->id, SQ_ID);
+    } else {
+        q = vow__sq_sql(s, "SELECT m.base,m.high,NULL,NULL,NULL," SQ_REC_COLUMNS
+                           " FROM meta m LEFT JOIN rec r ON r.h=?1");
+    }
+    vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
+    r->name = *name;
+    r->there = false;
+    r->waits = false;
+    r->waiters = 0;
+    if (!vow__sq_row(s, q, &rc))
+        return rc == 0 ? SQLITE_CORRUPT : rc;
+    s->base = sqlite3_column_int64(q, 0);
+    s->high = sqlite3_column_int64(q, 1);
+    if (sqlite3_column_type(q, 2) != SQLITE_NULL) {
+        r->waits = true;
+        vow__sq_bytes_read(q, 2, &r->wait_token, sizeof(r->wait_token));
+        r->wait_epoch = sqlite3_column_int64(q, 3);
+        r->wait_read = sqlite3_column_int(q, 4) != 0;
+    }
+    if (sqlite3_column_type(q, COLUMN_REC) != SQLITE_NULL)
+        rc = vow__sq_rec_read(q, COLUMN_REC, r);
+    (void)sqlite3_reset(q);
+    return rc;
+}
+
+int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r)
+{
+    struct body b;
+    const char *from = sqlite3_column_blob(q, at + 3);
+    size_t size = (size_t)sqlite3_column_bytes(q, at + 3);
+    if (from == NULL || size < sizeof(b))
+        return SQLITE_CORRUPT;
+    memcpy(&b, from, sizeof(b));
+    size -= sizeof(b);
+    if (b.label > VOW_LABEL_MAX || b.runner > VOW_LABEL_MAX ||
+        size != (size_t)b.label + b.runner)
+        return SQLITE_CORRUPT;
+    r->there = true;
+    r->end_us = sqlite3_column_int64(q, at);
+    r->owned = sqlite3_column_bytes(q, at + 1) == SQ_ID;
+    vow__sq_bytes_read(q, at + 1, r->inst, SQ_ID);
+    vow__sq_text_read(q, at + 2, r->file, sizeof(r->file));
+    r->token = b.token;
+    r->epoch = b.epoch;
+    r->since_us = b.since_us;
+    r->pulse_us = b.pulse_us;
+    r->lease_us = b.lease_us;
+    r->cost_ms = b.cost_ms;
+    r->chunks = b.chunks;
+    r->bytes = b.bytes;
+    r->mode = b.mode;
+    r->takeovers = b.takeovers;
+    r->state = b.state;
+    r->hidden = (b.flags & HIDDEN) != 0;
+    r->canceled = (b.flags & CANCELED) != 0;
+    r->waited = (b.flags & WAITED) != 0;
+    r->waiters = 0;
+    memcpy(r->label, from + sizeof(b), b.label);
+    r->label[b.label] = '\0';
+    memcpy(r->runner, from + sizeof(b) + b.label, b.runner);
+    r->runner[b.runner] = '\0';
+    return 0;
+}
+
+/* Returns the size. */
+static size_t pack(const struct vow__sq_rec *r, char to[BODY_MAX])
+{
+    struct body b = {.token = r->token,
+                     .epoch = r->epoch,
+                     .since_us = r->since_us,
+                     .pulse_us = r->pulse_us,
+                     .lease_us = r->lease_us,
+                     .cost_ms = r->cost_ms,
+                     .chunks = r->chunks,
+                     .bytes = r->bytes,
+                     .mode = r->mode,
+                     .takeovers = r->takeovers,
+                     .state = r->state,
+                     .flags =
+                         (uint8_t)(r->hidden * HIDDEN | r->canceled * CANCELED |
+                                   r->waited * WAITED),
+                     .label = (uint16_t)strlen(r->label),
+                     .runner = (uint16_t)strlen(r->runner)};
+    memcpy(to, &b, sizeof(b));
+    memcpy(to + sizeof(b), r->label, b.label);
+    memcpy(to + sizeof(b) + b.label, r->runner, b.runner);
+    return sizeof(b) + b.label + b.runner;
+}
+
+int vow__sq_rec_put(struct vow__sq *s, const struct vow__sq_rec *r,
+                    const struct vow__sq_value *value)
+{
+    char body[BODY_MAX];
+    size_t size = pack(r, body);
+    int st = r->state != SQ_RUNS ? 2 : r->mode == VOW_ONCE;
+    sqlite3_stmt *q = vow__sq_sql(s, "INSERT OR REPLACE INTO rec VALUES"
+                                     "(?1,?2,?3,?4,?5,?6,?7)");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind_int(q, 2, st);
+    vow__sq_bind_int(q, 3, r->end_us);
+    vow__sq_bind(q, 4, r->inst, r->owned ? SQ_ID : 0);
+    vow__sq_bind_text(q, 5, value == NULL ? "" : value->file);
+    vow__sq_bind(q, 6, body, size);
+    vow__sq_value_bind(q, 7, value);
+    return vow__sq_do(s, q);
+}
+
+int vow__sq_once_put(struct vow__sq *s, const struct vow__sq_rec *r,
+                     const struct vow__sq_value *value)
+{
+    char body[BODY_MAX];
+    size_t size = pack(r, body);
+    sqlite3_stmt *q = vow__sq_sql(s, "INSERT OR REPLACE INTO once VALUES"
+                                     "(?1,?2,?3,x'',?4,?5,?6)");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind_int(q, 2, r->epoch);
+    vow__sq_bind_int(q, 3, r->end_us);
+    vow__sq_bind_text(q, 4, value->file);
+    vow__sq_bind(q, 5, body, size);
+    vow__sq_value_bind(q, 6, value);
+    return vow__sq_do(s, q);
+}
+
+int vow__sq_rec_renew(struct vow__sq *s, struct vow__sq_rec *r,
+                      uint64_t lease_ms)
+{
+    r->pulse_us = s->now_us;
+    r->lease_us = vow__sq_us_of_ms(lease_ms);
+    r->end_us = vow__sq_after(s, r->lease_us);
+    r->owned = true;
+    memcpy(r->inst, s->id, SQ_ID);
+    return vow__sq_rec_put(s, r, NULL);
+}
+
+int vow__sq_rec_clear(struct vow__sq *s, const struct vow__sq_rec *r)
+{
+    int rc = 0;
+    if (r->there && r->file[0] != '\0')
+        rc = vow__sq_litter(s, r->file);
+    if (rc != 0 || !r->there || r->chunks == 0)
+        return rc;
+    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM chunk WHERE h=?1");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    return vow__sq_do(s, q);
+}
+
+int vow__sq_rec_delete(struct vow__sq *s, const struct vow__sq_rec *r)
+{
+    int rc = vow__sq_rec_clear(s, r);
+    if (rc != 0)
+        return rc;
+    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM rec WHERE h=?1");
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    return vow__sq_do(s, q);
+}
+
+int vow__sq_rec_count(struct vow__sq *s, struct vow__sq_rec *r)
+{
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT count(*) FROM wait WHERE h=?1 AND epoch=0");
+    int rc;
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    r->waiters = 0;
+    if (!r->waited)
+        return 0;
+    if (vow__sq_row(s, q, &rc)) {
+        r->waiters = (uint32_t)sqlite3_column_int64(q, 0);
+        (void)sqlite3_reset(q);
+    }
+    return rc;
+}
+
+uint32_t vow__sq_rec_says(struct vow__sq *s, const struct vow__sq_rec *r)
+{
+    if (!r->there)
+        return VOW_SAYS_NONE;
+    bool over = r->end_us != SQ_FOREVER && r->end_us <= s->now_us;
+    if (r->state != SQ_RUNS)
+        return r->hidden || over ? VOW_SAYS_NONE : VOW_SAYS_SETTLED;
+    if (!over && !(r->owned && vow__sq_gone(s, r->inst)))
+        return VOW_SAYS_WAIT;
+    return r->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+}
+
+int vow__sq_rec_wake(struct vow__sq *s, const struct vow__sq_rec *r,
+                     int64_t epoch, size_t *ret_n)
+{
+    const vow_name *name = &r->name;
+    int rc;
+    *ret_n = 0;
+    if (!r->waited) /* keeps R3 */
+        return 0;
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT inst FROM wait WHERE h=?1 AND epoch=0");
+    vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
+    while (vow__sq_row(s, q, &rc)) {
+        unsigned char id[SQ_ID];
+        vow__sq_bytes_read(q, 0, id, SQ_ID);
+        vow__sq_tell(s, id, SQ_RECORD, name->hash, sizeof(name->hash));
+        ++*ret_n;
+    }
+    if (rc != 0 || *ret_n == 0)
+        return rc;
+    if (epoch == 0)
+        q = vow__sq_sql(s, "DELETE FROM wait WHERE h=?1 AND epoch=0");
+    else
+        q = vow__sq_sql(s, "UPDATE wait SET epoch=?2 WHERE h=?1 AND epoch=0");
+    vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
+    if (epoch != 0)
+        vow__sq_bind_int(q, 2, epoch);
+    return vow__sq_do(s, q); /* keeps R2 */
+}
+
+/* ---- numbers ------------------------------------------------------------ */
+
+int vow__sq_meta(struct vow__sq *s)
+{
+    sqlite3_stmt *q = vow__sq_sql(s, "SELECT base,high FROM meta");
+    int rc;
+    if (!vow__sq_row(s, q, &rc))
+        return rc == 0 ? SQLITE_CORRUPT : rc;
+    s->base = sqlite3_column_int64(q, 0);
+    s->high = sqlite3_column_int64(q, 1);
+    (void)sqlite3_reset(q);
+    return 0;
+}
+
+int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch)
+{
+    int64_t epoch = s->base + s->now_us;
+    if (epoch <= above)
+        epoch = above + 1; /* keeps R1 */
+    *ret_epoch = epoch;
+    return vow__sq_epoch_seen(s, epoch);
+}
+
+int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch)
+{
+    if (epoch <= s->base + s->now_us && epoch <= s->high)
+        return 0;
+    if (epoch > s->base + s->now_us)
+        s->base = epoch - s->now_us;
+    if (epoch + RESERVE_US > s->high)
+        s->high = epoch + RESERVE_US;
+    sqlite3_stmt *q = vow__sq_sql(s, "UPDATE meta SET base=?1,high=?2");
+    vow__sq_bind_int(q, 1, s->base);
+    vow__sq_bind_int(q, 2, s->high);
+    return vow__sq_do(s, q);
+}
+
+/* ---- reading and telling ------------------------------------------------ */
+
+void vow__sq_text_read(sqlite3_stmt *q, int at, char *text, size_t room)
+{
+    const unsigned char *from = sqlite3_column_text(q, at);
+    size_t size = from == NULL ? 0 : (size_t)sqlite3_column_bytes(q, at);
+    if (size >= room)
+        size = room - 1;
+    if (size > 0)
+        memcpy(text, from, size);
+    text[size] = '\0';
+}
+
+/* A row may hold anything: what has not the right size reads as zeros. */
+void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size)
+{
+    const void *from = sqlite3_column_blob(q, at);
+    if (from != NULL && (size_t)sqlite3_column_bytes(q, at) == size)
+        memcpy(bytes, from, size);
+    else
+        memset(bytes, 0, size);
+}
+
+void vow__sq_text_cut(char *to, const char *from)
+{
+    size_t size = from == NULL ? 0 : strnlen(from, VOW_LABEL_MAX);
+    if (size > 0)
+        memcpy(to, from, size);
+    to[size] = '\0';
+}
+
+vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
+                          uint32_t says)
+{
+    vow_record out = {.name = r->name, .says = says, .label = "", .runner = ""};
+    if (!r->there)
+        return out;
+    out.mode = r->mode;
+    out.epoch = (uint64_t)r->epoch;
+    out.takeovers = r->takeovers;
+    out.waiters = r->waiters;
+    out.failed = r->state == SQ_FAILED;
+    out.age_ms = vow__sq_ms_since(s, r->since_us);
+    out.pulse_ms = vow__sq_ms_since(s, r->pulse_us);
+    out.left_ms = vow__sq_ms_until(s, r->end_us);
+    out.cost_ms = (uint64_t)r->cost_ms;
+    out.label = r->label;
+    out.runner = r->runner;
+    return out;
+}
+
+int64_t vow__sq_us_of_ms(uint64_t ms)
+{
+    return ms > (uint64_t)(SQ_FOREVER / SQ_US_PER_MS)
+               ? SQ_FOREVER
+               : (int64_t)ms * SQ_US_PER_MS;
+}
+
+int64_t vow__sq_after(const struct vow__sq *s, int64_t span_us)
+{
+    return span_us > SQ_FOREVER - s->now_us ? SQ_FOREVER : s->now_us + span_us;
+}
+
+/* Not too short: who looks again after that finds it over. */
+uint64_t vow__sq_ms_until(const struct vow__sq *s, int64_t then_us)
+{
+    if (then_us == SQ_FOREVER)
+        return UINT64_MAX;
+    int64_t us = then_us > s->now_us ? then_us - s->now_us : 0;
+    return (uint64_t)((us + SQ_US_PER_MS - 1) / SQ_US_PER_MS);
+}
+
+uint64_t vow__sq_ms_since(const struct vow__sq *s, int64_t then_us)
+{
+    int64_t us = s->now_us > then_us ? s->now_us - then_us : 0;
+    return (uint64_t)(us / SQ_US_PER_MS);
+}

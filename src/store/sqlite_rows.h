@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_rows.h - records, waiters, values and places, as rows of a file. See
+ * sqlite_make.c for the tables and sqlite_internal.h for the files. */
+#ifndef VOW_STORE_SQLITE_ROWS_H
+#define VOW_STORE_SQLITE_ROWS_H
+
+#include "store/sqlite_internal.h"
+
+/* Above this an epoch is not believed: it would use up the numbers. */
+#define SQ_EPOCH_MAX (UINT64_MAX / 4)
+
+enum vow__sq_state { SQ_RUNS = 0, SQ_DONE = 1, SQ_FAILED = 2 };
+
+/* What is known of a name, and how this instance waits for it. */
+struct vow__sq_rec {
+    vow_name name;
+    bool there;    /* else nothing of the following is set */
+    uint8_t state; /* enum vow__sq_state */
+    bool hidden;   /* a result with ttl 0: only who waited may see it */
+    bool canceled;
+    bool waited; /* somebody was registered as waiting since it runs */
+    uint32_t mode;
+    uint32_t takeovers;
+    uint32_t waiters; /* see vow__sq_rec_count() */
+    int64_t epoch;
+    vow_token token;
+    bool owned; /* by an instance whose death shows, which is: */
+    unsigned char inst[SQ_ID];
+    int64_t since_us, pulse_us, end_us, lease_us, cost_ms;
+    int64_t chunks, bytes; /* written so far */
+    char label[VOW_LABEL_MAX + 1];
+    char runner[VOW_LABEL_MAX + 1];
+    char file[SQ_FILE_MAX]; /* of the value; "" without one */
+
+    bool waits;
+    bool wait_read;     /* the hidden result was */
+    int64_t wait_epoch; /* of the hidden result; 0: it runs */
+    vow_token wait_token;
+};
+
+/* What goes into a row as its value. Both NULL and "": empty. */
+struct vow__sq_value {
+    vow_bytes *bytes; /* borrowed */
+    char file[SQ_FILE_MAX];
+};
+
+/* ---- sqlite_rec.c ------------------------------------------------------- */
+
+int vow__sq_rec_find(struct vow__sq *s, const vow_name *name,
+                     struct vow__sq_rec *r);
+int vow__sq_rec_put(struct vow__sq *s, const struct vow__sq_rec *r,
+                    const struct vow__sq_value *value);
+/* The lease is renewed, and it is this instance's. */
+int vow__sq_rec_renew(struct vow__sq *s, struct vow__sq_rec *r,
+                      uint64_t lease_ms);
+/* Chunks and the file of what is about to be replaced. */
+int vow__sq_rec_clear(struct vow__sq *s, const struct vow__sq_rec *r);
+int vow__sq_rec_delete(struct vow__sq *s, const struct vow__sq_rec *r);
+/* Set r->waiters. */
+int vow__sq_rec_count(struct vow__sq *s, struct vow__sq_rec *r);
+/* What a claim of a stranger would find. */
+uint32_t vow__sq_rec_says(struct vow__sq *s, const struct vow__sq_rec *r);
+/* Who waits is told and waits no more; with an epoch, for it to be read. */
+int vow__sq_rec_wake(struct vow__sq *s, const struct vow__sq_rec *r,
+                     int64_t epoch, size_t *ret_n);
+/* What columns of a row say, from number `at` on: SQ_REC_COLUMNS. 0, or
+ * SQLITE_CORRUPT. */
+#define SQ_REC_COLUMNS "r.ends,r.inst,r.file,r.body"
+int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r);
+/* The same as a row of `once`, for those who waited. */
+int vow__sq_once_put(struct vow__sq *s, const struct vow__sq_rec *r,
+                     const struct vow__sq_value *value);
+void vow__sq_text_read(sqlite3_stmt *q, int at, char *text, size_t room);
+void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size);
+/* For the caller of a step; texts and value stay where they are. */
+vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
+                          uint32_t says);
+void vow__sq_text_cut(char *to, const char *from);
+
+/* A number above all that were given, and above `above`. Needs s->base, which
+ * vow__sq_rec_find() and vow__sq_meta() read. */
+int vow__sq_meta(struct vow__sq *s);
+int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch);
+/* One was given elsewhere. */
+int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch);
+
+/* Times and spans without overflow. */
+int64_t vow__sq_us_of_ms(uint64_t ms);
+int64_t vow__sq_after(const struct vow__sq *s, int64_t span_us);
+uint64_t vow__sq_ms_until(const struct vow__sq *s, int64_t then_us);
+uint64_t vow__sq_ms_since(const struct vow__sq *s, int64_t then_us);
+
+/* ---- sqlite_claim.c, sqlite_commit.c, sqlite_look.c, sqlite_chunk.c ----- */
+
+void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
+                   vow_records_fn done, void *user);
+void vow__sq_pulse(vow_store *store, const vow_hold *holds, size_t n,
+                   uint64_t lease_ms, vow_records_fn done, void *user);
+void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
+                    vow_records_fn done, void *user);
+void vow__sq_forget(vow_store *store, const vow_name *name, uint64_t epoch,
+                    vow_records_fn done, void *user);
+void vow__sq_cancel(vow_store *store, const vow_name *name, vow_records_fn done,
+                    void *user);
+void vow__sq_peek(vow_store *store, const vow_name *names, size_t n,
+                  vow_records_fn done, void *user);
+void vow__sq_list(vow_store *store, vow_records_fn done, void *user);
+void vow__sq_chunk_write(vow_store *store, const vow_hold *hold,
+                         vow_bytes *chunk, vow_records_fn done, void *user);
+void vow__sq_chunk_read(vow_store *store, const vow_name *name, uint64_t epoch,
+                        uint64_t from, vow_chunks_fn done, void *user);
+
+/* Settle what is in `r` with a result: all but texts, token and epoch. */
+struct vow__sq_result {
+    struct vow__sq_value value;
+    bool failed;
+    uint64_t ttl_ms;
+    uint64_t cost_ms;
+};
+int vow__sq_settle(struct vow__sq *s, struct vow__sq_rec *r,
+                   const struct vow__sq_result *result);
+
+/* ---- sqlite_value.c ----------------------------------------------------- */
+
+/* The value of the record, or with an epoch that of a hidden result; the
+ * caller's. NULL: it is empty. VOW_ENOENT: it is gone. */
+int vow__sq_value_get(struct vow__sq *s, const vow_name *name, int64_t epoch,
+                      vow_bytes **ret_bytes);
+/* Before a step: a long value goes into a file. `out` borrows the bytes. */
+int vow__sq_value_write(struct vow__sq *s, const vow_name *name,
+                        vow_bytes *bytes, struct vow__sq_value *out);
+void vow__sq_value_unlink(struct vow__sq *s, const char *file);
+void vow__sq_value_bind(sqlite3_stmt *q, int at,
+                        const struct vow__sq_value *value);
+/* Remove a file when the step is committed. */
+int vow__sq_litter(struct vow__sq *s, const char *file);
+void vow__sq_litter_clear(struct vow__sq *s);
+
+/* ---- sqlite_pool.c, sqlite_grant.c -------------------------------------- */
+
+void vow__sq_acquire(vow_store *store, const vow_place_ask *ask,
+                     vow_places_fn done, void *user);
+void vow__sq_release(vow_store *store, const vow_place_hold *hold,
+                     vow_places_fn done, void *user);
+void vow__sq_renew(vow_store *store, const vow_place_hold *holds, size_t n,
+                   uint64_t lease_ms, vow_places_fn done, void *user);
+void vow__sq_limit(vow_store *store, const vow_name *pool,
+                   const vow_pool_limits *limits, const char *label,
+                   vow_pools_fn done, void *user);
+void vow__sq_pools(vow_store *store, vow_pools_fn done, void *user);
+
+/* All places of an instance go, and others have their turn. Inside a step. */
+int vow__sq_places_of(struct vow__sq *s, const unsigned char *id);
+
+/* ---- sqlite_sweep.c ----------------------------------------------------- */
+
+/* After a step, now and then: remove what is over. */
+void vow__sq_sweep(struct vow__sq *s);
+void vow__sq_sweep_files(struct vow__sq *s);
+/* An instance is dead: its files and rows go. */
+void vow__sq_bury(struct vow__sq *s, const unsigned char *id);
+
+static inline struct vow__sq *vow__sq_of(vow_store *store)
+{
+    return VOW__OUTER(store, struct vow__sq, store);
+}
+
+#endif

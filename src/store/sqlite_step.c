@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_step.c - a step is a transaction, in its turn, behind the gate.
+ *
+ * WHY   Every step must be whole or not at all, whatever goes wrong in it, and
+ *       end within a bounded time. And SQLite before 3.51.3 damages its file
+ *       when a checkpoint and a writer that begins the log anew meet.
+ * HOW   A step that may not need to write begins by reading, without waiting
+ *       for anybody. When it has to write it takes its turn in the line, then
+ *       the gate, which all writers share and a checkpoint has alone; so these
+ *       never meet. If the file has changed since it was read, the step is run
+ *       again, writing from the start, with the turn in hand.
+ *       SQLite never waits for a lock by itself; we do, up to request_ms.
+ *       The file that was opened may be another's by now: someone removed the
+ *       folder, or set a damaged file aside. Who sets it aside has the gate
+ *       alone and removes it, so that a look at our own descriptor of the gate
+ *       tells; the path is looked at ten times a second.
+ * INVARIANTS
+ *   S1  who writes has the gate, and has looked for the file since
+ *   S2  letters go out and files are removed after the commit, never without
+ *   S3  a failed step leaves no transaction, no gate and no turn behind
+ * THREADS  loop thread only.
+ */
+#include "base/clock.h"
+#include "store/sqlite_rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    MOVED = 1 << 20,      /* as a code of SQLite's: the file is another's */
+    LOOK_US = 100 * 1000, /* between looks at the path */
+    CHECKPOINT_FRAMES = 1000,
+    CHECKPOINT_AGAIN = 500, /* more, when readers kept the log from ending */
+    NAP_FIRST_US = 100,
+    NAP_MAX_US = 4000
+};
+
+static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+               void *arg);
+static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+                   void *arg);
+static int begin(struct vow__sq *s, enum vow__sq_how how);
+static int finish(struct vow__sq *s);
+static void undo(struct vow__sq *s);
+static int enter(struct vow__sq *s);
+static bool wait_more(struct vow__sq *s, long *nap_us);
+static void leave(struct vow__sq *s);
+static void checkpoint(struct vow__sq *s);
+static int gate_lock(struct vow__sq *s, short type);
+static bool same_file(struct vow__sq *s);
+static bool is_busy(int rc);
+static bool is_damage(int rc);
+
+/* ---- running ------------------------------------------------------------ */
+
+int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+                 void *arg)
+{
+    if (getpid() != s->pid)
+        return vow__sq_fail(s, VOW_ESTORE,
+                            "a store does not survive a fork: open it again "
+                            "in the child");
+    vow__sq_patience(s);
+    int rc = run(s, how, fn, arg);
+    bool wrote = s->has_gate;
+    leave(s);
+    if (rc == 0) {
+        vow__sq_send_letters(s);
+        vow__sq_litter_clear(s);
+        if (wrote)
+            vow__sq_sweep(s);
+    } else {
+        s->letters.size = 0; /* keeps S2 */
+        s->litter.size = 0;
+    }
+    if (rc > 0)
+        rc = vow__sq_fail_sqlite(s, rc);
+    return rc;
+}
+
+static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+               void *arg)
+{
+    long nap_us = NAP_FIRST_US;
+    int damages = 0;
+    int moves = 0;
+    for (;;) {
+        int rc = vow__sq_open(s);
+        if (rc == 0)
+            rc = attempt(s, how, fn, arg);
+        if (rc == SQLITE_BUSY_SNAPSHOT) {
+            how = VOW__SQ_WRITE;
+        } else if (is_busy(rc) && how == VOW__SQ_GUESS) {
+            how = VOW__SQ_READ;
+        } else if (is_busy(rc)) {
+            if (!wait_more(s, &nap_us))
+                return rc;
+        } else if (rc == MOVED) {
+            leave(s);
+            vow__sq_close(s);
+            if (++moves > 3)
+                return vow__sq_fail(s, VOW_ESTORE,
+                                    "%s: somebody replaces it "
+                                    "again and again",
+                                    s->folder);
+        } else if (is_damage(rc)) {
+            leave(s);
+            if (damages == 2)
+                return rc;
+            rc = vow__sq_damaged(s, damages++ == 1);
+            if (rc < 0)
+                return rc;
+        } else {
+            return rc;
+        }
+    }
+}
+
+static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+                   void *arg)
+{
+    s->letters.size = 0;
+    s->litter.size = 0;
+    int rc = begin(s, how);
+    if (rc == 0)
+        rc = fn(s, arg);
+    if (rc == 0)
+        rc = finish(s);
+    if (rc != 0)
+        undo(s);
+    if (rc == VOW_ESTORE && !same_file(s))
+        rc = MOVED; /* that may be why */
+    return rc;
+}
+
+static int begin(struct vow__sq *s, enum vow__sq_how how)
+{
+    int rc = 0;
+    if (how != VOW__SQ_READ) {
+        rc = enter(s);
+        if (rc == 0)
+            rc = vow__sq_do(s, vow__sq_sql(s, "BEGIN IMMEDIATE"));
+    } else {
+        rc = vow__sq_do(s, vow__sq_sql(s, "BEGIN"));
+    }
+    if (rc != 0)
+        return rc;
+    s->phase = how != VOW__SQ_READ ? SQ_WRITES : SQ_READS;
+    s->now_us = vow__sq_clock_us();
+    return 0;
+}
+
+/* A statement that changes nothing, and takes the lock for it. */
+int vow__sq_write(struct vow__sq *s)
+{
+    if (s->phase == SQ_WRITES)
+        return 0;
+    VOW__ASSERT(s->phase == SQ_READS);
+    int rc = enter(s);
+    if (rc == 0)
+        rc = vow__sq_do(s, vow__sq_sql(s, "DELETE FROM wait WHERE 0"));
+    if (rc != 0)
+        return rc;
+    s->phase = SQ_WRITES;
+    s->now_us = vow__sq_clock_us();
+    return 0;
+}
+
+static int finish(struct vow__sq *s)
+{
+    if (s->phase == SQ_READS && !same_file(s))
+        return MOVED;
+    int rc = vow__sq_do(s, vow__sq_sql(s, "COMMIT"));
+    if (rc == 0)
+        s->phase = SQ_IDLE;
+    return rc;
+}
+
+static void undo(struct vow__sq *s)
+{
+    s->phase = SQ_IDLE;
+    if (s->db != NULL && sqlite3_get_autocommit(s->db) == 0)
+        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* ---- turn and gate ------------------------------------------------------ */
+
+static int enter(struct vow__sq *s)
+{
+    if (s->line == NULL)
+        s->line = vow__sq_line_open(s->dir);
+    if (s->line != NULL && !s->has_turn)
+        s->has_turn =
+            vow__sq_turn_take(s->line, s->pid, s->ends_ns, &s->ticket);
+    if (!s->has_gate && gate_lock(s, F_RDLCK) != 0)
+        return errno == EAGAIN || errno == EACCES ? SQLITE_BUSY
+                                                  : SQLITE_IOERR_LOCK;
+    s->has_gate = true;
+    return same_file(s) ? 0 : MOVED; /* keeps S1 */
+}
+
+/* Between two attempts. False: it has lasted long enough. */
+static bool wait_more(struct vow__sq *s, long *nap_us)
+{
+    if (vow__sq_now_ns() >= s->ends_ns)
+        return false;
+    if (s->has_turn)
+        vow__sq_turn_beat(s->line);
+    vow__sq_nap_us(*nap_us);
+    *nap_us = *nap_us * 2 < NAP_MAX_US ? *nap_us * 2 : NAP_MAX_US;
+    return true;
+}
+
+static void leave(struct vow__sq *s)
+{
+    if (s->has_gate) {
+        if (s->db != NULL)
+            checkpoint(s);
+        (void)gate_lock(s, F_UNLCK);
+    }
+    if (s->has_turn)
+        vow__sq_turn_pass(s->line, s->ticket);
+    s->has_gate = false;
+    s->has_turn = false;
+}
+
+/* The log goes into the file when it is long. With our turn nobody who is
+ * awake writes, so that the gate is ours alone but for who was stopped in it;
+ * then it waits for another time. */
+static void checkpoint(struct vow__sq *s)
+{
+    if (s->wal_frames < CHECKPOINT_FRAMES + s->wal_tried ||
+        gate_lock(s, F_WRLCK) != 0)
+        return;
+    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE,
+                                       NULL, NULL);
+    s->wal_tried =
+        rc == 0 ? 0 : s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
+    s->wal_frames = 0;
+}
+
+/* Of the open file, not of the process: two stores in one process are two. */
+static int gate_lock(struct vow__sq *s, short type)
+{
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET};
+    return fcntl(s->gate, F_OFD_SETLK, &l);
+}
+
+static bool same_file(struct vow__sq *s)
+{
+    struct stat st;
+    if (fstat(s->gate, &st) != 0 || st.st_nlink == 0)
+        return false;
+    int64_t now_us = vow__sq_clock_us();
+    if (now_us < s->seen_us + LOOK_US)
+        return true;
+    s->seen_us = now_us;
+    return !vow__sq_moved(s);
+}
+
+static bool is_busy(int rc)
+{
+    return rc > 0 && (rc & 0xff) == SQLITE_BUSY;
+}
+
+static bool is_damage(int rc)
+{
+    return rc > 0 &&
+           ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB);
+}
+
+/* ---- statements --------------------------------------------------------- */
+
+sqlite3_stmt *vow__sq_sql(struct vow__sq *s, const char *sql)
+{
+    size_t at = ((uintptr_t)sql >> 3) * 31 % SQ_SQL_MAX;
+    for (size_t i = 0; i < SQ_SQL_MAX && s->prepared[at].sql != NULL; i++) {
+        if (s->prepared[at].sql == sql)
+            return s->prepared[at].stmt;
+        at = (at + 1) % SQ_SQL_MAX;
+    }
+    VOW__ASSERT(s->prepared[at].sql == NULL);
+    sqlite3_stmt *stmt = NULL;
+    s->prepare_rc = sqlite3_prepare_v3(s->db, sql, -1,
+                                       SQLITE_PREPARE_PERSISTENT, &stmt, NULL);
+    if (s->prepare_rc != 0)
+        return NULL;
+    s->prepared[at].sql = sql;
+    s->prepared[at].stmt = stmt;
+    return stmt;
+}
+
+int vow__sq_do(struct vow__sq *s, sqlite3_stmt *q)
+{
+    int rc;
+    if (vow__sq_row(s, q, &rc))
+        (void)sqlite3_reset(q);
+    return rc;
+}
+
+bool vow__sq_row(struct vow__sq *s, sqlite3_stmt *q, int *rc)
+{
+    *rc = s->prepare_rc;
+    if (q == NULL)
+        return false;
+    int step = sqlite3_step(q);
+    *rc = step == SQLITE_ROW || step == SQLITE_DONE ? 0 : step;
+    if (step == SQLITE_ROW)
+        return true;
+    (void)sqlite3_reset(q);
+    return false;
+}
+
+void vow__sq_bind(sqlite3_stmt *q, int at, const void *data, size_t size)
+{
+    if (q != NULL)
+        (void)sqlite3_bind_blob64(q, at, data, size, SQLITE_STATIC);
+}
+
+void vow__sq_bind_text(sqlite3_stmt *q, int at, const char *text)
+{
+    if (q != NULL)
+        (void)sqlite3_bind_text(q, at, text, -1, SQLITE_STATIC);
+}
+
+void vow__sq_bind_int(sqlite3_stmt *q, int at, int64_t number)
+{
+    if (q != NULL)
+        (void)sqlite3_bind_int64(q, at, number);
+}
+
+/* ---- what is wrong ------------------------------------------------------ */
+
+int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(s->why, sizeof(s->why), format, args);
+    va_end(args);
+    return code;
+}
+
+int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error)
+{
+    if (error == ENOSPC || error == EDQUOT)
+        return vow__sq_fail(s, VOW_ESTORE, "%s: no space left on the disk",
+                            s->folder);
+    return vow__sq_fail(s, VOW_ESTORE, "%s/%s: %s", s->folder, what,
+                        strerror(error));
+}
+
+int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
+{
+    int error = s->db == NULL ? 0 : sqlite3_system_errno(s->db);
+    const char *text =
+        s->db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(s->db);
+    int code = VOW_ESTORE;
+    switch (rc & 0xff) {
+    case SQLITE_BUSY:
+        return vow__sq_fail(s, code,
+                            "%s: another process has been writing for more "
+                            "than %llu ms; is it stopped?",
+                            s->folder, (unsigned long long)s->opts.request_ms);
+    case SQLITE_NOMEM:
+        return vow__sq_fail(s, VOW_ENOMEM, "out of memory");
+    case SQLITE_TOOBIG:
+        return vow__sq_fail(s, VOW_E2BIG, "%s: too big for a row", s->folder);
+    case SQLITE_FULL:
+        code = vow__sq_fail_errno(s, "vow.db", ENOSPC);
+        break;
+    case SQLITE_READONLY:
+        code = vow__sq_fail(s, code, "%s: it can be read, but not written to",
+                            s->folder);
+        break;
+    default:
+        if (error != 0)
+            text = strerror(error);
+        code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder, text);
+        break;
+    }
+    vow__sq_close(s); /* the next step opens all anew: it may help */
+    return code;
+}
+
+/* ---- small things ------------------------------------------------------- */
+
+int64_t vow__sq_clock_us(void)
+{
+    return (int64_t)(vow__clock_boot_ns() / 1000);
+}
+
+uint64_t vow__sq_now_ns(void)
+{
+    static const struct vow__clock real = {.is_virtual = false};
+    return vow__clock_now_ns(&real);
+}
+
+void vow__sq_patience(struct vow__sq *s)
+{
+    static const struct vow__clock real = {.is_virtual = false};
+    s->ends_ns = vow__clock_due_ns(&real, s->opts.request_ms);
+}
+
+void vow__sq_nap_us(long us)
+{
+    struct timespec t = {.tv_sec = us / 1000000,
+                         .tv_nsec = us % 1000000 * 1000};
+    (void)ppoll(NULL, 0, &t, NULL);
+}
+
+void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size)
+{
+    if (size > p->room - p->size) {
+        size_t room = 2 * p->room + size + 256;
+        char *at = vow__mem_new(&s->alloc, room);
+        if (at == NULL)
+            return NULL;
+        if (p->size > 0)
+            memcpy(at, p->at, p->size);
+        vow__mem_free(&s->alloc, p->at, p->room);
+        p->at = at;
+        p->room = room;
+    }
+    p->size += size;
+    return p->at + p->size - size;
+}
+
+void vow__sq_pile_free(struct vow__sq *s, struct vow__sq_pile *p)
+{
+    vow__mem_free(&s->alloc, p->at, p->room);
+    *p = (struct vow__sq_pile){.at = NULL};
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_sweep.c - removing what is over, and what the dead have left.
+ *
+ * WHY   A result that nobody asks for again, a process that was killed: nobody
+ *       meets what they leave, and it would stay.
+ * HOW   By chance, after one step in some hundreds, so that many short commands
+ *       do it as well as one long program: a stretch of the records, and of
+ *       what waits, from a name that is drawn. More seldom, the folders: files
+ *       of instances that have died, and values that no row names any more and
+ *       whose writer has died.
+ *       A dead instance's file is locked by who removes it, so that one that is
+ *       just being made is not taken for it.
+ * LIMITS  ROWS rows, FILES files and FOUND_MAX dead instances in one go.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ROWS = 1024,
+    ROWS_CHANCE = 256, /* one step in so many looks at so many rows */
+    FILES = 1024,
+    FILES_CHANCE = 4096, /* and one in so many at the folders */
+    FOUND_MAX = 64
+};
+/* A lapsed lease that nobody asks for is remembered so long. */
+#define KEEP_US (INT64_C(24) * 3600 * 1000 * 1000)
+
+struct asked {
+    vow_name name;
+    const char *file;
+    bool named;
+};
+
+struct graves {
+    size_t n;
+    unsigned char id[FOUND_MAX][SQ_ID];
+};
+
+static int rows_step(struct vow__sq *s, void *arg);
+static int records(struct vow__sq *s, const unsigned char *from);
+static int hidden_ones(struct vow__sq *s);
+static int delete_over(struct vow__sq *s, sqlite3_stmt *q);
+static void sweep_live(struct vow__sq *s, struct graves *g);
+static bool remove_dead(struct vow__sq *s, const char *name);
+static int graves_step(struct vow__sq *s, void *arg);
+static void sweep_values(struct vow__sq *s);
+static bool is_orphan(struct vow__sq *s, const char *file);
+static int named_step(struct vow__sq *s, void *arg);
+static DIR *folder(struct vow__sq *s, const char *name);
+
+void vow__sq_sweep(struct vow__sq *s)
+{
+    uint64_t chance = vow_loop_random(s->loop);
+    if (s->swept || chance % ROWS_CHANCE != 0)
+        return;
+    s->swept = true;
+    (void)vow__sq_step(s, VOW__SQ_WRITE, rows_step, NULL);
+    if (chance % FILES_CHANCE == 0 && s->dir >= 0)
+        vow__sq_sweep_files(s);
+    s->swept = false;
+}
+
+void vow__sq_sweep_files(struct vow__sq *s)
+{
+    struct graves g = {.n = 0};
+    sweep_live(s, &g);
+    if (g.n > 0)
+        (void)vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g);
+    sweep_values(s);
+}
+
+/* ---- rows --------------------------------------------------------------- */
+
+static int rows_step(struct vow__sq *s, void *arg)
+{
+    uint64_t drawn[4];
+    (void)arg;
+    for (size_t i = 0; i < 4; i++)
+        drawn[i] = vow_loop_random(s->loop);
+    int rc = records(s, (const unsigned char *)drawn);
+    return rc == 0 ? hidden_ones(s) : rc;
+}
+
+static int records(struct vow__sq *s, const unsigned char *from)
+{
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "DELETE FROM rec WHERE h IN"
+                       " (SELECT h FROM (SELECT h,st,ends FROM rec WHERE h>=?1"
+                       " ORDER BY h LIMIT ?4)"
+                       " WHERE st=2 AND ends<=?2 OR st=0 AND ends<=?3)"
+                       " RETURNING file,st");
+    vow__sq_bind(q, 1, from, sizeof(vow_name));
+    vow__sq_bind_int(q, 2, s->now_us);
+    vow__sq_bind_int(q, 3, s->now_us - KEEP_US);
+    vow__sq_bind_int(q, 4, ROWS);
+    return delete_over(s, q);
+}
+
+static int hidden_ones(struct vow__sq *s)
+{
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "DELETE FROM once WHERE ends<=?1 RETURNING file,2");
+    vow__sq_bind_int(q, 1, s->now_us);
+    int rc = delete_over(s, q);
+    if (rc != 0)
+        return rc;
+    q = vow__sq_sql(s, "DELETE FROM wait WHERE epoch<>0 AND NOT EXISTS(SELECT 1"
+                       " FROM once o WHERE o.h=wait.h AND o.epoch=wait.epoch)");
+    return vow__sq_do(s, q);
+}
+
+static int delete_over(struct vow__sq *s, sqlite3_stmt *q)
+{
+    bool ran = false;
+    int rc;
+    while (vow__sq_row(s, q, &rc)) {
+        char file[SQ_FILE_MAX];
+        vow__sq_text_read(q, 0, file, sizeof(file));
+        ran |= sqlite3_column_int(q, 1) < 2;
+        int code = file[0] == '\0' ? 0 : vow__sq_litter(s, file);
+        if (code != 0) {
+            (void)sqlite3_reset(q);
+            return code;
+        }
+    }
+    if (rc != 0 || !ran)
+        return rc;
+    return vow__sq_do(s, vow__sq_sql(s, "DELETE FROM chunk WHERE h NOT IN"
+                                        " (SELECT h FROM rec WHERE st<2)"));
+}
+
+/* ---- the dead ----------------------------------------------------------- */
+
+void vow__sq_bury(struct vow__sq *s, const unsigned char *id)
+{
+    struct graves g = {.n = 1};
+    char hex[SQ_HEX];
+    memcpy(g.id[0], id, SQ_ID);
+    vow__sq_hex(id, hex);
+    if (vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g) == 0)
+        (void)remove_dead(s, hex);
+}
+
+static int graves_step(struct vow__sq *s, void *arg)
+{
+    struct graves *g = arg;
+    int rc = 0;
+    for (size_t i = 0; i < g->n && rc == 0; i++) {
+        sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM wait WHERE inst=?1");
+        vow__sq_bind(q, 1, g->id[i], SQ_ID);
+        rc = vow__sq_do(s, q);
+        if (rc == 0)
+            rc = vow__sq_places_of(s, g->id[i]);
+    }
+    return rc;
+}
+
+static void sweep_live(struct vow__sq *s, struct graves *g)
+{
+    DIR *dir = folder(s, "live");
+    struct dirent *e;
+    if (dir == NULL)
+        return;
+    for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++) {
+        unsigned char id[SQ_ID];
+        if (g->n < FOUND_MAX && vow__sq_unhex(e->d_name, id) &&
+            remove_dead(s, e->d_name))
+            memcpy(g->id[g->n++], id, SQ_ID);
+    }
+    (void)closedir(dir);
+}
+
+/* Never a file of this process: to close it would give up its lock. */
+static bool remove_dead(struct vow__sq *s, const char *hex)
+{
+    unsigned char id[SQ_ID];
+    char path[64];
+    if (!vow__sq_unhex(hex, id) || strlen(hex) != SQ_HEX - 1 ||
+        memcmp(id, &s->process, sizeof(s->process)) == 0)
+        return false;
+    (void)snprintf(path, sizeof(path), "live/%s", hex);
+    int fd = openat(s->dir, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fd < 0)
+        return false;
+    bool dead = fcntl(fd, F_SETLK, &l) == 0;
+    if (dead) {
+        (void)unlinkat(s->dir, path, 0);
+        (void)snprintf(path, sizeof(path), "sock/%s", hex);
+        (void)unlinkat(s->dir, path, 0);
+    }
+    (void)close(fd);
+    return dead;
+}
+
+/* ---- values ------------------------------------------------------------- */
+
+static void sweep_values(struct vow__sq *s)
+{
+    DIR *dir = folder(s, "val");
+    struct dirent *e;
+    if (dir == NULL)
+        return;
+    for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++)
+        if (is_orphan(s, e->d_name))
+            vow__sq_value_unlink(s, e->d_name);
+    (void)closedir(dir);
+}
+
+/* NAME.INST.NUMBER: its writer has died, and no row names it. */
+static bool is_orphan(struct vow__sq *s, const char *file)
+{
+    char text[VOW_NAME_TEXT];
+    unsigned char id[SQ_ID];
+    struct asked asked = {.file = file};
+    if (strlen(file) < sizeof(text) + SQ_HEX || file[sizeof(text) - 1] != '.')
+        return false;
+    memcpy(text, file, sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    if (!vow_name_parse(text, &asked.name) ||
+        !vow__sq_unhex(file + sizeof(text), id) || !vow__sq_gone(s, id))
+        return false;
+    return vow__sq_step(s, VOW__SQ_READ, named_step, &asked) == 0 &&
+           !asked.named;
+}
+
+static int named_step(struct vow__sq *s, void *arg)
+{
+    struct asked *asked = arg;
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT 1 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
+                       " SELECT 1 FROM once WHERE h=?1 AND file=?2");
+    int rc;
+    vow__sq_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
+    vow__sq_bind_text(q, 2, asked->file);
+    asked->named = vow__sq_row(s, q, &rc);
+    if (asked->named)
+        (void)sqlite3_reset(q);
+    return rc;
+}
+
+static DIR *folder(struct vow__sq *s, const char *name)
+{
+    int fd = openat(s->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir == NULL && fd >= 0)
+        (void)close(fd);
+    return dir;
+}

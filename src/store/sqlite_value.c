@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_value.c - the bytes of a result: in the row, or in a file of its own.
+ *
+ * HOW   A value longer than SQ_INLINE_MAX is written to a new file before the
+ *       step that commits it, outside of any lock, and read outside of a write
+ *       lock too. The row has the name of the file. A file that no row names
+ *       any more is removed after the step that made it so; one that was left
+ *       behind by somebody who died is found by sqlite_sweep.c, from its name:
+ *       the name of the work, and the instance that wrote it.
+ *       A row whose file is missing or cut counts as gone.
+ * THREADS  loop thread only.
+ */
+#include "base/bytes.h"
+#include "store/sqlite_rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 20 }; /* of a read or write */
+
+static int file_get(struct vow__sq *s, const char *file, int64_t size,
+                    vow_bytes **ret_bytes);
+static int fill(int fd, unsigned char *to, size_t size);
+static int join_step(struct vow__sq *s, void *arg);
+static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes);
+static void path_of(const char *file, char path[SQ_FILE_MAX + 8]);
+
+int vow__sq_value_get(struct vow__sq *s, const vow_name *name, int64_t epoch,
+                      vow_bytes **ret_bytes)
+{
+    sqlite3_stmt *q;
+    char file[SQ_FILE_MAX];
+    int rc;
+    if (epoch == 0) {
+        q = vow__sq_sql(s, "SELECT file,val FROM rec WHERE h=?1");
+    } else {
+        q = vow__sq_sql(s, "SELECT file,val FROM once WHERE h=?1 AND epoch=?2");
+        vow__sq_bind_int(q, 2, epoch);
+    }
+    vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
+    *ret_bytes = NULL;
+    if (!vow__sq_row(s, q, &rc))
+        return rc == 0 ? VOW_ENOENT : rc;
+    vow__sq_text_read(q, 0, file, sizeof(file));
+    if (file[0] != '\0') {
+        int64_t size = sqlite3_column_int64(q, 1);
+        (void)sqlite3_reset(q);
+        return file_get(s, file, size, ret_bytes);
+    }
+    const void *data = sqlite3_column_blob(q, 1);
+    size_t size = (size_t)sqlite3_column_bytes(q, 1);
+    if (size > 0 && data == NULL)
+        rc = VOW_ENOMEM;
+    else if (size > 0)
+        rc = vow__bytes_make(&s->alloc, data, size, ret_bytes);
+    (void)sqlite3_reset(q);
+    return rc;
+}
+
+static int file_get(struct vow__sq *s, const char *file, int64_t size,
+                    vow_bytes **ret_bytes)
+{
+    char path[SQ_FILE_MAX + 8];
+    struct stat st;
+    path_of(file, path);
+    if (strchr(file, '/') != NULL)
+        return VOW_ENOENT;
+    int fd = openat(s->dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? VOW_ENOENT
+                               : vow__sq_fail_errno(s, path, errno);
+    int rc = VOW_ENOENT;
+    if (fstat(fd, &st) == 0 && size > 0 && st.st_size == size)
+        rc = vow__bytes_room(&s->alloc, (size_t)size, ret_bytes);
+    if (rc == 0)
+        rc = fill(fd, vow_bytes_data(*ret_bytes), (size_t)size);
+    if (rc > 0)
+        rc = vow__sq_fail_errno(s, path, rc);
+    if (rc != 0)
+        *ret_bytes = vow_bytes_unref(*ret_bytes);
+    (void)close(fd);
+    return rc;
+}
+
+/* 0, an errno, or VOW_ENOENT if it is shorter. */
+static int fill(int fd, unsigned char *to, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = read(fd, to, size < PIECE ? size : PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        if (n == 0)
+            return VOW_ENOENT;
+        to += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+int vow__sq_value_write(struct vow__sq *s, const vow_name *name,
+                        vow_bytes *bytes, struct vow__sq_value *out)
+{
+    char path[SQ_FILE_MAX + 8];
+    char text[VOW_NAME_TEXT];
+    *out = (struct vow__sq_value){.bytes = bytes};
+    if (vow_bytes_size(bytes) <= SQ_INLINE_MAX)
+        return 0;
+    int rc = vow__sq_step(s, VOW__SQ_READ, join_step, NULL);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(out->file, sizeof(out->file), "%s.%s.%llx",
+                   vow_name_text(name, text), s->hex,
+                   (unsigned long long)++s->files);
+    path_of(out->file, path);
+    rc = file_put(s, path, bytes);
+    if (rc < 0)
+        out->file[0] = '\0';
+    return rc;
+}
+
+/* In a step, which makes sure that it is the right folder. */
+static int join_step(struct vow__sq *s, void *arg)
+{
+    (void)arg;
+    return vow__sq_join(s);
+}
+
+static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes)
+{
+    const unsigned char *from = vow_bytes_data(bytes);
+    size_t size = vow_bytes_size(bytes);
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(s->dir, path, flags, 0600);
+    if (fd < 0 && errno == ENOENT && vow__sq_make_folders(s) == 0)
+        fd = openat(s->dir, path, flags, 0600);
+    if (fd < 0)
+        return vow__sq_fail_errno(s, path, errno);
+    int error = 0;
+    while (size > 0 && error == 0) {
+        ssize_t n = write(fd, from, size < PIECE ? size : PIECE);
+        if (n < 0 && errno != EINTR)
+            error = errno;
+        if (n > 0) {
+            from += n;
+            size -= (size_t)n;
+        }
+    }
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0)
+        return 0;
+    (void)unlinkat(s->dir, path, 0);
+    return vow__sq_fail_errno(s, path, error);
+}
+
+void vow__sq_value_bind(sqlite3_stmt *q, int at,
+                        const struct vow__sq_value *value)
+{
+    size_t size = value == NULL ? 0 : vow_bytes_size(value->bytes);
+    if (size > 0 && value->file[0] != '\0')
+        vow__sq_bind_int(q, at, (int64_t)size);
+    else if (size > 0)
+        vow__sq_bind(q, at, vow_bytes_data(value->bytes), size);
+    else
+        vow__sq_bind(q, at, NULL, 0);
+}
+
+void vow__sq_value_unlink(struct vow__sq *s, const char *file)
+{
+    char path[SQ_FILE_MAX + 8];
+    if (file[0] == '\0' || s->dir < 0 || strchr(file, '/') != NULL)
+        return;
+    path_of(file, path);
+    (void)unlinkat(s->dir, path, 0);
+}
+
+static void path_of(const char *file, char path[SQ_FILE_MAX + 8])
+{
+    (void)snprintf(path, SQ_FILE_MAX + 8, "val/%s", file);
+}
+
+int vow__sq_litter(struct vow__sq *s, const char *file)
+{
+    char *at = vow__sq_pile_add(s, &s->litter, SQ_FILE_MAX);
+    if (at == NULL)
+        return VOW_ENOMEM;
+    memset(at, 0, SQ_FILE_MAX);
+    memcpy(at, file, strnlen(file, SQ_FILE_MAX - 1));
+    return 0;
+}
+
+void vow__sq_litter_clear(struct vow__sq *s)
+{
+    for (size_t at = 0; at < s->litter.size; at += SQ_FILE_MAX)
+        vow__sq_value_unlink(s, s->litter.at + at);
+    s->litter.size = 0;
+}

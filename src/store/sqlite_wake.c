@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_wake.c - telling other instances at once, by datagrams.
+ *
+ * HOW   Each instance has a socket, sock/ID. What is to be told is gathered
+ *       while a step runs and sent when it is committed. Nothing depends on a
+ *       datagram: who gets one asks the store, and who gets none asks after
+ *       recheck_ms. The kernel lets only some lie there, often ten; what it
+ *       refuses is sent again, until that would be too late to be of use.
+ *       The kernel says who sent it: nobody but our own user and root is heard.
+ *       A path of a socket is short, and a folder may be deep: the socket is
+ *       named through the descriptor of the folder.
+ * THREADS  loop thread only.
+ */
+#include "store/sqlite_rows.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    LETTERS_MAX = 4096, /* of one step; the rest looks by itself */
+    READ_MAX = 64,      /* in one turn of the loop */
+    RESEND_MS = 1,
+    LETTER = 1 + 32 /* bytes on the way */
+};
+
+static void address(const struct vow__sq *s, const char *hex,
+                    struct sockaddr_un *at);
+static void on_letters(uv_poll_t *poll, int status, int events);
+static bool letter_read(struct vow__sq *s, unsigned char letter[LETTER]);
+static bool trusted(struct msghdr *m);
+static void letter_tell(struct vow__sq *s, const unsigned char *letter);
+static void on_poll_closed(uv_handle_t *handle);
+static void send_pile(struct vow__sq *s, struct vow__sq_pile *p);
+static bool send_one(struct vow__sq *s, int fd, const struct vow__sq_letter *l);
+static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
+                       const struct vow__sq_letter *l);
+static void resend_soon(struct vow__sq *s);
+static void on_later(uv_timer_t *timer);
+
+/* ---- receiving ---------------------------------------------------------- */
+
+int vow__sq_socket_open(struct vow__sq *s)
+{
+    const int on = 1;
+    struct sockaddr_un at;
+    int flags = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    s->poll = vow__mem_zero(&s->alloc, sizeof(*s->poll));
+    s->sock = s->poll == NULL ? -1 : socket(AF_UNIX, flags, 0);
+    if (s->poll == NULL)
+        return VOW_ENOMEM;
+    address(s, s->hex, &at);
+    if (s->sock < 0 ||
+        setsockopt(s->sock, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
+        bind(s->sock, (const struct sockaddr *)&at, sizeof(at)) != 0)
+        goto fail;
+    int rc = uv_poll_init(vow_loop_uv(s->loop), s->poll, s->sock);
+    if (rc < 0) {
+        errno = -rc;
+        goto fail;
+    }
+    s->poll->data = s;
+    (void)uv_poll_start(s->poll, UV_READABLE, on_letters);
+    uv_unref((uv_handle_t *)s->poll);
+    s->handles++;
+    return 0;
+
+fail:
+    rc = vow__sq_fail_errno(s, "sock", errno);
+    vow__mem_free(&s->alloc, s->poll, sizeof(*s->poll));
+    s->poll = NULL;
+    return rc;
+}
+
+void vow__sq_socket_close(struct vow__sq *s)
+{
+    struct sockaddr_un at;
+    if (s->poll != NULL) {
+        (void)uv_poll_stop(s->poll);
+        uv_close((uv_handle_t *)s->poll, on_poll_closed);
+        s->poll = NULL;
+    }
+    if (s->sock >= 0) {
+        address(s, s->hex, &at);
+        (void)unlink(at.sun_path);
+        (void)close(s->sock);
+    }
+    s->sock = -1;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct vow__sq *s = handle->data;
+    vow__mem_free(&s->alloc, handle, sizeof(uv_poll_t));
+    vow__sq_handle_closed(s);
+}
+
+static void address(const struct vow__sq *s, const char *hex,
+                    struct sockaddr_un *at)
+{
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX};
+    (void)snprintf(at->sun_path, sizeof(at->sun_path),
+                   "/proc/self/fd/%d/sock/%s", s->dir, hex);
+}
+
+static void on_letters(uv_poll_t *poll, int status, int events)
+{
+    struct vow__sq *s = poll->data;
+    unsigned char letter[LETTER];
+    (void)status;
+    (void)events;
+    for (int n = 0; n < READ_MAX; n++) {
+        if (s->sock < 0 || !letter_read(s, letter))
+            break;
+        letter_tell(s, letter);
+    }
+}
+
+/* The next one that counts; false when there is none. */
+static bool letter_read(struct vow__sq *s, unsigned char letter[LETTER])
+{
+    for (int i = 0; i < READ_MAX; i++) {
+        union {
+            struct cmsghdr head;
+            char room[CMSG_SPACE(sizeof(struct ucred))];
+        } control;
+        struct iovec part = {.iov_base = letter, .iov_len = LETTER};
+        struct msghdr m = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = sizeof(control)};
+        ssize_t size = recvmsg(s->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (size < 0)
+            return false;
+        if (size == LETTER && (m.msg_flags & MSG_TRUNC) == 0 && trusted(&m))
+            return true;
+    }
+    return false;
+}
+
+static bool trusted(struct msghdr *m)
+{
+    struct ucred who;
+    struct cmsghdr *c = CMSG_FIRSTHDR(m);
+    if (c == NULL || c->cmsg_level != SOL_SOCKET ||
+        c->cmsg_type != SCM_CREDENTIALS || c->cmsg_len < CMSG_LEN(sizeof(who)))
+        return false;
+    memcpy(&who, CMSG_DATA(c), sizeof(who));
+    return who.uid == geteuid() || who.uid == 0;
+}
+
+static void letter_tell(struct vow__sq *s, const unsigned char *letter)
+{
+    const vow_store_events *e = &s->events;
+    vow_record r = {.says = 0, .label = "", .runner = ""};
+    vow_token token;
+    memcpy(&r.name, letter + 1, sizeof(r.name));
+    memcpy(&token, letter + 1, sizeof(token));
+    switch (letter[0]) {
+    case SQ_RECORD:
+        if (e->on_record != NULL)
+            e->on_record(&r, e->user);
+        break;
+    case SQ_CANCEL:
+        if (e->on_cancel != NULL)
+            e->on_cancel(&r.name, e->user);
+        break;
+    case SQ_CHUNKS:
+        if (e->on_chunks != NULL)
+            e->on_chunks(&r.name, e->user);
+        break;
+    case SQ_PLACE:
+        if (e->on_place != NULL)
+            e->on_place(&token, e->user);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- sending ------------------------------------------------------------ */
+
+void vow__sq_tell(struct vow__sq *s, const void *to,
+                  enum vow__sq_letter_kind kind, const void *what, size_t size)
+{
+    struct vow__sq_letter l = {.kind = (unsigned char)kind};
+    memcpy(l.to, to, SQ_ID);
+    memcpy(l.what, what, size);
+    letter_add(s, &s->letters, &l);
+}
+
+void vow__sq_send_letters(struct vow__sq *s)
+{
+    if (s->letters.size == 0)
+        return;
+    if (s->unsent.size == 0)
+        s->unsent_us = s->now_us;
+    send_pile(s, &s->letters);
+    s->letters.size = 0;
+    if (s->unsent.size > 0)
+        resend_soon(s);
+}
+
+/* Without a socket of its own an instance can tell too. What is refused for now
+ * goes to s->unsent, which may be `p`: then it is already gathered there. */
+static void send_pile(struct vow__sq *s, struct vow__sq_pile *p)
+{
+    size_t n = p->size / sizeof(struct vow__sq_letter);
+    int fd = s->sock;
+    if (fd < 0)
+        fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (p == &s->unsent)
+        p->size = 0;
+    for (size_t i = 0; i < n && fd >= 0; i++) {
+        struct vow__sq_letter l;
+        memcpy(&l, p->at + i * sizeof(l), sizeof(l));
+        if (!send_one(s, fd, &l))
+            letter_add(s, &s->unsent, &l);
+    }
+    if (fd >= 0 && fd != s->sock)
+        (void)close(fd);
+}
+
+/* False: it may be taken later. */
+static bool send_one(struct vow__sq *s, int fd, const struct vow__sq_letter *l)
+{
+    struct sockaddr_un at;
+    char hex[SQ_HEX];
+    vow__sq_hex(l->to, hex);
+    address(s, hex, &at);
+    const char *from = (const char *)l + offsetof(struct vow__sq_letter, kind);
+    return sendto(fd, from, LETTER, MSG_DONTWAIT | MSG_NOSIGNAL,
+                  (const struct sockaddr *)&at, sizeof(at)) >= 0 ||
+           (errno != EAGAIN && errno != ENOBUFS);
+}
+
+static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
+                       const struct vow__sq_letter *l)
+{
+    void *at = NULL;
+    if (p->size < LETTERS_MAX * sizeof(*l))
+        at = vow__sq_pile_add(s, p, sizeof(*l));
+    if (at != NULL)
+        memcpy(at, l, sizeof(*l));
+}
+
+static void resend_soon(struct vow__sq *s)
+{
+    if (s->closing != NULL || uv_is_active((uv_handle_t *)&s->later) != 0)
+        return;
+    (void)uv_timer_start(&s->later, on_later, RESEND_MS, 0);
+    uv_unref((uv_handle_t *)&s->later);
+}
+
+/* ---- doubts ------------------------------------------------------------- */
+
+void vow__sq_doubt(struct vow__sq *s)
+{
+    if (s->closing != NULL)
+        return;
+    s->doubts = true;
+    (void)uv_timer_start(&s->later, on_later, 0, 0);
+    uv_unref((uv_handle_t *)&s->later);
+}
+
+static void on_later(uv_timer_t *timer)
+{
+    struct vow__sq *s = timer->data;
+    int64_t late_us = s->unsent_us + SQ_RECHECK_MS * SQ_US_PER_MS;
+    if (vow__sq_clock_us() > late_us || s->dir < 0)
+        s->unsent.size = 0; /* they have looked by themselves */
+    if (s->unsent.size > 0)
+        send_pile(s, &s->unsent);
+    if (s->unsent.size > 0)
+        resend_soon(s);
+    bool doubts = s->doubts;
+    s->doubts = false;
+    if (doubts && s->events.on_doubt != NULL)
+        s->events.on_doubt(s->events.user);
+}

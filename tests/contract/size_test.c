@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* size_test.c - what is too long or too large; steps that are repeated because
+ * their answer was lost. */
+#include "contract.h"
+#include <string.h>
+
+static vow_bytes *bytes_of(struct rig *r, size_t size)
+{
+    vow_bytes *b;
+    CHECK_INT_EQ(vow_bytes_new(r->world.loop, NULL, size, &b), 0);
+    memset(vow_bytes_data(b), 'x', size);
+    return b;
+}
+
+CONTRACT(size, labels_and_runners_are_cut)
+{
+    char longest[VOW_LABEL_MAX + 1];
+    char longer[VOW_LABEL_MAX + 100];
+    memset(longer, 'a', sizeof(longer));
+    longer[sizeof(longer) - 1] = 0;
+    memcpy(longest, longer, VOW_LABEL_MAX);
+    longest[VOW_LABEL_MAX] = 0;
+    (void)rig_claim(r, 0, ASK("a", 1, .label = longer, .runner = longer));
+    (void)rig_claim(r, 0, ASK("b", 2, .label = longest, .runner = longest));
+    (void)rig_claim(r, 0, ASK("c", 3, .label = "", .runner = ""));
+    static const char *const names[] = {"a", "b"};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig_answer a = rig_peek(r, 1, names[i]);
+        CHECK_STR_EQ(a.label, longest);
+        CHECK_STR_EQ(a.runner, longest);
+    }
+    CHECK_STR_EQ(rig_peek(r, 1, "c").label, "");
+}
+
+CONTRACT(size, a_result_of_the_largest_size_and_one_above)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    VOW_AUTO(vow_bytes) above = bytes_of(r, RIG_VALUE_MAX + 1);
+    VOW_AUTO(vow_bytes) largest = bytes_of(r, RIG_VALUE_MAX);
+    vow_commit_ask ask = *COMMIT("a", 1, epoch, .value = above);
+    CHECK_INT_EQ(rig_commit(r, 0, &ask, NULL).code, VOW_E2BIG);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    ask.value = largest;
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, NULL).says, VOW_SAYS_OWN);
+    struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
+    CHECK_UINT_EQ(a.value_size, RIG_VALUE_MAX);
+    for (size_t i = 0; i < sizeof(a.value); i++)
+        CHECK(a.value[i] == 'x');
+}
+
+CONTRACT(size, chunks_have_the_size_of_a_result_together)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    vow_hold hold = {rig_name("a"), rig_token(1), epoch};
+    char text[RIG_VALUE_MAX / 2 + 1];
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = 0;
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_write(r, 0, &hold, "x").code, VOW_E2BIG);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_OWN);
+}
+
+CONTRACT(size, a_result_is_any_bytes)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    VOW_AUTO(vow_bytes) b = bytes_of(r, 128);
+    for (int i = 0; i < 128; i++)
+        vow_bytes_data(b)[i] = (unsigned char)(2 * i);
+    (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .value = b), NULL);
+    struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
+    CHECK_UINT_EQ(a.value_size, 128);
+    CHECK_MEM_EQ(a.value, vow_bytes_data(b), 128);
+}
+
+/* ---- repeats ------------------------------------------------------------- */
+
+CONTRACT(repeat, every_step_of_a_run_twice)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).epoch, epoch);
+    vow_hold hold = {rig_name("a"), rig_token(1), epoch};
+    for (int i = 0; i < 2; i++)
+        CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).epoch, epoch);
+    for (int i = 0; i < 2; i++)
+        CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").says,
+                      VOW_SAYS_OWN);
+    for (int i = 0; i < 2; i++)
+        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_SETTLED);
+}
+
+CONTRACT(repeat, a_strict_commit_is_known_the_second_time)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1, .mode = VOW_FENCED)).epoch;
+    vow_commit_ask ask = *COMMIT("a", 1, epoch, .flags = VOW_COMMIT_STRICT);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
+}
+
+CONTRACT(repeat, a_takeover_is_counted_once)
+{
+    (void)rig_claim(r, 0, ASK("a", 1, .lease_ms = 0));
+    struct rig_answer a = rig_claim(r, 1, ASK("a", 2, .takeovers = 1));
+    CHECK_UINT_EQ(a.takeovers, 1);
+    struct rig_answer b = rig_claim(r, 1, ASK("a", 2, .takeovers = 1));
+    CHECK_UINT_EQ(b.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(b.takeovers, 1);
+    CHECK_UINT_EQ(b.epoch, a.epoch);
+}
+
+CONTRACT(repeat, a_forced_claim_does_not_undo_its_own_result)
+{
+    vow_claim_ask ask = *ASK("a", 1, .flags = VOW_CLAIM_FORCE);
+    uint64_t epoch = rig_claim(r, 0, &ask).epoch;
+    CHECK_UINT_EQ(rig_claim(r, 0, &ask).epoch, epoch);
+    (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "x");
+    CHECK_UINT_EQ(rig_claim(r, 0, &ask).says, VOW_SAYS_SETTLED);
+}
+
+CONTRACT(repeat, a_commit_is_not_changed_by_its_repeat)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "first").says,
+                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "other").says,
+                  VOW_SAYS_OWN);
+    CHECK_MEM_EQ(rig_claim(r, 1, ASK("a", 2)).value, "first", 5);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* sim_places.c - what vow/store.h promises of places.
+ *
+ * HOW   After every step the places of the book are compared with those after
+ *       the step before. One that is new goes to the end of the queue; one that
+ *       holds and did not was granted now. Then:
+ *         the weight that is held is within the limit,
+ *         nobody who came earlier is in the queue when another is granted,
+ *         fences rise with every grant,
+ *         no window holds more grants than the rate allows,
+ *         a place goes only when its lease is over, it was given back, or its
+ *         process has left.
+ */
+#include "sim.h"
+
+#include <string.h>
+
+#define SAME(a, b) (memcmp((a), (b), sizeof(*(a))) == 0)
+
+static struct sim_place *find(struct sim *s, const struct vow__lot *lot,
+                              const vow_token *token);
+static void look_at(struct sim *s, const struct vow__spot *p,
+                    const vow_token *by);
+static void granted(struct sim *s, struct sim_place *x);
+static void check_window(struct sim *s, const struct vow__lot *lot);
+static void check_order(struct sim *s);
+static void check_sum(struct sim *s);
+static void forget_gone(struct sim *s, const vow_token *by);
+
+void sim_saw_places(struct sim *s, const vow_token *by)
+{
+    struct vow__named *at = NULL;
+    if (s->closing)
+        return;
+    for (uint32_t i = 0; i < s->n_places; i++)
+        s->places[i].seen = false;
+    while ((at = vow__table_next(&s->book->spots, at)) != NULL)
+        look_at(s, VOW__OUTER(at, struct vow__spot, named), by);
+    forget_gone(s, by);
+    check_sum(s);
+    check_order(s);
+}
+
+static struct sim_place *find(struct sim *s, const struct vow__lot *lot,
+                              const vow_token *token)
+{
+    for (uint32_t i = 0; i < s->n_places; i++)
+        if (s->places[i].lot == lot && SAME(&s->places[i].token, token))
+            return &s->places[i];
+    return NULL;
+}
+
+static void look_at(struct sim *s, const struct vow__spot *p,
+                    const vow_token *by)
+{
+    struct sim_place *x = find(s, p->key.lot, &p->key.token);
+    if (x == NULL) {
+        SIM_CHECK(s, s->n_places < SIM_PLACES);
+        x = &s->places[s->n_places++];
+        *x = (struct sim_place){.token = p->key.token,
+                                .lot = p->key.lot,
+                                .arrival = ++s->arrivals,
+                                .weight = p->weight};
+    }
+    bool new = p->state == VOW__SPOT_HELD && p->fence != x->fence;
+    bool over = x->end_us != 0 && x->end_us <= sim_now_us(s);
+    if (over && new && (by == NULL || !SAME(&x->token, by)))
+        sim_fail(TEST_HERE, s, "place %02x is granted, and its lease was over",
+                 x->token.bytes[0]);
+    if (over && p->by_end.key > x->end_us)
+        x->arrival = ++s->arrivals; /* it came again */
+    x->seen = true;
+    x->state = p->state;
+    x->end_us = p->by_end.key;
+    x->fence = p->fence;
+    if (new)
+        granted(s, x);
+}
+
+static void granted(struct sim *s, struct sim_place *x)
+{
+    if (s->n_grants == SIM_GRANTS) { /* the older half is of no interest */
+        s->n_grants /= 2;
+        memmove(s->grants, s->grants + s->n_grants,
+                s->n_grants * sizeof(s->grants[0]));
+    }
+    s->grants[s->n_grants++] = (struct sim_grant){
+        .lot = x->lot, .us = sim_now_us(s), .weight = x->weight};
+    SIM_CHECK(s, x->fence > 0);
+    sim_say(s, NULL, "place %02x is granted, fence %llu", x->token.bytes[0],
+            (unsigned long long)x->fence);
+    check_window(s, x->lot);
+    if (s->on_grant != NULL)
+        s->on_grant(s);
+}
+
+/* All grants of the last window, both ends included. */
+static void check_window(struct sim *s, const struct vow__lot *lot)
+{
+    const vow_pool_limits *l = &lot->law->limits;
+    uint64_t now = sim_now_us(s);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_grants; i++)
+        if (s->grants[i].lot == lot && s->grants[i].us + l->window_us >= now)
+            sum += s->grants[i].weight;
+    if (l->rate > 0 && sum > l->rate)
+        sim_fail(TEST_HERE, s, "%llu granted within %llu us, at most %u",
+                 (unsigned long long)sum, (unsigned long long)l->window_us,
+                 l->rate);
+}
+
+static void check_sum(struct sim *s)
+{
+    for (uint32_t i = 0; i < s->n_places; i++) {
+        const struct vow__lot *lot = s->places[i].lot;
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < s->n_places; k++)
+            if (s->places[k].lot == lot && s->places[k].state == VOW__SPOT_HELD)
+                sum += s->places[k].weight;
+        if (lot->law->limits.concurrent > 0 &&
+            sum > lot->law->limits.concurrent)
+            sim_fail(TEST_HERE, s, "%llu held, at most %u",
+                     (unsigned long long)sum, lot->law->limits.concurrent);
+    }
+}
+
+/* Who came later has a larger fence; and none, while one before it queues. Those
+ * granted since the last look have fences above all before. */
+static void check_order(struct sim *s)
+{
+    uint64_t fence_max = s->fence_max;
+    for (uint32_t i = 0; i < s->n_places; i++) {
+        const struct sim_place *x = &s->places[i];
+        if (x->state != VOW__SPOT_HELD || x->fence <= s->fence_max)
+            continue;
+        fence_max = x->fence > fence_max ? x->fence : fence_max;
+        for (uint32_t k = 0; k < s->n_places; k++) {
+            const struct sim_place *y = &s->places[k];
+            bool before = y->lot == x->lot && y->arrival < x->arrival;
+            if (before && (y->state == VOW__SPOT_QUEUED ||
+                           (y->state == VOW__SPOT_HELD && y->fence > x->fence)))
+                sim_fail(TEST_HERE, s, "place %02x was granted before %02x",
+                         x->token.bytes[0], y->token.bytes[0]);
+        }
+    }
+    s->fence_max = fence_max;
+}
+
+static void forget_gone(struct sim *s, const vow_token *by)
+{
+    for (uint32_t i = 0; i < s->n_places;) {
+        struct sim_place *x = &s->places[i];
+        if (x->seen) {
+            i++;
+            continue;
+        }
+        bool right = x->end_us <= sim_now_us(s) || x->state == VOW__SPOT_OUT ||
+                     (by != NULL && SAME(&x->token, by));
+        for (uint32_t k = 0; k < s->n_nodes && !right; k++)
+            right = s->nodes[k].inst == NULL; /* it may have been its */
+        if (!right)
+            sim_fail(TEST_HERE, s, "place %02x is gone before its time",
+                     x->token.bytes[0]);
+        *x = s->places[--s->n_places];
+    }
+}
+
+void sim_saw_place(struct sim_node *n, const vow_token *token,
+                   const vow_place *p)
+{
+    struct sim *s = n->sim;
+    const struct sim_place *x = NULL;
+    for (uint32_t i = 0; i < s->n_places; i++)
+        if (SAME(&s->places[i].token, token))
+            x = &s->places[i];
+    bool none = p->says == VOW_SAYS_NONE || p->says == VOW_SAYS_BUSY;
+    SIM_CHECK(s, none == (x == NULL));
+    if (x == NULL)
+        return;
+    SIM_CHECK(s, (p->says == VOW_SAYS_OWN) == (x->state == VOW__SPOT_HELD));
+    SIM_CHECK(s, p->says != VOW_SAYS_OWN || p->fence == x->fence);
+}

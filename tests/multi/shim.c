@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* shim.c - a slow disk, and a clock that is set, for one process: preloaded.
+ *
+ * VOW_SLOW_MS=N  writes and syncs take up to N ms longer
+ * VOW_CLOCK=1    the date jumps an hour back or forth every second */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOUR = 3600, MS_NS = 1000000 };
+
+static int real_clock(clockid_t id, struct timespec *t)
+{
+    static int (*next)(clockid_t, struct timespec *);
+    if (next == NULL)
+        next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT,
+                                                            "clock_gettime");
+    return next(id, t);
+}
+
+static void slow(void)
+{
+    const char *ms = getenv("VOW_SLOW_MS");
+    struct timespec t;
+    if (ms == NULL)
+        return;
+    (void)real_clock(CLOCK_MONOTONIC, &t);
+    long most = strtol(ms, NULL, 10);
+    struct timespec wait = {.tv_nsec = t.tv_nsec / 1000 % (most + 1) * MS_NS};
+    (void)nanosleep(&wait, NULL);
+}
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    int rc = real_clock(id, t);
+    if (id == CLOCK_REALTIME && getenv("VOW_CLOCK") != NULL)
+        t->tv_sec += t->tv_sec % 2 != 0 ? HOUR : -HOUR;
+    return rc;
+}
+
+int gettimeofday(struct timeval *restrict t, void *restrict zone)
+{
+    struct timespec now;
+    (void)zone;
+    int rc = clock_gettime(CLOCK_REALTIME, &now);
+    t->tv_sec = now.tv_sec;
+    t->tv_usec = now.tv_nsec / 1000;
+    return rc;
+}
+
+ssize_t pwrite64(int fd, const void *buffer, size_t size, off64_t at)
+{
+    static ssize_t (*next)(int, const void *, size_t, off64_t);
+    if (next == NULL)
+        next = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(
+            RTLD_NEXT, "pwrite64");
+    slow();
+    return next(fd, buffer, size, at);
+}
+
+int fdatasync(int fd)
+{
+    static int (*next)(int);
+    if (next == NULL)
+        next = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    slow();
+    return next(fd);
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: MIT */
+/* worker.c - one process of a fault campaign: asks for named work and places,
+ * and writes down what happened.
+ *
+ *   worker STORE HISTORY SECONDS SEED
+ *
+ * It asks for names at random, does the work if it is its turn, takes places in
+ * a pool under a limit and a rate, and appends a line to HISTORY for each event,
+ * whole in one write. tests/multi/campaign reads them. When the time is over it
+ * asks for nothing more, waits until all it asked for is settled, and says so.
+ *
+ * VOW_DIE_AT=STEP:before|after:N  kills itself by SIGKILL at the N-th step of
+ * that kind (claim, pulse, commit, acquire, release, renew): the store it uses
+ * is wrapped by one that counts. VOW_FORK=1: a child that outlives it inherits
+ * everything. VOW_LONG=1: work takes longer than the time between pulses. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <vow.h>
+
+enum { ASKERS = 8, HOT = 6, LEASE_MS = 1000, POOL_LIMIT = 4, RATE = 40 };
+enum { RATE_WINDOW_MS = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+
+static struct {
+    vow_loop *loop;
+    vow_authority *authority;
+    vow_pool *pool;
+    int history;
+    uint64_t seed;
+    uint64_t until_ns;
+    uint64_t work_ms; /* takes at most so long */
+    unsigned pending;
+} me;
+
+struct asker {
+    int number;
+    vow_name name;
+    char label[32];
+    vow_share_info info;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t any(uint64_t below)
+{
+    me.seed += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = me.seed;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+    char line[256];
+    int n = snprintf(line, sizeof(line), "%" PRIu64 " %ld ", now_ns(),
+                     (long)getpid());
+    va_list args;
+    va_start(args, format);
+    n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
+    va_end(args);
+    line[n++] = '\n';
+    if (write(me.history, line, (size_t)n) != n)
+        _exit(9);
+}
+
+/* ---- the work ----------------------------------------------------------- */
+
+struct run {
+    vow_lease *lease;
+    char label[32];
+    uint64_t fence;
+};
+
+static vow_next work_done(vow_value v, void *user)
+{
+    struct run *r = user;
+    char text[96];
+    vow_bytes *b;
+    (void)v;
+    if (any(100) == 0)
+        return vow_fail_code(VOW_EIO, "this run fails");
+    int n = snprintf(text, sizeof(text), "%s/%" PRIu64 "/%ld", r->label,
+                     r->fence, (long)getpid());
+    if (vow_bytes_new(me.loop, text, (size_t)n, &b) < 0)
+        return vow_fail_code(VOW_ENOMEM, NULL);
+    note("made %s %" PRIu64 " %" PRIu64 " %s", r->label, r->fence,
+         vow_lease_left_ms(r->lease), text);
+    return vow_ok(vow_bytes_value(b));
+}
+
+static void run_free(void *user)
+{
+    struct run *r = user;
+    note("ended %s %" PRIu64, r->label, r->fence);
+    vow_lease_unref(r->lease);
+    free(r);
+}
+
+static vow_next settled(vow_value v, void *user)
+{
+    struct run *r = user;
+    (void)v;
+    note("accepted %s %" PRIu64, r->label, r->fence);
+    return vow_ok(vow_nothing());
+}
+
+static vow_next not_settled(vow_error *e, void *user)
+{
+    struct run *r = user;
+    note("late %s %" PRIu64 " %s", r->label, r->fence,
+         vow_error_name(vow_error_code(e)));
+    return vow_ok(vow_nothing());
+}
+
+static vow_future *work(vow_lease *lease, void *arg)
+{
+    const struct asker *a = arg;
+    struct run *r = calloc(1, sizeof(*r));
+    struct run *copy = calloc(1, sizeof(*r));
+    if (r == NULL || copy == NULL)
+        abort();
+    r->lease = vow_lease_ref(lease);
+    r->fence = vow_lease_fence(lease);
+    (void)snprintf(r->label, sizeof(r->label), "%s", a->label);
+    *copy = *r;
+    note("start %s %" PRIu64 " %u", r->label, r->fence,
+         vow_lease_attempt(lease));
+    vow_step told = {settled, not_settled, copy, free};
+    VOW_AUTO(vow_future) at_store = vow_lease_settled(lease);
+    vow_future_unref(vow_chain(at_store, &told, 1));
+    VOW_AUTO(vow_future) wait = vow_delay(me.loop, 1 + any(me.work_ms));
+    vow_step end = {work_done, NULL, r, run_free};
+    return vow_chain(wait, &end, 1);
+}
+
+/* ---- asking ------------------------------------------------------------- */
+
+static void ask(struct asker *a);
+
+static void again(struct asker *a)
+{
+    me.pending--;
+    if (now_ns() < me.until_ns)
+        ask(a);
+    else
+        free(a);
+}
+
+static vow_next got(vow_value v, void *user)
+{
+    struct asker *a = user;
+    vow_bytes *b = vow_as_bytes(v);
+    note("got %s %" PRIu64 " %u %.*s", a->label, a->info.fence, a->info.role,
+         b == NULL ? 0 : (int)vow_bytes_size(b),
+         b == NULL ? "" : (const char *)vow_bytes_data(b));
+    again(a);
+    return vow_ok(vow_nothing());
+}
+
+static vow_next failed(vow_error *e, void *user)
+{
+    struct asker *a = user;
+    note("error %s %s", a->label, vow_error_name(vow_error_code(e)));
+    again(a);
+    return vow_ok(vow_nothing());
+}
+
+static void ask(struct asker *a)
+{
+    (void)snprintf(a->label, sizeof(a->label), "n%d", (int)any(HOT));
+    a->name = vow_name_of(a->label);
+    a->info = (vow_share_info){0};
+    me.pending++;
+    vow_share_opts o =
+        *VOW_SHARE(.label = a->label, .info = &a->info,
+                   .ttl_ms = any(3) == 0 ? 30 : 0, .takeovers = 1000,
+                   .store_down = VOW_DOWN_WAIT);
+    if (vow_done(vow_share(me.authority, &a->name, work, a, &o), got, failed,
+                 a) < 0)
+        abort();
+}
+
+/* ---- places ------------------------------------------------------------- */
+
+struct place {
+    vow_grant *grant;
+    unsigned weight;
+};
+
+static void take_place(void);
+
+static vow_next give_back(vow_value v, void *user)
+{
+    struct place *p = user;
+    (void)v;
+    note("leaves %" PRIu64 " %u", p->grant->fence, p->weight);
+    vow_grant_release(p->grant);
+    me.pending--;
+    free(p);
+    take_place();
+    return vow_ok(vow_nothing());
+}
+
+static vow_next lost_place(vow_error *e, void *user)
+{
+    (void)e;
+    note("lostplace %" PRIu64, (uint64_t)(uintptr_t)user);
+    return vow_ok(vow_nothing());
+}
+
+static vow_next entered(vow_value v, void *user)
+{
+    struct place *p = user;
+    p->grant = vow_grant_take(v);
+    note("enters %" PRIu64 " %u", p->grant->fence, p->weight);
+    if (p->grant->lost != NULL)
+        vow_future_unref(vow_catch(p->grant->lost, lost_place,
+                                   (void *)(uintptr_t)p->grant->fence));
+    if (vow_done(vow_delay(me.loop, 1 + any(me.work_ms)), give_back, NULL, p) <
+        0)
+        abort();
+    return vow_ok(vow_nothing());
+}
+
+static vow_next no_place(vow_error *e, void *user)
+{
+    note("noplace %s", vow_error_name(vow_error_code(e)));
+    free(user);
+    me.pending--;
+    take_place(); /* which waits a little first */
+    return vow_ok(vow_nothing());
+}
+
+static vow_next ask_place(vow_value v, void *user)
+{
+    (void)v;
+    struct place *p = user;
+    if (vow_done(vow_pool_acquire(me.pool, NULL, p->weight), entered, no_place,
+                 p) < 0)
+        abort();
+    return vow_ok(vow_nothing());
+}
+
+static void take_place(void)
+{
+    if (now_ns() >= me.until_ns)
+        return;
+    struct place *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        abort();
+    p->weight = 1 + (unsigned)any(3);
+    me.pending++;
+    if (vow_done(vow_delay(me.loop, 1 + any(10)), ask_place, NULL, p) < 0)
+        abort();
+}
+
+/* ---- a store that dies at a step ---------------------------------------- */
+
+static vow_store_ops deadly;
+static const vow_store_ops *real_ops;
+static char die_step[16];
+static bool die_after;
+static int die_number;
+
+static void point(const char *step, bool after)
+{
+    if (die_after == after && strcmp(step, die_step) == 0 &&
+        --die_number == 0) {
+        note("dies %s %s", step, after ? "after" : "before");
+        (void)kill(getpid(), SIGKILL);
+    }
+}
+
+static void d_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
+                    void *user)
+{
+    point("claim", false);
+    real_ops->claim(s, a, done, user);
+    point("claim", true);
+}
+
+static void d_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
+                    vow_records_fn done, void *user)
+{
+    point("pulse", false);
+    real_ops->pulse(s, h, n, lease, done, user);
+    point("pulse", true);
+}
+
+static void d_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
+                     void *user)
+{
+    point("commit", false);
+    real_ops->commit(s, a, done, user);
+    point("commit", true);
+}
+
+static void d_acquire(vow_store *s, const vow_place_ask *a, vow_places_fn done,
+                      void *user)
+{
+    point("acquire", false);
+    real_ops->acquire(s, a, done, user);
+    point("acquire", true);
+}
+
+static void d_release(vow_store *s, const vow_place_hold *h, vow_places_fn done,
+                      void *user)
+{
+    point("release", false);
+    real_ops->release(s, h, done, user);
+    point("release", true);
+}
+
+static void d_renew(vow_store *s, const vow_place_hold *h, size_t n,
+                    uint64_t lease, vow_places_fn done, void *user)
+{
+    point("renew", false);
+    real_ops->renew(s, h, n, lease, done, user);
+    point("renew", true);
+}
+
+static void make_deadly(vow_store *s)
+{
+    char when[8] = "";
+    const char *at = getenv("VOW_DIE_AT");
+    if (at == NULL)
+        return;
+    if (sscanf(at, "%15[^:]:%7[^:]:%d", die_step, when, &die_number) != 3)
+        exit(2);
+    die_after = strcmp(when, "after") == 0;
+    real_ops = s->ops;
+    deadly = *s->ops;
+    deadly.claim = d_claim;
+    deadly.pulse = d_pulse;
+    deadly.commit = d_commit;
+    deadly.acquire = d_acquire;
+    deadly.release = d_release;
+    deadly.renew = d_renew;
+    s->ops = &deadly;
+}
+
+/* ---- the whole ---------------------------------------------------------- */
+
+static bool open_all(const char *address)
+{
+    VOW_AUTO(vow_future) opened = vow_store_open(me.loop, address);
+    if (vow_loop_run_until(me.loop, opened) < 0) {
+        char text[256];
+        (void)vow_error_describe(vow_error_of(opened), text, sizeof(text));
+        note("cannot %s", text);
+        return false;
+    }
+    vow_store *store = vow_as_ptr(vow_get(opened));
+    make_deadly(store);
+    VOW_AUTO(vow_future)
+    f = vow_authority_open(me.loop, NULL,
+                           VOW_AUTHORITY(.store = store, .lease_ms = LEASE_MS,
+                                         .flags = VOW_AUTHORITY_HERE));
+    if (vow_loop_run_until(me.loop, f) < 0)
+        return false;
+    me.authority = vow_authority_ref(vow_as_ptr(vow_get(f)));
+    vow_pool_limits limits = {.concurrent = POOL_LIMIT,
+                              .rate = RATE,
+                              .window_us = RATE_WINDOW_MS * 1000};
+    return vow_pool_open(me.authority, "campaign", VOW_POOL(.limits = limits),
+                         &me.pool) == 0;
+}
+
+static void wait_for_all(void)
+{
+    while (me.pending > 0) {
+        VOW_AUTO(vow_future) wait = vow_delay(me.loop, 5);
+        (void)vow_loop_run_until(me.loop, wait);
+        if (now_ns() > me.until_ns + UINT64_C(20) * NS_PER_S)
+            break;
+    }
+    note("pending %u", me.pending);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5)
+        return 2;
+    me.history = open(argv[2], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    me.seed = strtoull(argv[4], NULL, 10);
+    if (me.history < 0 || vow_loop_new(NULL, &me.loop) < 0)
+        return 2;
+    me.work_ms = getenv("VOW_LONG") == NULL ? 40 : 700;
+    note("opens");
+    while (!open_all(argv[1])) /* the folder may be in trouble */
+        (void)usleep(20000);
+    me.until_ns =
+        now_ns() + (uint64_t)(strtod(argv[3], NULL) * (double)NS_PER_S);
+    note("asks");
+    for (int i = 0; i < ASKERS; i++) {
+        struct asker *a = calloc(1, sizeof(*a));
+        if (a == NULL)
+            return 2;
+        a->number = i;
+        ask(a);
+    }
+    take_place();
+    take_place();
+    if (getenv("VOW_FORK") != NULL && fork() == 0) {
+        (void)sleep(2);
+        _exit(0);
+    }
+    wait_for_all();
+    VOW_AUTO(vow_future) closed = vow_authority_close(me.authority);
+    (void)vow_loop_run_until(me.loop, closed);
+    note("closed");
+    return me.pending > 0;
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT */
+/* book_test.c - what the contract of stores does not show of a book: letters
+ * that are lost, the dead, and that nothing stays which is over. The names of a
+ * book are tested by tests/contract on the store in memory. */
+#include "book_rig.h"
+#include "store/book_internal.h"
+#include <string.h>
+
+/* ---- letters ------------------------------------------------------------- */
+
+TEST(book, a_letter_that_is_lost_loses_no_result)
+{
+    struct book_rig r;
+    vow_record own;
+    uint32_t says = 0;
+    book_open(&r, false);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    CHECK_UINT_EQ(book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch)),
+                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(r.woken[1], 1);
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
+    r.now_us += 11 * (uint64_t)S; /* a recheck later; the floor is 12 s */
+    for (int i = 0; i < 2; i++)
+        CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL),
+                      VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL), VOW_SAYS_OWN);
+    book_close(&r);
+}
+
+TEST(book, a_result_for_waiters_goes_after_its_time)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, false);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
+    r.now_us += 12 * (uint64_t)S;
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+    book_close(&r);
+}
+
+TEST(book, a_claim_that_comes_twice_does_not_begin_again)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, false);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    vow_commit_ask commit =
+        *BOOK_COMMIT(1, 1, own.epoch, .flags = VOW_COMMIT_STRICT);
+    for (int i = 0; i < 2; i++)
+        CHECK_UINT_EQ(book_commit(&r, 0, &commit), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL), VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+    r.now_us += 12 * (uint64_t)S;
+    book_close(&r);
+}
+
+TEST(book, a_letter_that_surely_arrived_frees_the_result)
+{
+    struct book_rig r;
+    vow_record own;
+    uint32_t says = 0;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
+    CHECK_UINT_EQ(r.book->names.count, 1);
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(r.book->names.count, 0);
+    CHECK_UINT_EQ(r.book->waits.count, 0);
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_NONE);
+    book_close(&r);
+}
+
+TEST(book, who_read_it_before_its_letter_came_gets_none)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_SETTLED);
+    CHECK_INT_EQ(book_mail(&r, 1, NULL), VOW__NEWS_NONE);
+    CHECK_UINT_EQ(r.book->names.count, 0);
+    book_close(&r);
+}
+
+TEST(book, an_uncontended_run_with_ttl_0_leaves_nothing)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, true);
+    for (uint64_t i = 0; i < 1000; i++) {
+        (void)book_claim(&r, 0, BOOK_CLAIM(i, i), &own);
+        (void)book_commit(&r, 0, BOOK_COMMIT(i, i, own.epoch));
+        CHECK_UINT_EQ(r.book->names.count, 0);
+    }
+    CHECK(!vow__book_untidy(r.book));
+    book_close(&r);
+}
+
+TEST(book, chunks_and_a_result_are_one_letter)
+{
+    struct book_rig r;
+    vow_record own;
+    struct vow__answer a;
+    uint32_t says = 0;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    vow_hold hold = {book_name(1), book_token(1), own.epoch};
+    struct vow__step s = book_step(&r, 0);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT_EQ(vow__book_write(&s, &hold, NULL, &a), 0);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch, .ttl_ms = 1000));
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_NONE);
+    book_close(&r);
+}
+
+TEST(book, a_letter_tells_what_is_true_when_it_is_read)
+{
+    struct book_rig r;
+    vow_record own;
+    uint32_t says = 0;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch, .ttl_ms = 10));
+    r.now_us += 10 * MS;
+    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(says, 0);
+    book_close(&r);
+}
+
+TEST(book, who_asks_again_hears_no_old_story)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_commit(
+        &r, 0, BOOK_COMMIT(1, 1, own.epoch, .outcome = VOW_OUTCOME_ABANDONED));
+    (void)book_claim(&r, 2, BOOK_CLAIM(1, 3), NULL);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_WAIT);
+    CHECK_INT_EQ(book_mail(&r, 1, NULL), VOW__NEWS_NONE);
+    book_close(&r);
+}
+
+/* ---- the dead ------------------------------------------------------------ */
+
+TEST(book, what_a_dead_instance_owned_is_free_at_once)
+{
+    struct book_rig r;
+    vow_record own;
+    uint32_t says = 0;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
+    (void)book_claim(&r, 0, BOOK_CLAIM(2, 2, .mode = VOW_ONCE), NULL);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL), VOW_SAYS_WAIT);
+    vow__book_leave(r.book, r.at[0], r.now_us, true);
+    r.at[0] = NULL;
+    CHECK_INT_EQ(book_mail(&r, 2, &says), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(says, 0);
+    CHECK_UINT_EQ(r.woken[1], 2);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), &own), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(own.takeovers, 1);
+    CHECK_UINT_EQ(own.waiters, 1);
+    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL), VOW_SAYS_DOUBT);
+    book_close(&r);
+}
+
+TEST(book, a_dead_instance_waits_and_queues_no_more)
+{
+    struct book_rig r;
+    vow_record w;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    vow_pool_limits one = {.concurrent = 1};
+    (void)book_acquire(&r, 1, BOOK_PLACE(9, 1, .limits = one));
+    (void)book_acquire(&r, 1, BOOK_PLACE(9, 2));
+    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_SAYS_WAIT);
+    vow__book_leave(r.book, r.at[1], r.now_us, true);
+    r.at[1] = NULL;
+    (void)book_claim(&r, 2, BOOK_CLAIM(1, 4), &w);
+    CHECK_UINT_EQ(w.waiters, 1);
+    CHECK_INT_EQ(book_mail(&r, 2, NULL), VOW__NEWS_PLACE);
+    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_SAYS_OWN);
+    book_close(&r);
+}
+
+TEST(book, the_last_letters_of_who_leaves_are_dropped)
+{
+    struct book_rig r;
+    vow_record own;
+    struct vow__answer a;
+    book_open(&r, false);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
+    (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
+    (void)book_claim(&r, 1, BOOK_CLAIM(2, 3), NULL);
+    vow_name two = book_name(2);
+    struct vow__step s = book_step(&r, 0);
+    vow__book_cancel(&s, &two, &a);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
+    CHECK_UINT_EQ(r.woken[1], 2);
+    vow__book_leave(r.book, r.at[1], r.now_us, false);
+    r.at[1] = NULL;
+    CHECK_UINT_EQ(r.book->waits.count, 0);
+    book_close(&r);
+}
+
+/* ---- what is over -------------------------------------------------------- */
+
+TEST(book, a_step_throws_away_a_bounded_number)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, true);
+    for (uint64_t i = 0; i < 200; i++) {
+        (void)book_claim(&r, 0, BOOK_CLAIM(i, i), &own);
+        (void)book_commit(&r, 0, BOOK_COMMIT(i, i, own.epoch, .ttl_ms = 10));
+    }
+    r.now_us += 10 * MS;
+    CHECK_UINT_EQ(book_peek(&r, 199), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(r.book->names.count, 200 - 64);
+    while (vow__book_tidy(r.book, r.now_us) != UINT64_MAX)
+        CHECK(r.book->names.count < 200);
+    CHECK_UINT_EQ(r.book->names.count, 0);
+    CHECK(!vow__book_untidy(r.book));
+    book_close(&r);
+}
+
+TEST(book, a_name_that_is_over_can_be_used_before_it_is_thrown_away)
+{
+    struct book_rig r;
+    vow_record own;
+    vow_hold hold = {book_name(150), book_token(9), 7};
+    book_open(&r, true);
+    for (uint64_t i = 0; i < 400; i++) {
+        (void)book_claim(&r, 0, BOOK_CLAIM(i, i), &own);
+        (void)book_commit(&r, 0, BOOK_COMMIT(i, i, own.epoch, .ttl_ms = 10));
+    }
+    r.now_us += 10 * MS;
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(399, 1000), NULL), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_commit(&r, 0,
+                              BOOK_COMMIT(398, 398, 1, .ttl_ms = 10,
+                                          .flags = VOW_COMMIT_STRICT)),
+                  VOW_SAYS_NONE);
+    hold.name = book_name(397);
+    struct vow__step s = book_step(&r, 0);
+    CHECK_INT_EQ(vow__book_pulse(&s, &hold, 1, 10, &own), 0);
+    CHECK_UINT_EQ(own.says, VOW_SAYS_OWN);
+    CHECK(own.epoch > 400);
+    book_close(&r);
+}
+
+TEST(book, a_lapsed_lease_that_nobody_asks_for_goes_after_a_day)
+{
+    struct book_rig r;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
+    (void)book_claim(&r, 0, BOOK_CLAIM(2, 2, .mode = VOW_ONCE), NULL);
+    r.now_us += 24 * 3600 * (uint64_t)S;
+    (void)book_peek(&r, 1);
+    CHECK_UINT_EQ(r.book->names.count, 2);
+    r.now_us += 10 * (uint64_t)S;
+    (void)book_peek(&r, 1);
+    CHECK_UINT_EQ(r.book->names.count, 1);
+    CHECK_UINT_EQ(book_peek(&r, 2), VOW_SAYS_DOUBT);
+    book_close(&r);
+}
+
+TEST(book, a_pool_of_a_key_goes_when_its_window_has_passed)
+{
+    struct book_rig r;
+    vow_place out;
+    book_open(&r, true);
+    for (uint64_t i = 0; i < 100; i++) {
+        vow_place_ask ask =
+            *BOOK_PLACE(100 + i, i, .limits = {.rate = 5, .window_us = 3 * S});
+        ask.limits_of = book_name(1);
+        CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
+        vow_place_hold hold = {ask.pool, ask.token};
+        struct vow__step s = book_step(&r, 0);
+        vow__book_release(&s, &hold, &out);
+    }
+    CHECK_UINT_EQ(r.book->pools.count, 101);
+    r.now_us += 3 * S;
+    CHECK_UINT_EQ(vow__book_tidy(r.book, r.now_us), r.now_us + 1);
+    CHECK_UINT_EQ(r.book->pools.count, 101);
+    r.now_us++;
+    while (vow__book_tidy(r.book, r.now_us) != UINT64_MAX)
+        CHECK(r.book->pools.count < 101);
+    CHECK_UINT_EQ(r.book->pools.count, 1); /* whose limits they had */
+    book_close(&r);
+}
+
+TEST(book, a_key_with_limits_of_its_own_stays)
+{
+    struct book_rig r;
+    vow_place out;
+    struct vow__pool_answer info;
+    book_open(&r, true);
+    vow_place_ask ask =
+        *BOOK_PLACE(2, 1, .limits = {.rate = 5, .window_us = 3 * S});
+    ask.limits_of = book_name(1);
+    CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
+    vow_place_hold hold = {ask.pool, ask.token};
+    struct vow__step s = book_step(&r, 0);
+    vow__book_release(&s, &hold, &out);
+    vow_pool_limits mine = {.concurrent = 77};
+    CHECK_INT_EQ(vow__book_limit(&s, &ask.pool, &mine, NULL, &info), 0);
+    r.now_us += 10 * S;
+    s = book_step(&r, 0);
+    CHECK_INT_EQ(vow__book_limit(&s, &ask.pool, NULL, NULL, &info), 0);
+    CHECK_UINT_EQ(info.info.limits.concurrent, 77);
+    CHECK_INT_EQ(vow__book_limit(&s, &ask.limits_of, NULL, NULL, &info), 0);
+    CHECK_UINT_EQ(info.info.limits.rate, 5);
+    book_close(&r);
+}
+
+TEST(book, dead_places_are_thrown_out_a_bounded_number_at_a_time)
+{
+    struct book_rig r;
+    book_open(&r, true);
+    vow_pool_limits one = {.concurrent = 1};
+    (void)book_acquire(&r, 0, BOOK_PLACE(1, 0, .limits = one));
+    for (uint64_t i = 1; i <= 200; i++)
+        (void)book_acquire(&r, 0, BOOK_PLACE(1, i, .lease_ms = 10));
+    CHECK_UINT_EQ(r.book->spots.count, 201);
+    r.now_us += 10 * MS;
+    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 999)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(r.book->spots.count, 202 - 64);
+    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 200)), VOW_SAYS_WAIT);
+    book_close(&r);
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+TEST(book, numbers_cannot_be_used_up)
+{
+    struct book_rig r;
+    struct vow__answer a;
+    vow_record out;
+    book_open(&r, true);
+    struct vow__step s = book_step(&r, 0);
+    vow_hold hold = {book_name(1), book_token(1), UINT64_MAX};
+    CHECK_INT_EQ(vow__book_claim(&s, BOOK_CLAIM(1, 1, .floor = UINT64_MAX), &a),
+                 VOW_EINVAL);
+    CHECK_INT_EQ(vow__book_claim(&s, BOOK_CLAIM(1, 1, .mode = 3), &a),
+                 VOW_EINVAL);
+    CHECK_INT_EQ(vow__book_commit(&s, BOOK_COMMIT(1, 1, UINT64_MAX), &a),
+                 VOW_EINVAL);
+    CHECK_INT_EQ(vow__book_commit(&s, BOOK_COMMIT(1, 1, 1, .outcome = 0), &a),
+                 VOW_EINVAL);
+    CHECK_INT_EQ(vow__book_commit(&s, BOOK_COMMIT(1, 1, 1, .outcome = 4), &a),
+                 VOW_EINVAL);
+    CHECK_INT_EQ(vow__book_pulse(&s, &hold, 1, 10, &out), VOW_EINVAL);
+    vow_place place;
+    CHECK_INT_EQ(vow__book_acquire(&s, BOOK_PLACE(1, 1, .weight = 0), &place),
+                 VOW_EINVAL);
+    CHECK_UINT_EQ(r.book->names.count, 0);
+    book_close(&r);
+}
+
+TEST(book, time_that_falls_counts_as_standing)
+{
+    struct book_rig r;
+    vow_record w;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
+    r.now_us -= 3 * S;
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(w.left_ms, 10000);
+    CHECK_UINT_EQ(w.age_ms, 0);
+    r.now_us += 3 * S;
+    book_close(&r);
+}
+
+TEST(book, who_looks_after_the_time_that_is_left_finds_it_over)
+{
+    struct book_rig r;
+    vow_record w;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1, .lease_ms = 2), NULL);
+    r.now_us += 500;
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(w.left_ms, 2);
+    r.now_us += w.left_ms * MS;
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+    book_close(&r);
+}
+
+TEST(book, spans_without_end_do_not_overflow)
+{
+    struct book_rig r;
+    vow_record out;
+    book_open(&r, true);
+    (void)book_claim(&r, 0, BOOK_CLAIM(1, 1, .lease_ms = UINT64_MAX), &out);
+    CHECK_UINT_EQ(out.left_ms, UINT64_MAX);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_WAIT);
+    (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, out.epoch));
+    CHECK_UINT_EQ(book_acquire(&r, 0, BOOK_PLACE(1, 1, .lease_ms = UINT64_MAX)),
+                  VOW_SAYS_OWN);
+    book_close(&r);
+}
+
+TEST(book, a_text_is_not_cut_within_a_character)
+{
+    struct book_rig r;
+    struct vow__answer a;
+    char label[300];
+    book_open(&r, true);
+    memset(label, 'a', 254);
+    memcpy(label + 254, "\xc3\xa4 and more", 12);
+    struct vow__step s = book_step(&r, 0);
+    CHECK_INT_EQ(vow__book_claim(&s, BOOK_CLAIM(1, 1, .label = label), &a), 0);
+    CHECK_UINT_EQ(strlen(a.record.label), 254);
+    book_close(&r);
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+/* A little of everything; 0, or the first error. */
+static int some_steps(struct book_rig *r)
+{
+    struct vow__answer a;
+    struct vow__sheet sheet = {.size = 0};
+    struct vow__step s = book_step(r, 0);
+    struct vow__step t = book_step(r, 1);
+    vow_record rec;
+    vow_place place;
+    struct vow__pool_answer info;
+    struct vow_alloc alloc = test_alloc_hook(&r->alloc);
+    vow_name name = book_name(1);
+    vow_pool_limits limits = {.concurrent = 1, .rate = 9, .window_us = S};
+    int rc = vow__book_claim(
+        &s, BOOK_CLAIM(1, 1, .label = "label", .runner = "host:1"), &a);
+    if (rc < 0)
+        return rc;
+    vow_hold hold = {name, book_token(1), a.record.epoch};
+    if ((rc = vow__book_claim(&t, BOOK_CLAIM(1, 2), &a)) < 0 ||
+        (rc = vow__book_pulse(&s, &hold, 1, 10000, &rec)) < 0 ||
+        (rc = vow__book_write(&s, &hold, NULL, &a)) < 0 ||
+        (rc = vow__book_peek(&s, &name, 1, &sheet)) < 0)
+        return rc;
+    alloc.fn(alloc.ctx, sheet.records, sheet.size, 0);
+    rc = vow__book_commit(
+        &s, BOOK_COMMIT(1, 1, hold.epoch, .ttl_ms = 10, .label = "new"), &a);
+    if (rc < 0)
+        return rc;
+    CHECK_UINT_EQ(a.record.says, VOW_SAYS_OWN);
+    hold.name = book_name(2);
+    if ((rc = vow__book_commit(
+             &s, BOOK_COMMIT(1, 3, 100, .flags = VOW_COMMIT_PUT, .ttl_ms = 10),
+             &a)) < 0 ||
+        (rc = vow__book_pulse(&s, &hold, 1, 0, &rec)) < 0 ||
+        (rc = vow__book_claim(&t, BOOK_CLAIM(2, 2, .takeovers = 0), &a)) < 0)
+        return rc;
+    vow__answer_fini(&a);
+    vow_place_ask ask = *BOOK_PLACE(5, 1, .limits = limits, .label = "pool");
+    ask.limits_of = book_name(4);
+    if ((rc = vow__book_acquire(&s, &ask, &place)) < 0)
+        return rc;
+    ask.token = book_token(2);
+    if ((rc = vow__book_acquire(&t, &ask, &place)) < 0)
+        return rc;
+    return vow__book_limit(&s, &name, &limits, "other", &info);
+}
+
+TEST(book, survives_every_lack_of_memory)
+{
+    bool fired = true;
+    for (uint64_t at = 1; fired; at++) {
+        struct book_rig r;
+        book_open(&r, true);
+        r.alloc.fail_at = r.alloc.allocs + at;
+        int rc = some_steps(&r);
+        fired = r.alloc.fails > 0;
+        CHECK_INT_EQ(rc, fired ? VOW_ENOMEM : 0);
+        r.alloc.fail_at = 0;
+        CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(9, 9), NULL), VOW_SAYS_OWN);
+        book_close(&r);
+    }
+}

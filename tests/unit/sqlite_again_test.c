@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_again_test.c - trouble ends, and the store goes on by itself. */
+#include "sqlite_kit.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+TEST(sqlite_again, a_removed_folder_is_made_anew)
+{
+    struct folder f;
+    struct kit a;
+    struct kit b;
+    char path[300];
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/store", f.path);
+    kit_open(&a, path);
+    kit_open(&b, path);
+    uint64_t epoch = kit_claim(&a, "a", 1).epoch;
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
+    folder_remove(path);
+    struct kit_answer pulse = kit_pulse(&a, "a", 1, epoch);
+    CHECK_UINT_EQ(pulse.says, VOW_SAYS_OWN);
+    CHECK(pulse.epoch > epoch);
+    kit_run_until(&a, &a.doubts, 1);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
+    kit_run_until(&b, &b.doubts, 1);
+    CHECK_UINT_EQ(kit_commit(&a, "a", 1, pulse.epoch, 5).says, VOW_SAYS_OWN);
+    kit_run_until(&b, &b.records, 1);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).size, 5);
+    kit_close(&a);
+    kit_close(&b);
+    folder_close(&f);
+}
+
+TEST(sqlite_again, a_removed_file_is_made_anew)
+{
+    struct folder f;
+    struct kit k;
+    char path[300];
+    folder_open(&f);
+    kit_open(&k, f.path);
+    uint64_t epoch = kit_claim(&k, "a", 1).epoch;
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 5).says, VOW_SAYS_OWN);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    CHECK(unlink(path) == 0);
+    kit_nap_ms(150); /* its path is looked at ten times a second */
+    struct kit_answer a = kit_claim(&k, "a", 2);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK(a.epoch > epoch);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_again, a_folder_that_cannot_be_made_is_told_until_it_can)
+{
+    struct folder f;
+    struct kit k;
+    char above[300];
+    char path[300];
+    folder_open(&f);
+    snprintf(above, sizeof(above), "%s/above", f.path);
+    snprintf(path, sizeof(path), "%s/above/store", f.path);
+    CHECK(mkdir(above, 0700) == 0);
+    kit_open(&k, path);
+    folder_remove(above);
+    CHECK_INT_EQ(kit_claim(&k, "a", 1).code, VOW_ESTORE);
+    CHECK(strstr(kit_why(&k), "does not exist") != NULL);
+    CHECK(mkdir(above, 0700) == 0);
+    CHECK_INT_EQ(kit_claim(&k, "a", 1).code, 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* No file may grow: the same as a full disk to all who write. */
+TEST(sqlite_again, a_full_disk_is_told_until_there_is_room)
+{
+    struct folder f;
+    struct kit k;
+    struct rlimit all;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    uint64_t epoch = kit_claim(&k, "a", 1).epoch;
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK(getrlimit(RLIMIT_FSIZE, &all) == 0);
+    struct rlimit little = {.rlim_cur = 4096, .rlim_max = all.rlim_max};
+    CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_ESTORE);
+        CHECK(kit_why(&k)[0] != '\0');
+        CHECK_INT_EQ(kit_commit(&k, "a", 1, epoch, 10).code, VOW_ESTORE);
+        CHECK_INT_EQ(kit_commit(&k, "a", 1, epoch, 100000).code, VOW_ESTORE);
+        CHECK_INT_EQ(kit_acquire(&k, "p", 3).code, VOW_ESTORE);
+    }
+    CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
+    CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 100000).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 5).size, 100000);
+    CHECK_UINT_EQ(kit_claim(&k, "b", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+static void as_nobody(const struct folder *f)
+{
+    enum { NOBODY = 65534 };
+    if (geteuid() != 0)
+        return;
+    CHECK(chown(f->path, NOBODY, NOBODY) == 0);
+    CHECK(setuid(NOBODY) == 0);
+}
+
+TEST(sqlite_again, a_folder_that_cannot_be_written_is_told_until_it_can)
+{
+    struct folder f;
+    struct kit k;
+    char why[600];
+    folder_open(&f);
+    as_nobody(&f);
+    CHECK(chmod(f.path, 0500) == 0);
+    CHECK_INT_EQ(kit_try_open(&k, f.path, 0, why), VOW_ESTORE);
+    CHECK(strstr(why, "Permission denied") != NULL);
+    CHECK(chmod(f.path, 0700) == 0);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    char path[300];
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    CHECK(chmod(path, 0400) == 0);
+    int code = kit_try_open(&k, f.path, 0, why);
+    if (code == 0) {
+        CHECK_INT_EQ(kit_claim(&k, "b", 1).code, VOW_ESTORE);
+        CHECK(strstr(kit_why(&k), "not written") != NULL);
+        CHECK(chmod(path, 0600) == 0);
+        CHECK_INT_EQ(kit_claim(&k, "b", 1).code, 0);
+        kit_close(&k);
+    }
+    folder_close(&f);
+}
+
+/* ---- another boot -------------------------------------------------------- */
+
+TEST(sqlite_again, after_another_boot_leases_and_results_are_void)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    uint64_t epoch = kit_claim(&k, "result", 1).epoch;
+    CHECK_UINT_EQ(kit_commit(&k, "result", 1, epoch, 5).says, VOW_SAYS_OWN);
+    epoch = kit_claim(&k, "runs", 2).epoch;
+    vow_claim_ask once = kit_ask("once", 3);
+    once.mode = VOW_ONCE;
+    uint64_t once_epoch = kit_claim_as(&k, &once).epoch;
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 4).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    kit_sql(f.path, "UPDATE meta SET boot='another'");
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_peek(&k, "result").says, VOW_SAYS_NONE);
+    struct kit_answer a = kit_claim(&k, "runs", 5);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.takeovers, 0);
+    CHECK(a.epoch > epoch);
+    a = kit_claim(&k, "once", 6);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(a.epoch, once_epoch);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 7).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_again, another_clock_does_not_mix_with_one_that_is_in_use)
+{
+    struct folder f;
+    struct kit k;
+    char why[600];
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+        atomic_store(stage, 1);
+        for (;;)
+            kit_nap_ms(1000);
+    }
+    kit_await(stage, 1);
+    kit_sql(f.path, "UPDATE meta SET clock=clock+1");
+    CHECK_INT_EQ(kit_try_open(&k, f.path, 0, why), VOW_EINVAL);
+    CHECK(strstr(why, "another clock") != NULL);
+    kit_kill(pid);
+    kit_open(&k, f.path);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* What was granted before counts as granted at the boot. */
+TEST(sqlite_again, a_rate_remembers_over_a_boot)
+{
+    struct folder f;
+    struct kit k;
+    struct kit_answer a;
+    vow_place_ask ask = {.pool = vow_name_of("p"),
+                         .limits_of = vow_name_of("p"),
+                         .token = kit_token(1),
+                         .weight = 3,
+                         .lease_ms = KIT_LONG_MS,
+                         .limits = {.rate = 4, .window_us = 3600000000}};
+    folder_open(&f);
+    kit_open(&k, f.path);
+    k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    kit_close(&k);
+    kit_sql(f.path, "UPDATE meta SET boot='another'");
+    kit_open(&k, f.path);
+    ask.token = kit_token(2);
+    k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    ask.token = kit_token(3);
+    ask.weight = 1;
+    ask.pool = vow_name_of("q");
+    ask.limits_of = ask.pool;
+    k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_again, epochs_rise_when_a_store_is_removed)
+{
+    struct folder f;
+    struct kit k;
+    char path[300];
+    uint64_t last = 0;
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/store", f.path);
+    for (int i = 0; i < 2; i++) {
+        kit_open(&k, path);
+        uint64_t epoch = kit_claim(&k, "a", 1).epoch;
+        CHECK(epoch > last);
+        last = epoch;
+        kit_close(&k);
+        folder_remove(path);
+        kit_nap_ms(20); /* longer than what the date of a file counts in */
+    }
+    folder_close(&f);
+}

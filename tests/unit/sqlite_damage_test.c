@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_damage_test.c - a damaged file is set aside, and that is told. */
+#include "sqlite_kit.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { PAGE = 4096 };
+
+/* A store with so many results, all in the file and none in the log. */
+static void fill(const char *folder, unsigned names)
+{
+    struct kit k;
+    kit_open(&k, folder);
+    for (unsigned i = 0; i < names; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%u", i);
+        uint64_t epoch = kit_claim(&k, name, 1).epoch;
+        CHECK_UINT_EQ(kit_commit(&k, name, 1, epoch, 300).says, VOW_SAYS_OWN);
+    }
+    kit_close(&k);
+    kit_sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/* Write noise over the file from one page on, to another. */
+static void spoil(const char *folder, off_t from_page, off_t to_page)
+{
+    char path[300];
+    unsigned char noise[PAGE];
+    uint64_t seed = 42;
+    snprintf(path, sizeof(path), "%s/vow.db", folder);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    for (off_t page = from_page; page < to_page; page++) {
+        for (size_t i = 0; i < PAGE; i++)
+            noise[i] = (unsigned char)test_random(&seed);
+        CHECK(pwrite(fd, noise, PAGE, page * PAGE) == PAGE);
+    }
+    close(fd);
+}
+
+static void check_aside(struct kit *k, const char *folder, const char *name)
+{
+    char path[300];
+    struct stat st;
+    CHECK_UINT_EQ(k->damages, 1);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    CHECK_STR_EQ(k->damaged, path);
+    CHECK(stat(path, &st) == 0);
+}
+
+TEST(sqlite_damage, noise_is_set_aside_when_it_is_opened)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    fill(f.path, 5);
+    spoil(f.path, 0, 5);
+    kit_open(&k, f.path);
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(k.damages, 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, noise_in_the_middle_is_met_by_a_step)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    fill(f.path, 200);
+    spoil(f.path, 3, 200);
+    kit_open(&k, f.path);
+    for (unsigned i = 0; i < 200; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%u", i);
+        struct kit_answer a = kit_claim(&k, name, 2);
+        CHECK_INT_EQ(a.code, 0);
+        CHECK(a.says == VOW_SAYS_OWN || k.damages == 0);
+    }
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, one_after_the_other_each_has_its_own_name)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    for (int i = 1; i <= 3; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "vow.db.damaged-%d", i);
+        fill(f.path, 2);
+        spoil(f.path, 0, 2);
+        kit_open(&k, f.path);
+        check_aside(&k, f.path, name);
+        kit_close(&k);
+    }
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, an_empty_file_is_none_of_ours)
+{
+    struct folder f;
+    struct kit k;
+    char path[300];
+    folder_open(&f);
+    fill(f.path, 2);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    CHECK(truncate(path, 0) == 0);
+    kit_open(&k, f.path);
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, a_database_of_somebody_else_is_none_of_ours)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    kit_sql(f.path, "CREATE TABLE other(x); PRAGMA user_version=1");
+    kit_open(&k, f.path);
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, a_row_that_cannot_be_read_is_damage)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    fill(f.path, 3);
+    kit_sql(f.path, "UPDATE rec SET body=x'00'");
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_OWN);
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, a_newer_version_is_refused_and_stays)
+{
+    struct folder f;
+    struct kit k;
+    char why[600];
+    folder_open(&f);
+    fill(f.path, 3);
+    kit_sql(f.path, "PRAGMA user_version=2");
+    CHECK_INT_EQ(kit_try_open(&k, f.path, 0, why), VOW_ESTORE);
+    CHECK(strstr(why, "newer") != NULL);
+    kit_sql(f.path, "PRAGMA user_version=1");
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_SETTLED);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* Who has the old file open goes over to the new one with its next step. */
+TEST(sqlite_damage, all_who_have_it_open_notice)
+{
+    struct folder f;
+    struct kit a;
+    struct kit b;
+    folder_open(&f);
+    fill(f.path, 200);
+    kit_open(&a, f.path);
+    kit_open(&b, f.path);
+    CHECK_UINT_EQ(kit_claim(&b, "before", 1).says, VOW_SAYS_OWN);
+    spoil(f.path, 3, 200);
+    for (unsigned i = 0; i < 200 && a.damages == 0; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%u", i);
+        CHECK_INT_EQ(kit_claim(&a, name, 2).code, 0);
+    }
+    check_aside(&a, f.path, "vow.db.damaged-1");
+    uint64_t epoch = kit_claim(&a, "x", 3).epoch;
+    CHECK_UINT_EQ(kit_claim(&b, "x", 4).says, VOW_SAYS_WAIT);
+    kit_run_until(&b, &b.doubts, 1);
+    CHECK_UINT_EQ(kit_pulse(&b, "before", 1, 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&a, "before", 5).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_commit(&a, "x", 3, epoch, 4).says, VOW_SAYS_OWN);
+    kit_run_until(&b, &b.records, 1);
+    kit_close(&a);
+    kit_close(&b);
+    folder_close(&f);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_live_test.c - processes that die, stop and fork. */
+#include "sqlite_kit.h"
+
+/* A child that owns a name and holds the only place of a pool, and stays. */
+static pid_t owner(const char *folder, atomic_uint *stage)
+{
+    struct kit k;
+    pid_t pid = kit_child();
+    if (pid != 0)
+        return pid;
+    kit_open(&k, folder);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+    atomic_fetch_add(stage, 1);
+    for (;;)
+        kit_nap_ms(1000);
+}
+
+/* The lease lasts for an hour, and nobody looks again by himself: it is the
+ * death itself that is told. */
+TEST(sqlite_live, the_work_of_who_was_killed_is_taken_over_at_once)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = owner(f.path, stage);
+    kit_await(stage, 1);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_WAIT);
+    kit_kill(pid);
+    kit_run_until(&k, &k.records, 1);
+    kit_run_until(&k, &k.places, 1);
+    struct kit_answer a = kit_claim(&k, "a", 2);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.takeovers, 1);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
+    CHECK_UINT_EQ(kit_count(f.path, "sock"), 1);
+    kit_close(&k);
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
+    CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
+    folder_close(&f);
+}
+
+/* Who comes later finds out by himself. */
+TEST(sqlite_live, the_dead_are_found_by_whoever_asks)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = owner(f.path, stage);
+    kit_await(stage, 1);
+    kit_kill(pid);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_live, a_dead_one_in_the_queue_does_not_block_it)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        struct kit child;
+        kit_open(&child, f.path);
+        CHECK_UINT_EQ(kit_acquire(&child, "p", 2).says, VOW_SAYS_WAIT);
+        atomic_store(stage, 1);
+        for (;;)
+            kit_nap_ms(1000);
+    }
+    kit_await(stage, 1);
+    kit_kill(pid);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_release(&k, "p", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_live, once_and_dead_is_in_doubt)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        kit_open(&k, f.path);
+        vow_claim_ask ask = kit_ask("a", 1);
+        ask.mode = VOW_ONCE;
+        CHECK_UINT_EQ(kit_claim_as(&k, &ask).says, VOW_SAYS_OWN);
+        atomic_store(stage, 1);
+        for (;;)
+            kit_nap_ms(1000);
+    }
+    kit_await(stage, 1);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_WAIT);
+    kit_kill(pid);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_DOUBT);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* Who is stopped lives: only its lease can end. And then it comes too late. */
+TEST(sqlite_live, who_is_stopped_is_replaced_when_its_lease_ends)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(2 * sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        kit_open(&k, f.path);
+        vow_claim_ask ask = kit_ask("a", 1);
+        ask.lease_ms = 300;
+        uint64_t epoch = kit_claim_as(&k, &ask).epoch;
+        atomic_store(&stage[0], 1);
+        kit_await(&stage[1], 1);
+        CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 1).says, VOW_SAYS_LOST);
+        kit_close(&k);
+        _exit(0);
+    }
+    kit_await(&stage[0], 1);
+    CHECK(kill(pid, SIGSTOP) == 0);
+    kit_open(&k, f.path);
+    struct kit_answer a = kit_claim(&k, "a", 2);
+    while (a.says == VOW_SAYS_WAIT) {
+        kit_nap_ms(10);
+        a = kit_claim(&k, "a", 2);
+    }
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK(kill(pid, SIGCONT) == 0);
+    atomic_store(&stage[1], 1);
+    kit_wait(pid);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 2, a.epoch, 2).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* ---- fork ---------------------------------------------------------------- */
+
+TEST(sqlite_live, a_child_by_fork_can_do_nothing_and_disturbs_nobody)
+{
+    struct folder f;
+    struct kit k;
+    struct kit other;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    uint64_t epoch = kit_claim(&k, "a", 1).epoch;
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_ESTORE);
+        CHECK(strstr(kit_why(&k), "fork") != NULL);
+        CHECK_INT_EQ(kit_commit(&k, "a", 1, epoch, 100000).code, VOW_ESTORE);
+        CHECK_INT_EQ(kit_peek(&k, "a").code, VOW_ESTORE);
+        VOW_AUTO(vow_future) closed = k.store->ops->close(k.store);
+        CHECK(vow_state_of(closed) == VOW_FULFILLED);
+        closed = vow_future_unref(closed);
+        kit_open(&other, f.path); /* its own works */
+        CHECK_UINT_EQ(kit_claim(&other, "a", 3).says, VOW_SAYS_WAIT);
+        kit_close(&other);
+        _exit(0);
+    }
+    kit_wait(pid);
+    pid = kit_child(); /* and one that only ends, whatever it has inherited */
+    if (pid == 0)
+        _exit(0);
+    kit_wait(pid);
+    CHECK_UINT_EQ(kit_pulse(&k, "a", 1, epoch).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 3).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* Locks of the open file would go on in the child, this one does not. */
+TEST(sqlite_live, an_owner_is_dead_though_its_child_lives)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(2 * sizeof(*stage));
+    folder_open(&f);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+        if (kit_child() == 0) {
+            atomic_store(&stage[0], 1);
+            kit_await(&stage[1], 1);
+            _exit(0);
+        }
+        for (;;)
+            kit_nap_ms(1000);
+    }
+    kit_await(&stage[0], 1);
+    kit_kill(pid);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    atomic_store(&stage[1], 1);
+    folder_close(&f);
+}
+
+/* Looking at the instances of one's own process must not give up their locks. */
+TEST(sqlite_live, two_stores_of_one_process_stay_alive)
+{
+    struct folder f;
+    struct kit a;
+    struct kit b;
+    folder_open(&f);
+    kit_open(&a, f.path);
+    kit_open(&b, f.path);
+    CHECK_UINT_EQ(kit_claim(&a, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&b, "b", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 3).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&a, "b", 4).says, VOW_SAYS_WAIT);
+    vow__sq_sweep_files(vow__sq_of(a.store));
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        struct kit k;
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 5).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_claim(&k, "b", 5).says, VOW_SAYS_WAIT);
+        vow__sq_sweep_files(vow__sq_of(k.store));
+        CHECK_UINT_EQ(kit_claim(&k, "a", 5).says, VOW_SAYS_WAIT);
+        kit_close(&k);
+        _exit(0);
+    }
+    kit_wait(pid);
+    kit_close(&a);
+    kit_close(&b);
+    folder_close(&f);
+}
+
+TEST(sqlite_live, what_the_dead_left_is_swept)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    for (unsigned i = 1; i <= 3; i++) {
+        pid_t pid = owner(f.path, stage);
+        kit_await(stage, i);
+        kit_kill(pid);
+    }
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 3);
+    kit_open(&k, f.path);
+    vow__sq_sweep_files(vow__sq_of(k.store));
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
+    CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
+    kit_close(&k);
+    folder_close(&f);
+}

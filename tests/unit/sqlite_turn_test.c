@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_turn_test.c - the line of writers: order, and every way it fails. */
+#include "sqlite_kit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+
+static const uint64_t SECOND = UINT64_C(1000000000);
+
+struct hall {
+    struct folder folder;
+    int dir;
+    struct vow__sq_line *line;
+};
+
+static void hall_open(struct hall *h)
+{
+    folder_open(&h->folder);
+    h->dir = open(h->folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(h->dir >= 0);
+    h->line = vow__sq_line_open(h->dir);
+    CHECK(h->line != NULL);
+}
+
+static void hall_close(struct hall *h)
+{
+    vow__sq_line_close(h->line);
+    close(h->dir);
+    folder_close(&h->folder);
+}
+
+static uint64_t take(struct vow__sq_line *line)
+{
+    uint64_t ticket;
+    CHECK(vow__sq_turn_take(line, getpid(), vow__sq_now_ns() + 20 * SECOND,
+                            &ticket));
+    return ticket;
+}
+
+TEST(sqlite_turn, alone_it_comes_at_once)
+{
+    struct hall h;
+    hall_open(&h);
+    for (int i = 0; i < 5000; i++)
+        vow__sq_turn_pass(h.line, take(h.line));
+    hall_close(&h);
+}
+
+enum { QUEUE = 8 };
+
+struct guest {
+    struct hall *hall;
+    atomic_uint *served;
+    unsigned nth;
+    pthread_t thread;
+};
+
+static void *visit(void *arg)
+{
+    struct guest *g = arg;
+    struct vow__sq_line *line = vow__sq_line_open(g->hall->dir);
+    uint64_t ticket = take(line);
+    CHECK_UINT_EQ(atomic_fetch_add(g->served, 1), g->nth);
+    vow__sq_turn_pass(line, ticket);
+    vow__sq_line_close(line);
+    return NULL;
+}
+
+TEST(sqlite_turn, who_comes_first_is_served_first)
+{
+    struct hall h;
+    struct guest guests[QUEUE];
+    atomic_uint served = 0;
+    hall_open(&h);
+    uint64_t ticket = take(h.line);
+    for (unsigned i = 0; i < QUEUE; i++) {
+        guests[i] = (struct guest){&h, &served, i, 0};
+        CHECK(pthread_create(&guests[i].thread, NULL, visit, &guests[i]) == 0);
+        kit_nap_ms(2);
+        vow__sq_turn_beat(h.line); /* it is long, but goes on */
+    }
+    CHECK_UINT_EQ(atomic_load(&served), 0);
+    vow__sq_turn_pass(h.line, ticket);
+    for (unsigned i = 0; i < QUEUE; i++)
+        CHECK(pthread_join(guests[i].thread, NULL) == 0);
+    CHECK_UINT_EQ(atomic_load(&served), QUEUE);
+    hall_close(&h);
+}
+
+TEST(sqlite_turn, one_that_makes_no_move_is_passed_over)
+{
+    struct hall h;
+    hall_open(&h);
+    uint64_t stuck = take(h.line);
+    uint64_t next = take(h.line);
+    CHECK(next > stuck);
+    vow__sq_turn_pass(h.line, stuck); /* too late: nothing happens */
+    vow__sq_turn_pass(h.line, next);
+    vow__sq_turn_pass(h.line, take(h.line));
+    hall_close(&h);
+}
+
+/* Twenty dead ones with their turn cost no more than one. */
+TEST(sqlite_turn, the_dead_are_passed_over_all_at_once)
+{
+    struct hall h;
+    hall_open(&h);
+    (void)take(h.line);
+    pid_t pids[20];
+    for (int i = 0; i < 20; i++) {
+        pids[i] = kit_child();
+        if (pids[i] == 0) {
+            uint64_t ticket;
+            for (;;) { /* keep the first from being passed over */
+                vow__sq_turn_beat(h.line);
+                (void)vow__sq_turn_take(h.line, getpid(),
+                                        vow__sq_now_ns() + SECOND, &ticket);
+            }
+        }
+    }
+    kit_nap_ms(50);
+    for (int i = 0; i < 20; i++)
+        kit_kill(pids[i]);
+    uint64_t before = kit_now_ms();
+    vow__sq_turn_pass(h.line, take(h.line));
+    uint64_t took = kit_now_ms() - before;
+    if (took > 2000)
+        FAIL("it took %ju ms", (uintmax_t)took);
+    hall_close(&h);
+}
+
+TEST(sqlite_turn, who_waits_too_long_leaves_and_is_not_waited_for)
+{
+    struct hall h;
+    uint64_t ticket;
+    hall_open(&h);
+    uint64_t first = take(h.line);
+    CHECK(!vow__sq_turn_take(h.line, getpid(), vow__sq_now_ns() + 1000000,
+                             &ticket));
+    vow__sq_turn_pass(h.line, first);
+    vow__sq_turn_pass(h.line, take(h.line));
+    hall_close(&h);
+}
+
+TEST(sqlite_turn, noise_in_the_file_costs_order_and_no_more)
+{
+    struct hall h;
+    uint64_t seed = test_seed();
+    hall_open(&h);
+    for (int round = 0; round < 20; round++) {
+        uint64_t *words = (uint64_t *)(void *)h.line;
+        uint64_t ticket;
+        for (int i = 0; i < 200; i++)
+            words[i] = test_random(&seed);
+        for (int i = 0; i < 3; i++)
+            if (vow__sq_turn_take(h.line, getpid(),
+                                  vow__sq_now_ns() + SECOND / 20, &ticket))
+                vow__sq_turn_pass(h.line, ticket);
+    }
+    hall_close(&h);
+}
+
+TEST(sqlite_turn, a_file_that_cannot_be_made_is_none)
+{
+    CHECK_PTR_EQ(vow__sq_line_open(-1), NULL);
+    vow__sq_line_close(NULL);
+}
