@@ -5,6 +5,7 @@
 #include "guard.h"
 #include "jobserver.h"
 #include "map_run.h"
+#include "pool_use.h"
 #include "results.h"
 #include "say.h"
 #include "signals.h"
@@ -85,10 +86,11 @@ static void make_template(char **words, size_t n)
 {
     const struct settings *s = &run.settings;
     char *sentence = NULL;
-    struct template_opts o = {
+    struct template_opts *o = &run.placeholders;
+    *o = (struct template_opts){
         .replace = s->replace, .shell = s->shell, .exec = s->exec};
-    o.names = input_names(run.input, &o.n_names);
-    run.jobs.template = template_new(words, n, &o, &sentence);
+    o->names = input_names(run.input, &o->n_names);
+    run.jobs.template = template_new(words, n, o, &sentence);
     if (run.jobs.template == NULL)
         die(EXIT_USAGE, "vow map: %s", sentence);
 }
@@ -138,16 +140,13 @@ static void open_gate(void)
 {
     struct settings *s = &run.settings;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    pool_open(run.loop, s, &map_verb, &run.placeholders);
     if (s->jobs == 0) {
         run.server = jobserver_open(run.loop, map_set_places);
         s->jobs = run.server ? 1 : cpus < 1 ? 1 : (uint32_t)cpus;
     }
-    int rc = vow_gate_new(run.loop,
-                          VOW_GATE(.concurrent = s->jobs, .rate = s->rate.n,
-                                   .window_ms = s->rate.window_ms,
-                                   .even = s->even, .key_rate = s->delay_ms > 0,
-                                   .key_window_ms = s->delay_ms),
-                          &run.jobs.gate);
+    vow_gate_opts o = job_limits(s);
+    int rc = vow_gate_new(run.loop, &o, &run.jobs.gate);
     if (rc < 0)
         die(EXIT_USAGE, "vow map: these limits cannot be kept: %s",
             vow_error_text(rc));

@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "guard.h"
 #include "job.h"
+#include "pool_use.h"
 #include "say.h"
 #include "signals.h"
 
@@ -31,6 +32,7 @@ static void make_ready(int argc, char **argv);
 static char *const *literal(char **words, size_t n);
 static void make_job(void);
 static void on_start(struct job *j);
+static void on_store_down(vow_error *e);
 static void on_signal(int number, bool by_terminal);
 static void check_logs(void);
 static void write_logs(void);
@@ -43,9 +45,12 @@ int cmd_run(int argc, char **argv)
     make_job();
     brake_look(&one.brake);
     vow_future *f = job_run(one.job);
+    if (one.by_signal != 0)
+        job_stop(one.job, one.by_signal);
     (void)vow_loop_run_until(one.jobs.loop, f);
     vow_future_unref(f);
     brake_end(&one.brake);
+    pool_close();
     write_logs();
     if (one.by_signal != 0) {
         (void)guard_hunt(0);
@@ -73,6 +78,7 @@ static void make_ready(int argc, char **argv)
     js->settings = s;
     js->inherit = true;
     js->on_start = on_start;
+    js->on_store_down = on_store_down;
     js->template = template_new(
         literal(argv + at, (size_t)(argc - at)), (size_t)(argc - at),
         &(struct template_opts){.exec = true}, &sentence);
@@ -84,12 +90,10 @@ static void make_ready(int argc, char **argv)
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
     check_logs();
     jobs_open(js);
-    if (vow_gate_new(js->loop,
-                     VOW_GATE(.concurrent = 1, .rate = s->rate.n,
-                              .window_ms = s->rate.window_ms,
-                              .key_rate = s->delay_ms > 0,
-                              .key_window_ms = s->delay_ms),
-                     &js->gate) < 0)
+    pool_open(js->loop, s, &run_verb, NULL);
+    s->jobs = 1;
+    vow_gate_opts o = job_limits(s);
+    if (vow_gate_new(js->loop, &o, &js->gate) < 0)
         die(EXIT_BROKEN, "vow run: these limits cannot be kept");
     one.brake = (struct brake){.loop = js->loop,
                                .gate = js->gate,
@@ -132,6 +136,12 @@ static void on_start(struct job *j)
     text_free(&command);
 }
 
+static void on_store_down(vow_error *e)
+{
+    say("vow run: %s", vow_error_message(e));
+    one.job->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
+}
+
 /* What the terminal sent, a command in our group has got already. */
 static void on_signal(int number, bool by_terminal)
 {
@@ -145,6 +155,8 @@ static void on_signal(int number, bool by_terminal)
         procs_signal(number);
     } else if (one.by_signal == 0) {
         one.by_signal = number;
+        if (one.job == NULL)
+            return; /* the pool is being opened */
         bool has_it = by_terminal && !one.job->proc.own_group;
         job_stop(one.job, has_it ? SIGCONT : number);
     } else {

@@ -11,7 +11,9 @@
  */
 #include "job.h"
 #include "guard.h"
+#include "pool_use.h"
 #include "say.h"
+#include "store_open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,9 +26,9 @@
 enum { TEMPFAIL = 75, ENV_ADDED = 8, REFUSED = -1 };
 enum { LACKS_MS = 20, LACKS_MAX = 250 /* with nothing running */ };
 
+static const char *key_of(const struct job *j);
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
 static int launch(struct job *j);
-static bool in_foreground(void);
 static int open_streams(struct job *j, int *ret_out, int *ret_err);
 static void fill_env(struct job *j, int retry_fd);
 static char *env_entry(size_t which, const char *format, ...)
@@ -42,6 +44,7 @@ static bool worth_it(vow_error *e, void *job);
 static bool worth_another(const struct job *j);
 static vow_next on_ok(vow_value v, void *job);
 static vow_next on_fail(vow_error *e, void *job);
+static void not_let_in(struct job *j, vow_error *e);
 static vow_next finish(struct job *j);
 static void slot_take(struct job *j);
 static void slot_give(struct job *j);
@@ -93,6 +96,25 @@ void job_free(struct job *j)
     j->jobs->spare = j;
 }
 
+/* A delay is the rate of a key that all jobs have; the keys of a pool are its
+ * own, and so is its rate. */
+vow_gate_opts job_limits(const struct settings *s)
+{
+    vow_gate_opts o = {.size = sizeof(o), .concurrent = s->jobs};
+    if (s->pool != NULL) {
+        o.rate = s->delay_ms > 0;
+        o.window_ms = s->delay_ms;
+    } else {
+        o.rate = s->rate.n;
+        o.window_ms = s->rate.window_ms;
+        o.even = s->even;
+        o.key_rate = s->delay_ms > 0;
+        o.key_window_ms = s->delay_ms;
+    }
+    pool_behind(&o);
+    return o;
+}
+
 /* ---- running ------------------------------------------------------------- */
 
 vow_future *job_run(struct job *j)
@@ -107,7 +129,7 @@ vow_future *job_run(struct job *j)
     const vow_job_opts o = {.size = sizeof(o),
                             .weight = j->weight,
                             .deadline_ms = s->deadline_ms,
-                            .key = s->delay_ms > 0 ? "all" : NULL,
+                            .key = key_of(j),
                             .retry = &retry};
     if (s->deadline_ms > 0)
         j->due_us = proc_now_us() + s->deadline_ms * 1000;
@@ -118,6 +140,15 @@ vow_future *job_run(struct job *j)
     j->jobs->live = j;
     j->whole = vow_gate_run(j->jobs->gate, try_start, j, &o);
     return vow_then(j->whole, on_ok, on_fail, j);
+}
+
+static const char *key_of(const struct job *j)
+{
+    const struct settings *s = j->jobs->settings;
+    if (s->pool == NULL)
+        return s->delay_ms > 0 ? "all" : NULL;
+    struct fields fields = job_fields(j);
+    return pool_key(&fields);
 }
 
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
@@ -167,19 +198,19 @@ static int launch(struct job *j)
     fill_env(j, ends[1]);
     if (error == 0)
         error = proc_start(
-            &j->proc,
-            &(struct proc_opts){.path = path,
-                                .argv = js->command.argv,
-                                .env = js->env,
-                                .in = js->inherit ? 0 : js->null,
-                                .out = out,
-                                .err = err,
-                                .also = ends[1],
-                                .in_our_group = js->inherit && in_foreground(),
-                                .timeout_ms = s->timeout_ms,
-                                .seq = j->seq,
-                                .kill = &s->kill,
-                                .ended = on_process_end});
+            &j->proc, &(struct proc_opts){.path = path,
+                                          .argv = js->command.argv,
+                                          .env = js->env,
+                                          .in = js->inherit ? 0 : js->null,
+                                          .out = out,
+                                          .err = err,
+                                          .also = ends[1],
+                                          .in_our_group = js->inherit &&
+                                                          proc_in_foreground(),
+                                          .timeout_ms = s->timeout_ms,
+                                          .seq = j->seq,
+                                          .kill = &s->kill,
+                                          .ended = on_process_end});
     if (ends[1] >= 0)
         (void)close(ends[1]);
     if (out > 2 && out != js->null)
@@ -189,16 +220,6 @@ static int launch(struct job *j)
     if (path != js->program)
         free(path);
     return error;
-}
-
-/* Of a terminal, which the command may want to ask or to be stopped by. */
-static bool in_foreground(void)
-{
-    int fd = open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    bool yes = fd >= 0 && tcgetpgrp(fd) == getpgrp();
-    if (fd >= 0)
-        (void)close(fd);
-    return yes;
 }
 
 /* Keeps J2. */
@@ -353,6 +374,8 @@ static void classify(struct job *j)
         j->end.kind = END_TIMEOUT;
         j->end.exited = exited;
     }
+    if (j->lost)
+        j->end = (struct end){.kind = END_EXIT, .code = EXIT_LOST};
 }
 
 /* Seconds, written by the job. */
@@ -374,8 +397,14 @@ static uint64_t asked_to_wait_ms(struct job *j)
 static void on_cancel(vow_error *why, void *job)
 {
     struct job *j = job;
-    (void)why;
-    proc_stop(&j->proc, 0);
+    j->lost = vow_error_code(vow_error_root(why)) == VOW_ELOST;
+    if (!j->lost) {
+        proc_stop(&j->proc, 0);
+        return;
+    }
+    say("job %llu: its place in the pool is lost, so it is ended",
+        (unsigned long long)j->seq);
+    proc_stop_within(&j->proc, pool_lost_ms());
 }
 
 static bool worth_it(vow_error *e, void *job)
@@ -421,11 +450,23 @@ static vow_next on_fail(vow_error *e, void *job)
             .kind = END_TIMEOUT, .code = EXIT_TIMEOUT, .exited = true};
     else if (!j->started && code == VOW_ECANCELED)
         j->unrun = true;
-    else if (!j->started) {
-        say("job %llu: %s", (unsigned long long)j->seq, vow_error_message(e));
-        j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
-    }
+    else if (!j->started || code == VOW_ESTORE)
+        not_let_in(j, e);
     return finish(j);
+}
+
+/* Without the store nobody is: it is told once, and not counted as a job's. */
+static void not_let_in(struct job *j, vow_error *e)
+{
+    bool store = vow_error_code(e) == VOW_ESTORE;
+    if (store && j->jobs->on_store_down != NULL)
+        j->jobs->on_store_down(e);
+    else
+        say("job %llu: %s", (unsigned long long)j->seq, vow_error_message(e));
+    if (j->started)
+        return;
+    j->unrun = store;
+    j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
 }
 
 static vow_next finish(struct job *j)
@@ -503,7 +544,9 @@ int job_exit_code(const struct job *j)
 const char *job_end_text(const struct job *j, char *into, size_t room)
 {
     char name[16];
-    if (j->end.kind == END_TIMEOUT)
+    if (j->lost)
+        (void)snprintf(into, room, "lost its place");
+    else if (j->end.kind == END_TIMEOUT)
         (void)snprintf(into, room, "timed out");
     else if (j->end.kind == END_SIGNAL)
         (void)snprintf(into, room, "killed by %s",

@@ -28,9 +28,10 @@ struct jobs {
     struct template *template;
     char *program; /* the path; NULL: it depends on the job */
     bool inherit;  /* a job has our stdin, stdout and stderr */
-    void (*on_start)(struct job *j);    /* a try was started */
-    void (*on_last_end)(struct job *j); /* the process of its last try ended */
-    void (*on_end)(void);               /* the process of any try has ended */
+    void (*on_start)(struct job *j);     /* a try was started */
+    void (*on_last_end)(struct job *j);  /* the process of its last try ended */
+    void (*on_end)(void);                /* the process of any try has ended */
+    void (*on_store_down)(vow_error *e); /* no place in the pool is to be had */
 
     struct job *live; /* of which done was not told */
     size_t retrying;  /* of these, wait for another try */
@@ -63,6 +64,7 @@ struct job {
     bool unrun;         /* stopped before its first try */
     bool stopped;       /* no more tries */
     bool retrying;      /* waits for another try */
+    bool lost;          /* its place in the pool; it is ended */
     bool lacks;         /* descriptors or processes, for the moment */
     uint32_t lacked;    /* so often, while nothing ran that could end */
     bool counted;       /* by those who count */
@@ -74,6 +76,9 @@ struct job {
 };
 
 void jobs_open(struct jobs *js);
+
+/* The limits of a run, with the pool behind them if there is one. */
+vow_gate_opts job_limits(const struct settings *s);
 
 /* A job without items, and back. */
 struct job *job_new(struct jobs *js);
@@ -91,7 +96,8 @@ struct fields job_fields(const struct job *j);
 bool job_failed(const struct job *j);
 /* 0 to 255: as a shell would say it. */
 int job_exit_code(const struct job *j);
-/* The same for people: "exit 3", "killed by TERM", "timed out". */
+/* The same for people: "exit 3", "killed by TERM", "timed out",
+ * "lost its place". */
 const char *job_end_text(const struct job *j, char *into, size_t room);
 void job_record(struct job *j, struct text *command, struct record *ret);
 

@@ -5,6 +5,7 @@
 #include "guard.h"
 #include "jobserver.h"
 #include "map_run.h"
+#include "pool_use.h"
 #include "results.h"
 #include "say.h"
 #include "signals.h"
@@ -95,6 +96,7 @@ void map_finish(void)
     emit_drain(); /* before the summary, which is to stand below */
     bar_close();
     jobserver_close();
+    pool_close();
     if (run.by_signal != 0 || run.stopping == HALT_NOW)
         (void)guard_hunt(0);
     if (run.by_signal != 0)

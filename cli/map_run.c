@@ -12,6 +12,7 @@
 #include "map_run.h"
 #include "emit.h"
 #include "jobserver.h"
+#include "pool_use.h"
 #include "results.h"
 #include "say.h"
 
@@ -63,6 +64,9 @@ vow_future *map_start(void)
     run.jobs.on_start = on_start;
     run.jobs.on_last_end = on_last_end;
     run.jobs.on_end = look_around;
+    run.jobs.on_store_down = map_on_store_down;
+    if (!run.server)
+        pool_watch(map_set_places);
     map_draw();
     return vow_map(run.loop, ((vow_source){.pull = pull}), begin, NULL,
                    VOW_MAP(.concurrent = concurrent, .window = window,
@@ -160,6 +164,8 @@ static uint32_t weight_of(const struct job *j)
     if (wrong != NULL || n == 0)
         return 0;
     n = n > s->jobs ? s->jobs : n;
+    if (s->pool != NULL)
+        return n > pool_weight_most() ? pool_weight_most() : (uint32_t)n;
     return s->rate.n > 0 && n > s->rate.n ? s->rate.n : (uint32_t)n;
 }
 
@@ -332,6 +338,7 @@ void map_set_places(uint32_t places)
         if (j->proc.pid == 0 && j->weight > places)
             places = j->weight; /* it waits for so many */
     o.concurrent = places;
+    pool_behind(&o);
     if (vow_gate_set(run.jobs.gate, &o) < 0)
         return;
     uint64_t ahead = s->queue > 0 ? s->queue : 2 * (uint64_t)places;

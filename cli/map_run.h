@@ -22,6 +22,7 @@ struct failure {
 struct run {
     struct settings settings;
     struct jobs jobs;
+    struct template_opts placeholders;
     struct input *input;
     vow_loop *loop;
     vow_mapping *mapping;
@@ -76,6 +77,7 @@ void map_check_halt(const struct job *j);
 void map_on_signal(int number, bool by_terminal);
 void map_on_output_fails(int fd, int error);
 void map_on_stop_after(void *user);
+void map_on_store_down(vow_error *e);
 
 /* map_end.c */
 void map_count(struct job *j);

@@ -74,6 +74,16 @@ void map_on_stop_after(void *user)
     map_stop(HALT_NOW, 0);
 }
 
+/* What runs goes on as long as it may. */
+void map_on_store_down(vow_error *e)
+{
+    if (run.stopping != HALT_NEVER)
+        return;
+    say("vow map: %s", vow_error_message(e));
+    run.broken = true;
+    map_stop(HALT_SOON, 0);
+}
+
 void map_on_signal(int number, bool by_terminal)
 {
     (void)by_terminal; /* jobs have groups of their own */

@@ -139,6 +139,15 @@ static int runnable(const char *path)
     return S_ISREG(st.st_mode) && access(path, X_OK) == 0 ? 0 : EXIT_CANNOT_RUN;
 }
 
+bool proc_in_foreground(void)
+{
+    int fd = open("/dev/tty", O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    bool yes = fd >= 0 && tcgetpgrp(fd) == getpgrp();
+    if (fd >= 0)
+        (void)close(fd);
+    return yes;
+}
+
 int proc_start(struct proc *p, const struct proc_opts *o)
 {
     struct birth b = {.o = o, .parent = procs.us};
@@ -336,6 +345,23 @@ void proc_stop(struct proc *p, int number)
     kill_step(p);
 }
 
+void proc_stop_within(struct proc *p, uint64_t ms)
+{
+    size_t waits = p->kill == NULL ? 0 : p->kill->n;
+    if (p->pid == 0)
+        return;
+    waits -= waits > 0 && p->kill->steps[waits - 1].signal == SIGKILL;
+    p->most_ms = ms / (waits > 0 ? waits : 1) + 1;
+    if (!p->told) {
+        proc_stop(p, 0);
+        return;
+    }
+    p->kill_at = p->kill->n; /* it had its chance */
+    (void)vow_call_stop(&p->timer);
+    vow_call_at(&p->timer, procs.loop, vow_loop_due_ns(procs.loop, p->most_ms),
+                kill_step, p);
+}
+
 static void kill_step(void *proc)
 {
     struct proc *p = proc;
@@ -351,6 +377,10 @@ static void kill_step(void *proc)
         int number = p->kill_at == 0 && p->first != 0 ? p->first : step->signal;
         if (number != 0)
             proc_signal(p, number);
+        if (p->most_ms > 0 && wait_ms > p->most_ms)
+            wait_ms = p->most_ms;
+    } else if (p->most_ms > 0) {
+        proc_signal(p, SIGKILL);
     }
     p->kill_at++;
     vow_call_at(&p->timer, procs.loop, vow_loop_due_ns(procs.loop, wait_ms),

@@ -41,9 +41,11 @@ struct proc {
     struct proc *next;
     proc_fn ended;
     const struct kill_seq *kill;
-    size_t kill_at; /* the step that comes next */
-    int first;      /* instead of its first signal; 0: that */
-    vow_call timer; /* its timeout, then the steps of its killing */
+    size_t kill_at;   /* the step that comes next */
+    int first;        /* instead of its first signal; 0: that */
+    uint64_t most_ms; /* a step waits no longer, and KILL is the last; 0: as
+                         the sequence says */
+    vow_call timer;   /* its timeout, then the steps of its killing */
     bool own_group;
     bool timed_out;
     bool told; /* to stop, for whatever reason */
@@ -72,12 +74,18 @@ int proc_find(const char *program, char **ret_path);
 /* Microseconds since 1970. */
 uint64_t proc_now_us(void);
 
+/* Are we in the foreground of a terminal, which a command may want to ask or to
+ * be stopped by? Then it should stay in our group. */
+bool proc_in_foreground(void);
+
 /* Start: 0, or the errno of what failed; then nothing was started. */
 int proc_start(struct proc *p, const struct proc_opts *o);
 
 /* Begin with its kill sequence, once; `number` instead of its first signal,
  * unless that is 0. */
 void proc_stop(struct proc *p, int number);
+/* The same, and it is killed after that time at the latest. */
+void proc_stop_within(struct proc *p, uint64_t ms);
 /* A signal to its group. */
 void proc_signal(const struct proc *p, int number);
 /* To all that run: the same. Who left their groups is for guard_hunt(). */

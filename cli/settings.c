@@ -31,6 +31,7 @@ enum id {
     ID_LOAD,
     ID_MEMFREE,
     ID_QUEUE,
+    ID_POOL,
     ID_RETRIES,
     ID_BACKOFF,
     ID_RETRY_ON,
@@ -90,6 +91,8 @@ static const struct option_def map_options[] = {
      "start nothing while less memory is free", NULL, NULL},
     {ID_QUEUE, '\0', "queue", "N",
      "items to read ahead (default: twice the jobs)", NULL, NULL},
+    {ID_POOL, '\0', "pool", "NAME[:KEY]",
+     "-j and --rate are of this pool, shared by all who name it", NULL, NULL},
     {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
      "Trying again, and time", NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
@@ -136,16 +139,24 @@ static const struct option_def map_options[] = {
      "auto always never"},
     {ID_VERBOSE, 'v', "verbose", NULL, "tell each command and a summary", NULL,
      NULL},
+    STORE_ROW,
+    LEASE_ROWS,
     {.id = ID_END}};
 
 static const struct option_def run_options[] = {
     {ID_RATE, '\0', "rate", "N/U", "tries per time: 50/s, 100/m, 10/500ms",
      "Limits", NULL},
+    {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
+     NULL},
     {ID_DELAY, '\0', "delay", "D", "at least so long between tries", NULL,
      NULL},
     {ID_LOAD, '\0', "load", "N", "wait while the load is above N", NULL, NULL},
     {ID_MEMFREE, '\0', "memfree", "SIZE", "wait while less memory is free",
      NULL, NULL},
+    {ID_POOL, '\0', "pool", "NAME[:KEY]",
+     "-j and --rate are of this pool, shared by all who name it", NULL, NULL},
+    {ID_JOBS, 'j', "jobs", "N|N%|Nx", "commands at once in the --pool", NULL,
+     NULL},
     {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
      "Trying again, and time", NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
@@ -161,6 +172,8 @@ static const struct option_def run_options[] = {
     {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
      "FILE"},
     {ID_VERBOSE, 'v', "verbose", NULL, "tell each try", "Show", NULL},
+    STORE_ROW,
+    LEASE_ROWS,
     {.id = ID_END}};
 
 const struct verb_def map_verb = {
@@ -192,7 +205,8 @@ const struct verb_def run_verb = {
         "124 when --timeout or --deadline ended it.\n"
         "\n"
         "  vow run --retries 5 --backoff 1s..1m -- ./deploy\n"
-        "  vow run --timeout 30s --kill-seq INT,2s,KILL -- make check\n",
+        "  vow run --timeout 30s --kill-seq INT,2s,KILL -- make check\n"
+        "  vow run --pool heavy -j4 -- ./encode a.mkv\n",
     .options = run_options,
     .run = cmd_run,
     .usage_code = EXIT_BROKEN};
@@ -220,7 +234,8 @@ int settings_read(struct settings *s, const struct verb_def *verb, int argc,
     struct options o = options_of(verb, argc, argv);
     int id;
     while ((id = options_next(&o)) > 0)
-        read_one(s, id, &o);
+        if (!store_option(&s->store, id, &o))
+            read_one(s, id, &o);
     check_together(s, &o);
     return o.at;
 }
@@ -301,6 +316,9 @@ static void read_limit(struct settings *s, int id, const struct options *o)
         check(o, units_count(o->value, &s->queue));
         if (s->queue == 0 || s->queue > 1000000)
             options_refuse(o, "a queue has 1 to 1000000 items");
+        break;
+    case ID_POOL:
+        s->pool = o->value;
         break;
     default:
         read_time(s, id, o);
@@ -487,6 +505,16 @@ static void check_together(const struct settings *s, const struct options *o)
     if (s->even && s->rate.n == 0)
         die(code, "vow %s: --even spaces the starts of --rate N/U; add it",
             verb);
+    if (s->pool == NULL && (s->store.url != NULL || s->store.lease_ms > 0 ||
+                            s->store.pulse_ms > 0))
+        die(code,
+            "vow %s: --store, --lease and --pulse are of a --pool; add it",
+            verb);
+    if (s->jobs > 0 && s->pool == NULL && o->verb == &run_verb)
+        die(code, "vow %s: -j is of a --pool, which others use too; add it",
+            verb);
+    if (s->pool != NULL && s->even && s->weight != NULL)
+        die(code, "vow %s: the even rate of a --pool takes no --weight", verb);
     if (s->json && s->output != OUTPUT_GROUP)
         die(code, "vow %s: --json needs grouped output", verb);
     if (s->results != NULL &&

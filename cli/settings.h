@@ -7,6 +7,7 @@
 #include "bar.h"
 #include "input.h"
 #include "options.h"
+#include "store_open.h"
 #include "units.h"
 
 enum output { OUTPUT_GROUP, OUTPUT_LINE, OUTPUT_LIVE, OUTPUT_NONE };
@@ -30,7 +31,9 @@ struct settings {
     uint64_t delay_ms;
     double load; /* 0: any */
     uint64_t memfree;
-    uint64_t queue; /* 0: not said */
+    uint64_t queue;   /* 0: not said */
+    const char *pool; /* NAME or NAME:KEY; NULL: limits are our own */
+    struct store_opts store;
 
     /* trying again, and time */
     uint32_t retries;

@@ -17,7 +17,6 @@
 #include <string.h>
 
 static void grow(struct text *t, size_t more);
-static size_t utf8_length(const unsigned char *at, size_t n);
 static void add_json_ascii(struct text *t, unsigned char c);
 static bool is_plain_word(struct span s);
 static bool is_reserved(struct span s);
@@ -109,8 +108,8 @@ void text_add_json(struct text *t, struct span s)
     text_add(t, "\"", 1);
 }
 
-/* Of the character there, by the table of RFC 3629; 0: it is none. */
-static size_t utf8_length(const unsigned char *at, size_t n)
+/* By the table of RFC 3629. */
+size_t utf8_length(const unsigned char *at, size_t n)
 {
     unsigned char low = 0x80;
     unsigned char high = 0xbf;

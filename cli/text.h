@@ -46,6 +46,9 @@ static inline struct span text_span(const struct text *t)
     return (struct span){.at = t->at, .n = t->n};
 }
 
+/* Bytes of the character of UTF-8 that begins there; 0: it is none. */
+size_t utf8_length(const unsigned char *at, size_t n);
+
 struct span span_of(const char *s);
 bool span_is(struct span a, const char *s);
 

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_names.c - vow result, vow forget, vow cancel: named work that is there.
+ *
+ * HOW   A NAME is the word that vow share was given, or the printed form of a
+ *       name without such a word, as vow status shows it.
+ */
+#include "cmd.h"
+#include "manage.h"
+#include "replay.h"
+#include "say.h"
+
+#include <string.h>
+
+static const struct option_def options[] = {STORE_ROW, {.id = 0}};
+
+const struct verb_def result_verb = {
+    .name = "result",
+    .usage = "[OPTION...] NAME",
+    .about = "print the result of named work, as the command did",
+    .story = "What the command wrote to stdout and stderr, and its exit code.\n"
+             "The exit code is 66 when there is no result.\n",
+    .options = options,
+    .run = cmd_result,
+    .usage_code = EXIT_BROKEN};
+
+const struct verb_def forget_verb = {
+    .name = "forget",
+    .usage = "[OPTION...] NAME",
+    .about = "forget the result of named work: the next who asks does it anew",
+    .story =
+        "The exit code is 0 when it is gone or was not there, 75 while it\n"
+        "runs.\n",
+    .options = options,
+    .run = cmd_forget,
+    .usage_code = EXIT_BROKEN};
+
+const struct verb_def cancel_verb = {
+    .name = "cancel",
+    .usage = "[OPTION...] NAME",
+    .about = "stop named work where it runs, for all who wait for it",
+    .story = "The exit code is 66 when it does not run.\n",
+    .options = options,
+    .run = cmd_cancel,
+    .usage_code = EXIT_BROKEN};
+
+static void open_with_name(struct manage *m, const struct verb_def *verb,
+                           int argc, char **argv);
+static vow_future *never(vow_lease *lease, void *arg);
+static int replay(const struct manage *m, vow_bytes *recording);
+
+int cmd_result(int argc, char **argv)
+{
+    struct manage m;
+    open_with_name(&m, &result_verb, argc, argv);
+    vow_name name = store_name_shown(m.word);
+    VOW_AUTO(vow_future)
+    f = vow_share(
+        m.authority, &name, never, m.loop,
+        VOW_SHARE(.flags = VOW_SHARE_PEEK, .store_down = VOW_DOWN_FAIL));
+    int code = EXIT_NOTHING;
+    if (manage_wait(&m, f) == 0)
+        code = replay(&m, vow_as_bytes(vow_get(f)));
+    manage_close(&m);
+    return code;
+}
+
+/* Nobody does the work for those who only look. */
+static vow_future *never(vow_lease *lease, void *arg)
+{
+    (void)lease;
+    return vow_refused(arg, VOW_ENOENT, NULL);
+}
+
+static int replay(const struct manage *m, vow_bytes *recording)
+{
+    struct ending end;
+    const void *at = "";
+    size_t n = 0;
+    if (recording != NULL) {
+        at = vow_bytes_data(recording);
+        n = vow_bytes_size(recording);
+    }
+    const char *wrong = replay_check(at, n, &end);
+    if (wrong != NULL)
+        die(EXIT_BROKEN, "vow result: '%s': %s", m->word, wrong);
+    int error = replay_write(at, n);
+    if (error != 0)
+        die(EXIT_BROKEN, "vow result: cannot write the result: %s",
+            strerror(error));
+    return ending_code(end);
+}
+
+int cmd_forget(int argc, char **argv)
+{
+    struct manage m;
+    open_with_name(&m, &forget_verb, argc, argv);
+    vow_name name = store_name_shown(m.word);
+    VOW_AUTO(vow_future) f = vow_authority_forget(m.authority, &name, 0);
+    int rc = manage_wait(&m, f);
+    if (rc == VOW_EBUSY)
+        say("vow forget: '%s' runs; vow cancel ends it", m.word);
+    manage_close(&m);
+    return rc == VOW_EBUSY ? EXIT_BUSY : 0;
+}
+
+int cmd_cancel(int argc, char **argv)
+{
+    struct manage m;
+    open_with_name(&m, &cancel_verb, argc, argv);
+    vow_name name = store_name_shown(m.word);
+    VOW_AUTO(vow_future) f = vow_authority_cancel(m.authority, &name);
+    int rc = manage_wait(&m, f);
+    manage_close(&m);
+    return rc == VOW_ENOENT ? EXIT_NOTHING : 0;
+}
+
+static void open_with_name(struct manage *m, const struct verb_def *verb,
+                           int argc, char **argv)
+{
+    *m = manage_of(verb, argc, argv);
+    while (manage_option(m) > 0)
+        ;
+    manage_needs_word(m, "say which name");
+    manage_open(m);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_pipe.c - vow pipe: steps whose common beginnings are done once by all.
+ *
+ * HOW   The result of a step is the recording of its command (replay.h); the
+ *       next one reads the stdout of that. A step counts only if all before it
+ *       have ended with 0: one that failed is the result of those behind it,
+ *       without what it wrote to stdout. With --stream a step reads the chunks
+ *       of the one before it while that still runs.
+ */
+#include "feed.h"
+#include "meet.h"
+#include "replay.h"
+#include "role.h"
+#include "runner.h"
+#include "say.h"
+#include "show.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A step may have to begin again: what it read was lost. */
+struct attempt {
+    size_t step;
+    const char *argv[4];
+    struct runner runner;
+    struct feed feed;
+    vow_lease *lease;
+    /* what it reads */
+    vow_input *in;
+    struct replay reader; /* of the recording before it */
+    bool asked;           /* for the next chunk */
+    bool input_over;
+    struct recording failure; /* of a step before it */
+    vow_deferred *waits;      /* its command has ended, its input has not */
+    vow_bytes *result;        /* that waits with it */
+};
+
+static struct {
+    struct shared shared;
+    size_t *numbers;           /* of the steps */
+    struct attempt **attempts; /* the last of each step; NULL: none here */
+    vow_future *asked;
+    vow_step_info *infos;
+} all;
+
+static void ask(void);
+static vow_future *work(vow_lease *lease, vow_input *in, void *number);
+static bool is_last(const struct attempt *a);
+static vow_future *begin(struct attempt *a, int in);
+static vow_future *whole(struct attempt *a);
+static void take_input(int fd, const char *at, size_t n, void *attempt);
+static vow_future *failure_of(struct attempt *a, struct ending end);
+static void pull(struct attempt *a);
+static void on_hungry(struct feed *f);
+static vow_next on_chunk(vow_value v, void *attempt);
+static vow_next on_no_chunk(vow_error *e, void *attempt);
+static void input_ends(struct attempt *a);
+static void on_lost(struct runner *r);
+static vow_next on_ran(vow_value v, void *attempt);
+static vow_next on_not_ran(vow_error *e, void *attempt);
+static vow_next on_result(vow_value v, void *unused);
+static bool failed_here(void);
+static vow_next on_failure(vow_error *e, void *unused);
+static void tell_roles(void);
+
+int cmd_pipe(int argc, char **argv)
+{
+    shared_read(&all.shared, &pipe_verb, argc, argv);
+    meet_open(&all.shared);
+    if (all.shared.stream)
+        show_hold(STDOUT_FILENO, all.shared.max_output);
+    ask();
+    return meet_run(all.asked);
+}
+
+static void ask(void)
+{
+    const struct shared *s = &all.shared;
+    size_t n = s->n_steps;
+    vow_pipe_step *steps = mem_new(n * sizeof(steps[0]));
+    vow_field *fields = mem_new(2 * n * sizeof(fields[0]));
+    vow_field *source;
+    size_t n_source = shared_source(s, &source);
+    all.numbers = mem_new(n * sizeof(all.numbers[0]));
+    all.attempts = mem_new(n * sizeof(all.attempts[0]));
+    all.infos = mem_new(n * sizeof(all.infos[0]));
+    for (size_t i = 0; i < n; i++) {
+        fields[2 * i] = vow_field_text("vow pipe: sh");
+        fields[2 * i + 1] = vow_field_text(s->steps[i].script);
+        all.numbers[i] = i;
+        steps[i] = (vow_pipe_step){.fields = &fields[2 * i],
+                                   .n_fields = 2,
+                                   .work = work,
+                                   .arg = &all.numbers[i],
+                                   .label = s->steps[i].label};
+        if (s->stream && i > 0)
+            steps[i].flags = VOW_STEP_STREAM;
+    }
+    uint32_t flags =
+        (s->keep_lost ? VOW_SHARE_KEEP : 0) | (s->force ? VOW_SHARE_FORCE : 0);
+    const vow_share_opts share = {.size = sizeof(share),
+                                  .mode = s->mode,
+                                  .flags = flags,
+                                  .ttl_ms = s->ttl_ms,
+                                  .lease_ms = s->store.lease_ms,
+                                  .pulse_ms = s->store.pulse_ms,
+                                  .takeovers = s->takeovers,
+                                  .store_down = s->store.down};
+    all.asked = vow_pipeline_run(
+        meet_authority(), steps, n,
+        VOW_PIPELINE(.source = source, .n_source = n_source, .share = share),
+        all.infos);
+    free(steps);
+    free(fields);
+    free(source);
+    if (vow_done(vow_future_ref(all.asked), on_result, on_failure, NULL) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+/* ---- a step runs here ---------------------------------------------------- */
+
+static vow_future *work(vow_lease *lease, vow_input *in, void *number)
+{
+    const size_t *step = number;
+    struct attempt *a = mem_new(sizeof(*a)); /* others may still know it */
+    int end;
+    a->step = *step;
+    a->in = in;
+    a->lease = vow_lease_ref(lease);
+    a->feed.ear.fd = -1;
+    all.attempts[a->step] = a;
+    meet_show(); /* what feeds it listens */
+    if (is_last(a))
+        show_from_start(STDOUT_FILENO);
+    if (a->step == 0) {
+        a->input_over = true;
+        return begin(a, -1);
+    }
+    if (!all.shared.stream)
+        return whole(a);
+    if ((end = feed_open(&a->feed, on_hungry)) < 0)
+        return vow_refused(meet_loop(), VOW_EIO, strerror(errno));
+    vow_future *f = begin(a, end);
+    pull(a);
+    return f;
+}
+
+static bool is_last(const struct attempt *a)
+{
+    return a->step + 1 == all.shared.n_steps;
+}
+
+static vow_future *begin(struct attempt *a, int in)
+{
+    const struct step_words *words = &all.shared.steps[a->step];
+    a->argv[0] = "sh";
+    a->argv[1] = "-c";
+    a->argv[2] = words->script;
+    vow_future *f = runner_start(
+        &a->runner,
+        &(struct runner_opts){.shared = &all.shared,
+                              .argv = (char *const *)(void *)a->argv,
+                              .label = words->label,
+                              .lease = a->lease,
+                              .in = in,
+                              .hide_out = !is_last(a),
+                              .chunks = all.shared.stream && !is_last(a),
+                              .lost = on_lost});
+    return vow_then_drop(f, on_ran, on_not_ran, a);
+}
+
+/* The step before it has ended. */
+static vow_future *whole(struct attempt *a)
+{
+    vow_bytes *bytes = vow_input_whole(a->in);
+    const void *at = bytes == NULL ? NULL : vow_bytes_data(bytes);
+    size_t n = bytes == NULL ? 0 : vow_bytes_size(bytes);
+    struct ending end;
+    const char *wrong = replay_check(at, n, &end);
+    if (wrong != NULL)
+        return vow_refused(meet_loop(), VOW_EINVAL, wrong);
+    a->input_over = true;
+    int fd = -1;
+    if (ending_code(end) == 0 && (fd = feed_open(&a->feed, NULL)) < 0)
+        return vow_refused(meet_loop(), VOW_EIO, strerror(errno));
+    (void)replay_feed(&a->reader, at, n, take_input, a);
+    if (ending_code(end) != 0)
+        return failure_of(a, end);
+    feed_end(&a->feed);
+    return begin(a, fd);
+}
+
+/* What the step before it wrote. */
+static void take_input(int fd, const char *at, size_t n, void *attempt)
+{
+    struct attempt *a = attempt;
+    if (fd == STDOUT_FILENO)
+        feed_bytes(&a->feed, at, n);
+    else
+        recording_add(&a->failure, fd, at, n); /* should it be one */
+}
+
+/* The failure of a step before it is its own. */
+static vow_future *failure_of(struct attempt *a, struct ending end)
+{
+    vow_bytes *bytes;
+    recording_end(&a->failure, end);
+    if (vow_bytes_new(meet_loop(), a->failure.bytes.at, a->failure.bytes.n,
+                      &bytes) < 0)
+        die(EXIT_BROKEN, "out of memory");
+    vow_lease_keep(a->lease, all.shared.fail_ttl_ms);
+    return vow_resolved(meet_loop(), vow_bytes_value(bytes));
+}
+
+/* ---- reading while the step before it writes ----------------------------- */
+
+static void pull(struct attempt *a)
+{
+    if (a->asked || a->input_over)
+        return;
+    a->asked = true;
+    if (vow_done(vow_input_next(a->in), on_chunk, on_no_chunk, a) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+static void on_hungry(struct feed *f)
+{
+    pull(
+        (struct attempt *)(void *)((char *)f - offsetof(struct attempt, feed)));
+}
+
+static vow_next on_chunk(vow_value v, void *attempt)
+{
+    struct attempt *a = attempt;
+    vow_bytes *chunk = vow_as_bytes(v);
+    const char *wrong = NULL;
+    a->asked = false;
+    if (chunk != NULL)
+        wrong = replay_feed(&a->reader, vow_bytes_data(chunk),
+                            vow_bytes_size(chunk), take_input, a);
+    else if (!replay_over(&a->reader))
+        wrong = "its end is missing";
+    if (wrong != NULL) {
+        VOW_AUTO(vow_error)
+        e = vow_error_new(meet_loop(), VOW_EINVAL, "%s", wrong);
+        return on_no_chunk(e, a);
+    }
+    if (chunk == NULL)
+        input_ends(a);
+    else if (a->feed.ear.fd < 0 || a->feed.text.n == 0)
+        pull(a);
+    return vow_ok(vow_nothing());
+}
+
+/* It was lost, or is not what it should be: this attempt ends too. */
+static vow_next on_no_chunk(vow_error *e, void *attempt)
+{
+    struct attempt *a = attempt;
+    a->asked = false;
+    a->input_over = true;
+    runner_stop(&a->runner, e);
+    if (a->waits != NULL)
+        (void)vow_reject_drop(a->waits, vow_error_ref(e));
+    a->waits = NULL;
+    return vow_ok(vow_nothing());
+}
+
+static void input_ends(struct attempt *a)
+{
+    int code = ending_code(a->reader.end);
+    a->input_over = true;
+    feed_end(&a->feed);
+    if (code != 0) {
+        VOW_AUTO(vow_error)
+        why = vow_error_new(meet_loop(), VOW_EIO, "a step before it failed");
+        runner_stop(&a->runner, why);
+    }
+    if (a->waits == NULL)
+        return;
+    if (code != 0) {
+        VOW_AUTO(vow_future) f = failure_of(a, a->reader.end);
+        (void)vow_resolve_with(a->waits, f);
+        vow_deferred_unref(a->waits);
+    } else {
+        (void)vow_resolve_drop(a->waits, vow_bytes_value(a->result));
+    }
+    a->waits = NULL;
+}
+
+/* ---- its end ------------------------------------------------------------- */
+
+static void on_lost(struct runner *r)
+{
+    (void)r;
+    (void)vow_cancel(all.asked, NULL);
+}
+
+static vow_next on_ran(vow_value v, void *attempt)
+{
+    struct attempt *a = attempt;
+    vow_bytes *bytes = vow_bytes_ref(vow_as_bytes(v));
+    if (a->input_over)
+        return vow_ok(vow_bytes_value(bytes));
+    a->result = bytes;
+    return vow_follow(vow_promise(meet_loop(), &a->waits));
+}
+
+static vow_next on_not_ran(vow_error *e, void *attempt)
+{
+    struct attempt *a = attempt;
+    a->input_over = true; /* it is gone when this has returned */
+    if (replay_over(&a->reader) && ending_code(a->reader.end) != 0)
+        return vow_follow(failure_of(a, a->reader.end));
+    return vow_fail(vow_error_ref(e));
+}
+
+/* ---- the end of all ------------------------------------------------------ */
+
+static vow_next on_result(vow_value v, void *unused)
+{
+    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
+    vow_bytes *bytes = vow_as_bytes(v);
+    const void *at = bytes == NULL ? NULL : vow_bytes_data(bytes);
+    size_t n = bytes == NULL ? 0 : vow_bytes_size(bytes);
+    struct ending end;
+    (void)unused;
+    const char *wrong = replay_check(at, n, &end);
+    if (wrong != NULL)
+        die(EXIT_BROKEN, "vow pipe: the result cannot be used: %s", wrong);
+    if ((last == NULL || !last->runner.ended) && !failed_here())
+        meet_replay(at, n);
+    tell_roles();
+    meet_over(ending_code(end));
+    return vow_ok(vow_nothing());
+}
+
+/* Then what it wrote to stderr was shown. */
+static bool failed_here(void)
+{
+    bool failed = false;
+    for (size_t i = 0; i < all.shared.n_steps; i++) {
+        const struct attempt *a = all.attempts[i];
+        failed |=
+            a != NULL && a->runner.ended && ending_code(a->runner.end) != 0;
+    }
+    return failed;
+}
+
+static vow_next on_failure(vow_error *e, void *unused)
+{
+    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
+    (void)unused;
+    if (meet_is_over())
+        return vow_ok(vow_nothing());
+    for (size_t i = 0; i < all.shared.n_steps; i++)
+        if (all.attempts[i] != NULL && all.attempts[i]->runner.lost)
+            return vow_ok(vow_nothing()); /* told when it has ended */
+    if (last != NULL && last->runner.ended && last->runner.too_big) {
+        tell_roles();
+        meet_over(ending_code(last->runner.end));
+    } else {
+        say("vow pipe: %s", vow_error_message(e));
+        meet_over(EXIT_BROKEN);
+    }
+    return vow_ok(vow_nothing());
+}
+
+static void tell_roles(void)
+{
+    for (size_t i = 0; i < all.shared.n_steps; i++) {
+        const vow_step_info *step = &all.infos[i];
+        const char *label = all.shared.steps[i].label;
+        vow_share_info info = {.role = step->role, .fence = step->fence};
+        bool ours = step->role == VOW_ROLE_RAN ||
+                    step->role == VOW_ROLE_TAKEOVER ||
+                    step->role == VOW_ROLE_ALONE;
+        if (ours && meet_alone())
+            info.role = VOW_ROLE_ALONE;
+        if (ours)
+            (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
+        role_tell(&all.shared, label, label, &info);
+    }
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_share.c - vow share: one runs the command, all who ask get its result.
+ *
+ *   the result is there     written, and that is all
+ *   another runs it         wait; with --follow, show what comes
+ *   nobody does             run it (runner.h): show it as it comes, publish it
+ *   it is stale             written; a process of our own, which nobody waits
+ *                           for, asks to make it anew and runs it if no other
+ *                           does
+ */
+#include "meet.h"
+#include "replay.h"
+#include "role.h"
+#include "runner.h"
+#include "say.h"
+#include "show.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PUBLISH_MS = 5000 };
+
+static struct {
+    struct shared shared;
+    vow_name name;
+    const char *label; /* the name, or the command line */
+    char printed[VOW_NAME_TEXT];
+    char **words; /* of our own command line */
+    vow_share_info info;
+    struct runner runner;
+    bool runs;
+    vow_future *asked;
+    bool answered; /* that is settled */
+    vow_call patience;
+    struct replay follow;
+} one;
+
+static void make_label(void);
+static void ask(void);
+static vow_future *work(vow_lease *lease, void *unused);
+static void on_published(struct runner *r);
+static void on_lost(struct runner *r);
+static vow_next on_made(vow_value v, void *unused);
+static void not_taken(void *unused);
+static void ran(void);
+static void from_start(void);
+static void on_chunk(vow_bytes *chunk, void *unused);
+static vow_next on_result(vow_value v, void *unused);
+static void answer(const void *at, size_t n);
+static vow_next on_failure(vow_error *e, void *unused);
+static int explain(const vow_error *e);
+static void out_of_patience(void *unused);
+static void start_refresh(void);
+
+int cmd_share(int argc, char **argv)
+{
+    struct shared *s = &one.shared;
+    shared_read(s, &share_verb, argc, argv);
+    one.words = argv;
+    one.name = shared_name(s);
+    make_label();
+    meet_open(s);
+    ask();
+    return meet_run(one.asked);
+}
+
+static void make_label(void)
+{
+    struct text t = {0};
+    one.label = one.shared.name;
+    for (size_t i = 0; one.label == NULL && i < one.shared.n_command; i++) {
+        text_add(&t, " ", i > 0);
+        text_add_quoted(&t, span_of(one.shared.command[i]));
+    }
+    if (one.label == NULL)
+        one.label = t.at;
+}
+
+static void ask(void)
+{
+    const struct shared *s = &one.shared;
+    uint32_t flags = VOW_SHARE_NO_REFRESH;
+    flags |= s->store.no_wait ? VOW_SHARE_NOWAIT : 0;
+    flags |= s->peek ? VOW_SHARE_PEEK : 0;
+    flags |= s->force ? VOW_SHARE_FORCE : 0;
+    flags |= s->follow ? VOW_SHARE_FOLLOW : 0;
+    if (s->refresh)
+        flags = VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT;
+    flags |= s->keep_lost ? VOW_SHARE_KEEP : 0;
+    if (s->follow) {
+        show_hold(STDOUT_FILENO, s->max_output);
+        show_hold(STDERR_FILENO, s->max_output);
+    }
+    if (s->store.waits && !s->refresh)
+        vow_call_at(&one.patience, meet_loop(),
+                    vow_loop_due_ns(meet_loop(), s->store.wait_ms),
+                    out_of_patience, NULL);
+    one.asked = vow_share(
+        meet_authority(), &one.name, work, NULL,
+        VOW_SHARE(.mode = s->mode, .flags = flags, .label = one.label,
+                  .ttl_ms = s->ttl_ms, .stale_ms = s->stale_ms,
+                  .lease_ms = s->store.lease_ms, .pulse_ms = s->store.pulse_ms,
+                  .takeovers = s->takeovers, .store_down = s->store.down,
+                  .on_chunk = on_chunk, .info = &one.info));
+    if (vow_done(vow_future_ref(one.asked), on_result, on_failure, NULL) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+/* ---- we run it ----------------------------------------------------------- */
+
+static vow_future *work(vow_lease *lease, void *unused)
+{
+    (void)unused;
+    (void)vow_call_stop(&one.patience);
+    if (one.runs) { /* once is enough: the next is for another */
+        (void)vow_lease_abandon(lease);
+        return vow_refused(meet_loop(), VOW_ECANCELED, NULL);
+    }
+    one.runs = true;
+    from_start();
+    vow_future *f = runner_start(
+        &one.runner, &(struct runner_opts){.shared = &one.shared,
+                                           .argv = one.shared.command,
+                                           .label = one.label,
+                                           .lease = lease,
+                                           .in = -1,
+                                           .hide_out = one.shared.refresh,
+                                           .hide_err = one.shared.refresh,
+                                           .chunks = one.shared.follow &&
+                                                     !one.shared.refresh,
+                                           .published = on_published,
+                                           .lost = on_lost});
+    return vow_then_drop(f, on_made, NULL, NULL);
+}
+
+/* A failure does not replace a result that is there. */
+static vow_next on_made(vow_value v, void *unused)
+{
+    (void)unused;
+    if (one.shared.refresh && ending_code(one.runner.end) != 0)
+        return vow_fail_code(VOW_EIO, "its command failed");
+    vow_call_at(&one.patience, meet_loop(),
+                vow_loop_due_ns(meet_loop(), PUBLISH_MS), not_taken, NULL);
+    return vow_ok(vow_bytes_value(vow_bytes_ref(vow_as_bytes(v))));
+}
+
+/* The store does not answer. Our caller need not wait for it. */
+static void not_taken(void *unused)
+{
+    (void)unused;
+    if (one.shared.mode == VOW_SHARED) {
+        ran();
+    } else {
+        say("vow share: the result of %s was not published: the store does not "
+            "answer",
+            one.label);
+        meet_over(EXIT_BROKEN);
+    }
+}
+
+static void on_published(struct runner *r)
+{
+    if (one.answered && r->ended)
+        ran();
+}
+
+static void on_lost(struct runner *r)
+{
+    (void)r;
+    (void)vow_cancel(one.asked, NULL);
+}
+
+/* The command has ended, and what it made is where it belongs. */
+static void ran(void)
+{
+    vow_share_info info = one.info;
+    if (info.role != VOW_ROLE_RAN && info.role != VOW_ROLE_TAKEOVER &&
+        info.role != VOW_ROLE_ALONE)
+        info = (vow_share_info){.role = VOW_ROLE_RAN};
+    if (meet_alone())
+        info.role = VOW_ROLE_ALONE;
+    (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
+    role_tell(&one.shared, one.label, NULL, &info);
+    meet_over(ending_code(one.runner.end));
+}
+
+/* ---- others do ----------------------------------------------------------- */
+
+static void from_start(void)
+{
+    show_from_start(STDOUT_FILENO);
+    show_from_start(STDERR_FILENO);
+}
+
+static void on_chunk(vow_bytes *chunk, void *unused)
+{
+    (void)unused;
+    if (one.runs)
+        return; /* our own */
+    meet_show();
+    if (chunk == NULL) {
+        one.follow = (struct replay){0};
+        from_start();
+        return;
+    }
+    const char *wrong = replay_feed(&one.follow, vow_bytes_data(chunk),
+                                    vow_bytes_size(chunk), show_bytes, NULL);
+    if (wrong != NULL)
+        die(EXIT_BROKEN, "vow share: cannot follow %s: %s", one.label, wrong);
+}
+
+static vow_next on_result(vow_value v, void *unused)
+{
+    vow_bytes *bytes = vow_as_bytes(v);
+    (void)unused;
+    (void)vow_call_stop(&one.patience);
+    if (one.runs) {
+        one.answered = true;
+        if (one.runner.published && one.runner.ended)
+            ran();
+    } else if (one.shared.refresh) {
+        meet_over(0); /* another makes it anew */
+    } else {
+        answer(bytes == NULL ? NULL : vow_bytes_data(bytes),
+               bytes == NULL ? 0 : vow_bytes_size(bytes));
+    }
+    return vow_ok(vow_nothing());
+}
+
+/* A result of somebody else's. */
+static void answer(const void *at, size_t n)
+{
+    struct ending end;
+    const char *wrong = replay_check(at, n, &end);
+    if (wrong != NULL)
+        die(EXIT_BROKEN,
+            "vow share: the result of %s cannot be used: %s. Is the name used "
+            "by something else?",
+            one.label, wrong);
+    from_start();
+    meet_replay(at, n);
+    role_tell(&one.shared, one.label, NULL, &one.info);
+    if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
+        start_refresh();
+    meet_over(ending_code(end));
+}
+
+static vow_next on_failure(vow_error *e, void *unused)
+{
+    (void)unused;
+    (void)vow_call_stop(&one.patience);
+    if (meet_is_over() || (one.runs && one.runner.lost))
+        return vow_ok(vow_nothing());   /* told, or will be when it has ended */
+    if (one.runs && one.runner.ended) { /* too big to be shared */
+        one.answered = true;
+        if (one.runner.published)
+            ran();
+    } else if (one.shared.refresh) {
+        meet_over(0); /* others, or the next who asks */
+    } else {
+        meet_over(explain(e));
+    }
+    return vow_ok(vow_nothing());
+}
+
+static int explain(const vow_error *e)
+{
+    const struct shared *s = &one.shared;
+    int code = vow_error_code(e);
+    if (code == VOW_ENOENT && s->peek)
+        return EXIT_NOTHING;
+    if (code == VOW_EBUSY && s->store.no_wait) {
+        if (s->verbose)
+            say("%s: another runs it", one.label);
+        return s->store.busy_code;
+    }
+    if (code == VOW_EDOUBT)
+        say("vow share: %s is %s. Find out, then: vow forget -- %s", one.label,
+            vow_error_message(e),
+            s->name != NULL && s->n_depends == 0
+                ? s->name
+                : vow_name_text(&one.name, one.printed));
+    else
+        say("vow share: %s: %s", one.label, vow_error_message(e));
+    return EXIT_BROKEN;
+}
+
+static void out_of_patience(void *unused)
+{
+    (void)unused;
+    if (one.shared.verbose)
+        say("%s: another still runs it", one.label);
+    meet_over(one.shared.store.busy_code);
+}
+
+/* ---- out of sight -------------------------------------------------------- */
+
+/* Ourselves once more, with the same words: which of all these does the work is
+ * decided by the store. */
+static void start_refresh(void)
+{
+    size_t n = 0;
+    pid_t pid;
+    posix_spawnattr_t how;
+    posix_spawn_file_actions_t files;
+    while (one.words[n] != NULL)
+        n++;
+    char **argv = mem_new((n + 3) * sizeof(argv[0]));
+    argv[0] = "vow";
+    argv[1] = "share";
+    argv[2] = "--refresh";
+    memcpy(argv + 3, one.words + 1, n * sizeof(argv[0]));
+    (void)posix_spawnattr_init(&how);
+    (void)posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSID);
+    (void)posix_spawn_file_actions_init(&files);
+    (void)posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
+    (void)posix_spawn_file_actions_adddup2(&files, 0, 1);
+    (void)posix_spawn_file_actions_adddup2(&files, 0, 2);
+    (void)posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    int error =
+        posix_spawn(&pid, "/proc/self/exe", &files, &how, argv, environ);
+    if (error != 0 && one.shared.verbose)
+        say("%s: cannot be made anew: %s", one.label, strerror(error));
+    free(argv);
+}

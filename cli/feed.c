@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* feed.c - see feed.h.
+ *
+ * INVARIANTS
+ *   F1  while bytes wait, the ear listens
+ */
+#include "feed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+static void on_writable(struct ear *e, uint32_t events);
+static void listen_or_end(struct feed *f);
+
+int feed_open(struct feed *f, feed_fn hungry)
+{
+    int ends[2];
+    *f = (struct feed){.hungry = hungry, .ear.fd = -1};
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    (void)fcntl(ends[0], F_SETFL, 0); /* the command's end blocks */
+    (void)ear_listen(&f->ear, ends[1], EPOLLOUT, on_writable);
+    return ends[0];
+}
+
+void feed_bytes(struct feed *f, const char *at, size_t n)
+{
+    if (f->ear.fd < 0)
+        return; /* nobody reads it */
+    text_add(&f->text, at, n);
+    listen_or_end(f);
+}
+
+void feed_end(struct feed *f)
+{
+    f->ends = true;
+    listen_or_end(f);
+}
+
+/* Keeps F1. */
+static void listen_or_end(struct feed *f)
+{
+    if (f->ear.fd < 0)
+        return;
+    if (f->at == f->text.n && f->ends)
+        ear_close(&f->ear);
+    else
+        (void)ear_listen(&f->ear, f->ear.fd,
+                         f->at < f->text.n ? (uint32_t)EPOLLOUT : 0,
+                         on_writable);
+}
+
+static void on_writable(struct ear *e, uint32_t events)
+{
+    struct feed *f = (struct feed *)(void *)e; /* its first member */
+    (void)events;
+    size_t left = f->text.n - f->at;
+    ssize_t n = left == 0 ? 0 : write(e->fd, f->text.at + f->at, left);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0)
+        ear_close(e); /* it does not want more */
+    else
+        f->at += (size_t)n;
+    if (n >= 0 && f->at < f->text.n)
+        return;
+    text_free(&f->text);
+    f->at = 0;
+    listen_or_end(f);
+    if (f->hungry != NULL && !f->ends)
+        f->hungry(f);
+}

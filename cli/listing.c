@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT */
+/* listing.c - see listing.h. */
+#include "listing.h"
+#include "table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_MAX = 24, PID_MOST = 8 };
+enum { NAME_WIDTH = 16, HOST_SHORT = 8 }; /* when there is not enough room */
+enum kind { KIND_POOL, KIND_SLOTS, KIND_LOCK };
+
+static void add_names(struct table *t, const vow_record *const *records,
+                      size_t n, size_t host_most);
+static void add_name(struct table *t, const vow_record *r, size_t host_most);
+static void add_runner(struct table *t, const char *runner, size_t host_most);
+static void add_pool(struct table *t, const vow_pool_info *p);
+static enum kind kind_of(const vow_pool_info *p);
+static const char *name_in(const vow_pool_info *p);
+static void add_label(struct table *t, const char *label, const vow_name *name);
+static bool is_empty(const char *s);
+static int name_order(const void *a, const void *b);
+static int pool_order(const void *a, const void *b);
+static int rank(const vow_record *r);
+static const char *short_ms(uint64_t ms, char *into);
+static const char *window(uint64_t us, char *into);
+static void json_text(struct text *t, const char *key, const char *value);
+static void json_name(struct text *t, const char *label, const vow_name *name);
+static void json_number(struct text *t, const char *key, uint64_t n);
+static void json_known(struct text *t, const char *key, uint64_t n, bool known);
+static void json_window(struct text *t, uint64_t us);
+
+const char *listing_state(const vow_record *r)
+{
+    switch ((enum vow_says)r->says) {
+    case VOW_SAYS_SETTLED:
+        return r->failed ? "failed" : "done";
+    case VOW_SAYS_DOUBT:
+        return "doubt";
+    case VOW_SAYS_OWN:
+    case VOW_SAYS_WAIT:
+    case VOW_SAYS_CANCEL:
+        return "running";
+    case VOW_SAYS_NONE:
+    case VOW_SAYS_LOST:
+    case VOW_SAYS_BUSY:
+        break;
+    }
+    return "lost";
+}
+
+/* ---- for people ---------------------------------------------------------- */
+
+void listing_names(struct text *ret_text, const vow_records *names,
+                   size_t width)
+{
+    struct table t = {.align = "lllrrrrr"};
+    if (names->n == 0)
+        return;
+    const vow_record **sorted = mem_new(names->n * sizeof(sorted[0]));
+    for (size_t i = 0; i < names->n; i++)
+        sorted[i] = &names->at[i];
+    qsort(sorted, names->n, sizeof(sorted[0]), name_order);
+    add_names(&t, sorted, names->n, VOW_LABEL_MAX);
+    if (table_width(&t, NAME_WIDTH) > width) {
+        table_free(&t);
+        add_names(&t, sorted, names->n, HOST_SHORT);
+    }
+    table_show(&t, width, ret_text);
+    table_free(&t);
+    free(sorted);
+}
+
+static void add_names(struct table *t, const vow_record *const *records,
+                      size_t n, size_t host_most)
+{
+    static const char *const headings[] = {
+        "NAME", "STATE", "RUNNER", "AGE", "PULSE", "WAITERS", "LEFT", "FENCE"};
+    for (size_t i = 0; i < sizeof(headings) / sizeof(headings[0]); i++)
+        table_addf(t, "%s", headings[i]);
+    for (size_t i = 0; i < n; i++)
+        add_name(t, records[i], host_most);
+}
+
+static void add_name(struct table *t, const vow_record *r, size_t host_most)
+{
+    char age[SHORT_MAX], pulse[SHORT_MAX], left[SHORT_MAX];
+    bool runs = rank(r) == 0;
+    add_label(t, r->label, &r->name);
+    table_addf(t, "%s", listing_state(r));
+    add_runner(t, r->runner, host_most);
+    table_addf(t, "%s", short_ms(r->age_ms, age));
+    table_addf(t, "%s", runs ? short_ms(r->pulse_ms, pulse) : "-");
+    table_addf(t, "%" PRIu32, r->waiters);
+    table_addf(t, "%s",
+               r->left_ms == UINT64_MAX ? "-" : short_ms(r->left_ms, left));
+    table_addf(t, "%" PRIu64, r->epoch);
+}
+
+/* The number tells more than the end of a long host. */
+static void add_runner(struct table *t, const char *runner, size_t host_most)
+{
+    struct text shown = {0};
+    if (is_empty(runner)) {
+        table_addf(t, "-");
+        return;
+    }
+    const char *colon = strrchr(runner, ':');
+    size_t host = colon == NULL ? strlen(runner) : (size_t)(colon - runner);
+    if (host > host_most && colon != NULL && strlen(colon) <= PID_MOST) {
+        text_add(&shown, runner, host_most - 1);
+        text_add_str(&shown, "…");
+        text_add_str(&shown, colon);
+    } else {
+        text_add_str(&shown, runner);
+    }
+    table_add(t, text_span(&shown), host_most + PID_MOST);
+    text_free(&shown);
+}
+
+void listing_pools(struct text *ret_text, const vow_pools *pools, size_t width)
+{
+    struct table t = {.align = "llll", .gap = 2};
+    const vow_pool_info **sorted = mem_new((pools->n + 1) * sizeof(sorted[0]));
+    for (size_t i = 0; i < pools->n; i++)
+        sorted[i] = &pools->at[i];
+    qsort(sorted, pools->n, sizeof(sorted[0]), pool_order);
+    for (size_t i = 0; i < pools->n; i++)
+        add_pool(&t, sorted[i]);
+    table_show(&t, width, ret_text);
+    table_free(&t);
+    free(sorted);
+}
+
+static void add_pool(struct table *t, const vow_pool_info *p)
+{
+    char span[SHORT_MAX];
+    const vow_pool_limits *l = &p->limits;
+    enum kind kind = kind_of(p);
+    add_label(t, name_in(p), &p->pool);
+    if (kind == KIND_LOCK)
+        table_addf(t,
+                   p->held == LOCK_PLACES ? "locked"
+                   : p->held == 0         ? "free"
+                                          : "shared by %" PRIu64,
+                   p->held);
+    else if (l->concurrent == 0)
+        table_addf(t, "running %" PRIu64, p->held);
+    else
+        table_addf(t, "%s %" PRIu64 "/%" PRIu32,
+                   kind == KIND_SLOTS ? "slots" : "running", p->held,
+                   l->concurrent);
+    if (l->rate == 0)
+        table_addf(t, "%s", "");
+    else
+        table_addf(t, "rate %" PRIu64 "/%" PRIu32 " per %s", p->rate_used,
+                   l->rate, window(l->window_us, span));
+    table_addf(t, "queue %" PRIu64, p->waiting);
+}
+
+bool listing_is_idle_lock(const vow_pool_info *p)
+{
+    return kind_of(p) != KIND_POOL && p->holders == 0 && p->waiting == 0;
+}
+
+/* Pools that people name have no colon but before a key. */
+static enum kind kind_of(const vow_pool_info *p)
+{
+    const char *label = is_empty(p->label) ? "" : p->label;
+    if (strncmp(label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
+        return KIND_LOCK;
+    if (strncmp(label, SLOTS_LABEL, strlen(SLOTS_LABEL)) == 0)
+        return KIND_SLOTS;
+    return KIND_POOL;
+}
+
+/* As people gave it. */
+static const char *name_in(const vow_pool_info *p)
+{
+    enum kind kind = kind_of(p);
+    if (kind == KIND_POOL)
+        return p->label;
+    return p->label + strlen(kind == KIND_LOCK ? LOCK_LABEL : SLOTS_LABEL);
+}
+
+static void add_label(struct table *t, const char *label, const vow_name *name)
+{
+    char printed[VOW_NAME_TEXT];
+    if (is_empty(label))
+        label = vow_name_text(name, printed);
+    table_add(t, span_of(label), 0);
+}
+
+static bool is_empty(const char *s)
+{
+    return s == NULL || s[0] == '\0';
+}
+
+static int rank(const vow_record *r)
+{
+    static const char *const states[] = {"running", "lost", "doubt", "failed",
+                                         "done"};
+    int i = 0;
+    while (strcmp(states[i], listing_state(r)) != 0)
+        i++;
+    return i;
+}
+
+static int name_order(const void *a, const void *b)
+{
+    const vow_record *x = *(const vow_record *const *)a;
+    const vow_record *y = *(const vow_record *const *)b;
+    int order = rank(x) - rank(y);
+    if (order == 0)
+        order = strcmp(x->label == NULL ? "" : x->label,
+                       y->label == NULL ? "" : y->label);
+    return order != 0 ? order : memcmp(&x->name, &y->name, sizeof(x->name));
+}
+
+static int pool_order(const void *a, const void *b)
+{
+    const vow_pool_info *x = *(const vow_pool_info *const *)a;
+    const vow_pool_info *y = *(const vow_pool_info *const *)b;
+    int order = kind_of(x) == kind_of(y) ? 0 : kind_of(x) < kind_of(y) ? -1 : 1;
+    if (order == 0)
+        order = strcmp(x->label == NULL ? "" : x->label,
+                       y->label == NULL ? "" : y->label);
+    return order != 0 ? order : memcmp(&x->pool, &y->pool, sizeof(x->pool));
+}
+
+/* At most five columns: 850ms, 9.5s, 59s, 12m, 30h, 9d. */
+static const char *short_ms(uint64_t ms, char *into)
+{
+    static const struct {
+        uint64_t below; /* of the time, in its units */
+        uint64_t unit;
+        const char *name;
+    } units[] = {{1000, 1, "ms"},
+                 {100, 1000, "s"},
+                 {100, 60000, "m"},
+                 {48, 3600000, "h"},
+                 {UINT64_MAX, 86400000, "d"}};
+    size_t i = 0;
+    while (ms / units[i].unit >= units[i].below)
+        i++;
+    if (i == 1 && ms < 10000)
+        (void)snprintf(into, SHORT_MAX, "%.1fs", (double)(ms / 100) / 10);
+    else
+        (void)snprintf(into, SHORT_MAX, "%" PRIu64 "%s", ms / units[i].unit,
+                       units[i].name);
+    return into;
+}
+
+/* Of a rate, exactly, as it is written: 1s, 500ms, 2m, 333334us. */
+static const char *window(uint64_t us, char *into)
+{
+    static const struct {
+        uint64_t unit;
+        const char *name;
+    } units[] = {{86400000000, "d"}, {3600000000, "h"}, {60000000, "m"},
+                 {1000000, "s"},     {1000, "ms"},      {1, "us"}};
+    size_t i = 0;
+    while (us == 0 || us % units[i].unit != 0)
+        if (units[++i].unit == 1)
+            break;
+    (void)snprintf(into, SHORT_MAX, "%" PRIu64 "%s", us / units[i].unit,
+                   units[i].name);
+    return into;
+}
+
+const char *listing_limits(const vow_pool_limits *l, char into[LISTING_LIMITS])
+{
+    char span[SHORT_MAX];
+    size_t n = 0;
+    if (l->concurrent > 0)
+        n = (size_t)snprintf(into, LISTING_LIMITS, "-j %" PRIu32,
+                             l->concurrent);
+    if (l->rate > 0)
+        (void)snprintf(into + n, LISTING_LIMITS - n, "%s%" PRIu32 "/%s",
+                       n > 0 ? " and " : "", l->rate,
+                       window(l->window_us, span));
+    if (l->concurrent == 0 && l->rate == 0)
+        (void)snprintf(into, LISTING_LIMITS, "no limits");
+    return into;
+}
+
+/* ---- for programs -------------------------------------------------------- */
+
+void listing_name_json(struct text *ret_text, const vow_record *r)
+{
+    static const char *const modes[] = {"shared", "fenced", "once"};
+    bool runs = rank(r) == 0;
+    text_add_str(ret_text, "{\"kind\":\"name\"");
+    json_name(ret_text, r->label, &r->name);
+    json_text(ret_text, "state", listing_state(r));
+    json_text(ret_text, "mode", r->mode <= VOW_ONCE ? modes[r->mode] : "");
+    json_text(ret_text, "runner", r->runner);
+    json_number(ret_text, "age_ms", r->age_ms);
+    json_known(ret_text, "pulse_ms", r->pulse_ms, runs);
+    json_number(ret_text, "waiters", r->waiters);
+    json_known(ret_text, "left_ms", r->left_ms, r->left_ms != UINT64_MAX);
+    json_number(ret_text, "fence", r->epoch);
+    json_number(ret_text, "takeovers", r->takeovers);
+    json_known(ret_text, "cost_ms", r->cost_ms, r->says == VOW_SAYS_SETTLED);
+    text_add_str(ret_text, "}\n");
+}
+
+/* Of a lock, holders: it has one place, or those who share it have many. */
+void listing_pool_json(struct text *ret_text, const vow_pool_info *p)
+{
+    static const char *const kinds[] = {"pool", "slots", "lock"};
+    const vow_pool_limits *l = &p->limits;
+    bool lock = kind_of(p) == KIND_LOCK;
+    bool alone = lock && p->held == LOCK_PLACES;
+    text_addf(ret_text, "{\"kind\":\"%s\"", kinds[kind_of(p)]);
+    json_name(ret_text, name_in(p), &p->pool);
+    json_number(ret_text, "running", lock ? p->holders : p->held);
+    json_known(ret_text, "limit", lock ? 1 : l->concurrent,
+               lock ? alone || p->held == 0 : l->concurrent > 0);
+    json_number(ret_text, "holders", p->holders);
+    json_number(ret_text, "queue", p->waiting);
+    json_number(ret_text, "rate_used", p->rate_used);
+    json_known(ret_text, "rate", l->rate, l->rate > 0);
+    if (l->rate > 0)
+        json_window(ret_text, l->window_us);
+    else
+        json_known(ret_text, "window_ms", 0, false);
+    text_add_str(ret_text, "}\n");
+}
+
+/* That of an even rate may be no whole number. */
+static void json_window(struct text *t, uint64_t us)
+{
+    text_addf(t, ",\"window_ms\":%" PRIu64, us / 1000);
+    if (us % 1000 != 0)
+        text_addf(t, ".%03u", (unsigned)(us % 1000));
+}
+
+/* What people call it, and what it is called by all. */
+static void json_name(struct text *t, const char *label, const vow_name *name)
+{
+    char printed[VOW_NAME_TEXT];
+    (void)vow_name_text(name, printed);
+    json_text(t, "name", is_empty(label) ? printed : label);
+    json_text(t, "id", printed);
+}
+
+static void json_text(struct text *t, const char *key, const char *value)
+{
+    text_addf(t, ",\"%s\":", key);
+    text_add_json(t, span_of(value == NULL ? "" : value));
+}
+
+static void json_number(struct text *t, const char *key, uint64_t n)
+{
+    text_addf(t, ",\"%s\":%" PRIu64, key, n);
+}
+
+static void json_known(struct text *t, const char *key, uint64_t n, bool known)
+{
+    if (known)
+        json_number(t, key, n);
+    else
+        text_addf(t, ",\"%s\":null", key);
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+/* meet.c - see meet.h.
+ *
+ * HOW   Whatever is held when it is over is given up by closing the store: so a
+ *       run that was ended by a signal, or could not begin, is free for the
+ *       next one who waits before we are gone.
+ */
+#include "meet.h"
+#include "ears.h"
+#include "emit.h"
+#include "guard.h"
+#include "proc.h"
+#include "replay.h"
+#include "say.h"
+#include "show.h"
+#include "signals.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PAUSE_MS = 100, PAUSE_MAX_MS = 5000 };
+
+static struct {
+    const struct shared *shared;
+    vow_loop *loop;
+    vow_authority *authority;
+    vow_deferred *over;
+    vow_future *ended;
+    vow_deferred *idle; /* no command runs any more */
+    int code;
+    int by_signal;
+    bool alone;
+    bool listens; /* for events of its own */
+    bool catches; /* signals */
+    bool shows;
+    bool works;
+    bool unheard;
+    bool broken_pipe; /* which is why */
+    void (*room)(void);
+} meet;
+
+static void on_event(const vow_event *event, void *unused);
+static uint32_t policy(const struct shared *s);
+static void open_our_own(struct shared *s, vow_error *failed);
+static void go_without(const char *why);
+static void wait_for_store(struct shared *s, vow_error *failed);
+static void listen_for_signals(void);
+static void as_cat_would(void);
+static void on_signal(int number, bool by_terminal);
+static void on_output_fails(int fd, int error);
+static void on_room(void);
+
+/* ---- the store ----------------------------------------------------------- */
+
+void meet_open(struct shared *s)
+{
+    vow_error *failed = NULL;
+    meet.shared = s;
+    if (vow_loop_new(NULL, &meet.loop) < 0)
+        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+    meet.ended = vow_promise(meet.loop, &meet.over);
+    s->store.on_event = on_event;
+    meet.authority = store_open(meet.loop, &s->store, &failed);
+    if (meet.authority != NULL)
+        return;
+    int code = vow_error_code(failed);
+    uint32_t how = policy(s);
+    if (code == VOW_EINVAL || code == VOW_ENOTSUP || how == VOW_DOWN_FAIL ||
+        s->peek)
+        die(EXIT_BROKEN, "vow %s: the store %s cannot be used: %s",
+            s->store.verb->name, store_shown(&s->store),
+            vow_error_message(failed));
+    if (how == VOW_DOWN_WAIT)
+        wait_for_store(s, failed);
+    else
+        open_our_own(s, failed);
+    vow_error_unref(failed);
+}
+
+/* As the library has it. */
+static uint32_t policy(const struct shared *s)
+{
+    if (s->store.down != VOW_DOWN_DEFAULT)
+        return s->store.down;
+    return s->mode == VOW_SHARED ? VOW_DOWN_RUN : VOW_DOWN_FAIL;
+}
+
+/* A store that only we know: the same steps, and nobody else in them. */
+static void open_our_own(struct shared *s, vow_error *failed)
+{
+    go_without(vow_error_message(failed));
+    s->store.url = "memory:";
+    meet.authority = store_open_or_die(meet.loop, &s->store);
+    meet.alone = true;
+}
+
+static void go_without(const char *why)
+{
+    say("the store cannot be used: %s: others may run the same now", why);
+}
+
+static void wait_for_store(struct shared *s, vow_error *failed)
+{
+    uint64_t pause_ms = PAUSE_MS, waited_ms = 0;
+    say("the store cannot be used: %s: waiting for it",
+        vow_error_message(failed));
+    while (meet.authority == NULL) {
+        if (s->store.waits && waited_ms >= s->store.wait_ms)
+            exit(s->store.busy_code);
+        if (s->store.waits && pause_ms > s->store.wait_ms - waited_ms)
+            pause_ms = s->store.wait_ms - waited_ms;
+        VOW_AUTO(vow_future) f = vow_delay(meet.loop, pause_ms);
+        (void)vow_loop_run_until(meet.loop, f);
+        waited_ms += pause_ms;
+        pause_ms = pause_ms * 2 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause_ms * 2;
+        vow_error *again = NULL;
+        meet.authority = store_open(meet.loop, &s->store, &again);
+        vow_error_unref(again);
+    }
+}
+
+static void on_event(const vow_event *event, void *unused)
+{
+    (void)unused;
+    uint32_t how = policy(meet.shared);
+    if (event->kind == VOW_EVENT_JOINED)
+        listen_for_signals();
+    if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
+        return;
+    if (how == VOW_DOWN_RUN)
+        go_without(event->text);
+    else if (how == VOW_DOWN_WAIT)
+        say("the store cannot be used: %s: waiting for it", event->text);
+}
+
+vow_loop *meet_loop(void)
+{
+    return meet.loop;
+}
+
+vow_authority *meet_authority(void)
+{
+    return meet.authority;
+}
+
+bool meet_alone(void)
+{
+    return meet.alone;
+}
+
+/* ---- while something runs ------------------------------------------------ */
+
+/* A waiter that is told to end says so to the store. */
+static void listen_for_signals(void)
+{
+    if (!meet.listens)
+        ears_open(meet.loop);
+    meet.listens = true;
+    if (!meet.catches)
+        signals_open(meet.loop, on_signal);
+    meet.catches = true;
+}
+
+void meet_show(void)
+{
+    if (meet.shows)
+        return;
+    meet.shows = true;
+    if (!meet.listens)
+        ears_open(meet.loop);
+    meet.listens = true;
+    emit_open(meet.loop, on_output_fails, on_room);
+    say_through(emit_text);
+}
+
+void meet_work(void (*room)(void))
+{
+    meet_show();
+    listen_for_signals();
+    meet.room = room;
+    if (meet.works)
+        return;
+    meet.works = true;
+    procs_open(meet.loop);
+    guard_start();
+}
+
+bool meet_ends(void)
+{
+    bool last = procs_running() == 0;
+    if (last && meet.idle != NULL)
+        (void)vow_resolve(meet.idle, vow_nothing());
+    if (last && meet.by_signal != 0)
+        meet_over(EXIT_SIGNAL + meet.by_signal);
+    return meet.by_signal != 0 || meet.idle != NULL;
+}
+
+bool meet_unheard(void)
+{
+    return meet.unheard;
+}
+
+/* Commands have groups of their own: what the terminal sent has not reached
+ * them. */
+static void on_signal(int number, bool by_terminal)
+{
+    (void)by_terminal;
+    if (number == SIGCHLD) {
+        procs_reap();
+    } else if (number == SIGTSTP) {
+        procs_signal(SIGTSTP);
+        signals_stop_us();
+        procs_signal(SIGCONT);
+    } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
+        procs_signal(number);
+    } else if (meet.by_signal != 0) {
+        procs_signal(SIGKILL);
+    } else {
+        meet.by_signal = number;
+        emit_do_not_wait();
+        procs_stop(number);
+        if (procs_running() == 0)
+            meet_over(EXIT_SIGNAL + number);
+    }
+}
+
+/* Others may want the result all the same. */
+static void on_output_fails(int fd, int error)
+{
+    if (fd != STDOUT_FILENO)
+        return;
+    meet.unheard = true;
+    if (error != EPIPE) {
+        say("cannot write to stdout: %s", strerror(error));
+        meet.code = EXIT_BROKEN;
+    } else {
+        meet.broken_pipe = true;
+    }
+}
+
+static void on_room(void)
+{
+    if (meet.room != NULL)
+        meet.room();
+}
+
+void meet_replay(const void *at, size_t n)
+{
+    struct replay p = {0};
+    int error = 0;
+    if (meet.catches && !meet.shows)
+        as_cat_would();
+    if (meet.shows)
+        (void)replay_feed(&p, at, n, show_bytes, NULL);
+    else
+        error = replay_write(at, n);
+    if (error != 0)
+        die(EXIT_BROKEN, "vow %s: cannot write: %s",
+            meet.shared->store.verb->name, strerror(error));
+}
+
+/* Nothing is left but writing, which may take long: signals end us. */
+static void as_cat_would(void)
+{
+    struct sigaction was;
+    if (sigaction(SIGPIPE, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        (void)signal(SIGPIPE, SIG_DFL);
+    (void)sigprocmask(SIG_SETMASK, signals_before(), NULL);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+void meet_over(int code)
+{
+    if (meet.over == NULL)
+        return;
+    if (meet.code == 0)
+        meet.code = code;
+    (void)vow_resolve_drop(meet.over, vow_nothing());
+    meet.over = NULL;
+}
+
+bool meet_is_over(void)
+{
+    return meet.over == NULL;
+}
+
+int meet_run(vow_future *asked)
+{
+    (void)vow_loop_run_until(meet.loop, meet.ended);
+    if (meet.works && procs_running() > 0) {
+        procs_stop(0); /* nobody waits for them any more */
+        VOW_AUTO(vow_future) f = vow_promise(meet.loop, &meet.idle);
+        (void)vow_loop_run_until(meet.loop, f);
+    }
+    if (meet.works && meet.by_signal != 0) {
+        (void)guard_hunt(0);
+        guard_hunt_children();
+    }
+    (void)vow_cancel(asked, NULL);
+    store_close(meet.loop, meet.authority);
+    if (meet.shows)
+        emit_drain();
+    if (meet.works)
+        guard_end();
+    if (meet.by_signal != 0)
+        signals_die(meet.by_signal);
+    if (meet.broken_pipe)
+        signals_die(SIGPIPE);
+    return meet.code;
+}

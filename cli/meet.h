@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* meet.h - the program of a verb whose commands are shared: its loop and store,
+ * its signals, its end.
+ *
+ * WHY   Most callers find a result and write it: for them nothing is opened but
+ *       the store, and signals end us as they end cat. Who waits catches them,
+ *       to say farewell. What a command needs is there as soon as one is to
+ *       run.
+ * THREADS  loop thread only; one per program.
+ */
+#ifndef VOW_CLI_MEET_H
+#define VOW_CLI_MEET_H
+
+#include "shared_options.h"
+
+/* Make the loop and open the store. Without a store, according to the options,
+ * we wait for it, or go without it, or end. */
+void meet_open(struct shared *s);
+vow_loop *meet_loop(void);
+vow_authority *meet_authority(void);
+/* There was no store to open: what is done is done uncoordinated. */
+bool meet_alone(void);
+
+/* Before something is shown while we go on. */
+void meet_show(void);
+/* Before the first command runs: signals are for it from now on. `room` is
+ * called when little waits to be written. */
+void meet_work(void (*room)(void));
+/* To be asked when a command has ended: are we about to end, so that its result
+ * does not matter? */
+bool meet_ends(void);
+/* Does nobody read our stdout any more? */
+bool meet_unheard(void);
+
+/* A whole recording to our stdout and stderr, behind what is shown already. */
+void meet_replay(const void *at, size_t n);
+
+/* It is over, with that exit code; the first time counts. */
+void meet_over(int code);
+bool meet_is_over(void);
+/* Run until it is over, then leave what we have asked for. What we held is
+ * given back, what was shown is written. Returns the exit code, or dies by the
+ * signal that told us to end. */
+int meet_run(vow_future *asked);
+
+#endif

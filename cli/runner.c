@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: MIT */
+/* runner.c - see runner.h.
+ *
+ * HOW   The pipes are waited for by edges: the kernel then lists them in the
+ *       order in which they became readable. So each is read until it is empty.
+ * INVARIANTS
+ *   U1  chunks that were sent, one behind the other, are the beginning of the
+ *       recording
+ *   U2  a pipe that is not empty is being read, or waits for room, or an edge
+ *       is still to come
+ */
+#include "runner.h"
+#include "emit.h"
+#include "guard.h"
+#include "meet.h"
+#include "say.h"
+#include "show.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    CHUNK = 64 << 10,
+    TURNS = 16,       /* chunks before others get a turn */
+    PIPE_CHUNKS = 17, /* no pipe holds more */
+    SEND_MAX = 1 << 20,
+    SEND_MS = 20, /* between two chunks for those who follow */
+    LEASE_MS = 10000,
+    ENV_ADDED = 6,
+    SECOND_US = 1000000
+};
+
+static struct runner_pipe *waiting; /* for room */
+static char buffer[CHUNK];
+
+static int launch(struct runner *r);
+static int open_pipe(struct runner_pipe *p, struct runner *of, int fd);
+static char **make_env(const struct runner *r);
+static bool is_ours(const char *variable);
+static char *entry(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+static int not_started(const struct runner *r, int error);
+static void on_readable(struct ear *e, uint32_t events);
+static void read_pipe(void *pipe);
+static bool read_some(struct runner_pipe *p);
+static void take(struct runner_pipe *p, size_t n);
+static void on_room(void);
+static void on_cancel(vow_error *why, void *runner);
+static void watch_lease(struct runner *r);
+static void look_at_lease(void *runner);
+static void lose(struct runner *r);
+static vow_next on_lost(vow_error *e, void *runner);
+static vow_next on_published(vow_value v, void *runner);
+static vow_next on_not_published(vow_error *e, void *runner);
+static void over_and_lost(const struct runner *r);
+static void on_end(struct proc *p);
+static void drain(struct runner_pipe *p);
+static struct ending ending_of(const struct proc *p);
+static void settle(struct runner *r);
+static void send_some(void *runner);
+static vow_next on_sent(vow_value v, void *runner);
+static vow_next on_not_sent(vow_error *e, void *runner);
+
+/* ---- starting ------------------------------------------------------------ */
+
+vow_future *runner_start(struct runner *r, const struct runner_opts *o)
+{
+    static uint64_t seq;
+    *r = (struct runner){.o = *o, .out.ear.fd = -1, .err.ear.fd = -1};
+    r->seq = ++seq;
+    meet_work(on_room);
+    vow_future *f = vow_promise(meet_loop(), &r->done);
+    if (!vow_deferred_pending(r->done))
+        die(EXIT_BROKEN, "out of memory");
+    vow_on_cancel(r->done, on_cancel, r);
+    (void)vow_lease_ref(o->lease);
+    int code = launch(r);
+    if (code != 0)
+        meet_over(code);
+    else
+        watch_lease(r);
+    return f;
+}
+
+/* 0, or the exit code of what was said. */
+static int launch(struct runner *r)
+{
+    const struct shared *s = r->o.shared;
+    char *path = NULL;
+    int in = r->o.in, out = -1, err = -1, error = 0;
+    int code = proc_find(r->o.argv[0], &path);
+    if (code != 0)
+        error = code == EXIT_NOT_FOUND ? ENOENT : EACCES;
+    if (error == 0 && in < 0 &&
+        (in = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+        error = errno;
+    if (error == 0 && ((out = open_pipe(&r->out, r, STDOUT_FILENO)) < 0 ||
+                       (err = open_pipe(&r->err, r, STDERR_FILENO)) < 0))
+        error = errno;
+    if (error == 0)
+        error = proc_start(&r->proc,
+                           &(struct proc_opts){.path = path,
+                                               .argv = r->o.argv,
+                                               .env = make_env(r),
+                                               .in = in,
+                                               .out = out,
+                                               .err = err,
+                                               .also = -1,
+                                               .timeout_ms = s->timeout_ms,
+                                               .seq = r->seq,
+                                               .kill = &s->kill,
+                                               .ended = on_end});
+    const int ends[] = {in, out, err};
+    for (size_t i = 0; i < 3; i++)
+        if (ends[i] >= 0)
+            (void)close(ends[i]);
+    free(path);
+    return error == 0 ? 0 : not_started(r, error);
+}
+
+/* The command's end, or -1 and errno. */
+static int open_pipe(struct runner_pipe *p, struct runner *of, int fd)
+{
+    int ends[2];
+    p->of = of;
+    p->fd = fd;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    (void)fcntl(ends[1], F_SETFL, 0); /* the command's end blocks */
+    if (ear_listen(&p->ear, ends[0], EPOLLIN | EPOLLET, on_readable))
+        return ends[1];
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return -1;
+}
+
+/* It lives as long as the program. */
+static char **make_env(const struct runner *r)
+{
+    const struct shared *s = r->o.shared;
+    struct text word = {0};
+    size_t n = 0, all = 0;
+    while (environ[all] != NULL)
+        all++;
+    char **env = mem_new((all + ENV_ADDED + 1) * sizeof(env[0]));
+    for (size_t i = 0; i < all; i++)
+        if (!is_ours(environ[i]))
+            env[n++] = environ[i];
+    guard_word(&word, r->seq);
+    env[n++] = word.at;
+    env[n++] = entry("VOW_NAME=%s", r->o.label);
+    env[n++] = entry("VOW_FENCE=%llu",
+                     (unsigned long long)vow_lease_fence(r->o.lease));
+    env[n++] = entry("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
+    if (s->timeout_ms > 0) {
+        uint64_t due_us = proc_now_us() + s->timeout_ms * 1000;
+        env[n++] = entry("VOW_DEADLINE=%llu.%06llu",
+                         (unsigned long long)(due_us / SECOND_US),
+                         (unsigned long long)(due_us % SECOND_US));
+    }
+    return env;
+}
+
+static bool is_ours(const char *variable)
+{
+    static const char *const ours[] = {
+        "VOW_RUN=", "VOW_NAME=", "VOW_FENCE=", "VOW_TRY=", "VOW_DEADLINE="};
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        if (strncmp(variable, ours[i], strlen(ours[i])) == 0)
+            return true;
+    return false;
+}
+
+static char *entry(const char *format, ...)
+{
+    char *text = NULL;
+    va_list args;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        die(EXIT_BROKEN, "out of memory");
+    va_end(args);
+    return text;
+}
+
+/* Who waits may have the program, or the room for it: it is left to them. */
+static int not_started(const struct runner *r, int error)
+{
+    const char *verb = r->o.shared->store.verb->name;
+    if (error == ENOENT) {
+        say("vow %s: %s: command not found", verb, r->o.argv[0]);
+        return EXIT_NOT_FOUND;
+    }
+    say("vow %s: %s: cannot be run: %s", verb, r->o.argv[0], strerror(error));
+    return error == EAGAIN || error == ENOMEM || error == EMFILE ||
+                   error == ENFILE
+               ? EXIT_BROKEN
+               : EXIT_CANNOT_RUN;
+}
+
+/* ---- what it writes ------------------------------------------------------ */
+
+static void on_readable(struct ear *e, uint32_t events)
+{
+    (void)events;
+    read_pipe(e); /* its first member */
+}
+
+/* Keeps U2. */
+static void read_pipe(void *pipe)
+{
+    struct runner_pipe *p = pipe;
+    struct runner *r = p->of;
+    int turns = TURNS;
+    while (p->ear.fd >= 0 && !p->waits) {
+        if (turns-- == 0) {
+            vow_call_at(&p->more, meet_loop(), vow_loop_now_ns(meet_loop()),
+                        read_pipe, p);
+            return;
+        }
+        if (r->too_big && meet_unheard()) {
+            proc_stop(&r->proc, 0); /* it runs for nobody */
+        } else if (r->too_big && emit_behind()) {
+            p->waits = true;
+            p->behind = waiting;
+            waiting = p;
+            return;
+        }
+        if (!read_some(p))
+            return;
+    }
+}
+
+/* False: nothing more now, or ever. */
+static bool read_some(struct runner_pipe *p)
+{
+    ssize_t n = read(p->ear.fd, buffer, CHUNK);
+    if (n < 0)
+        return errno == EINTR;
+    if (n == 0)
+        ear_close(&p->ear);
+    else
+        take(p, (size_t)n);
+    return n > 0;
+}
+
+static void take(struct runner_pipe *p, size_t n)
+{
+    struct runner *r = p->of;
+    bool hidden = p->fd == STDERR_FILENO ? r->o.hide_err : r->o.hide_out;
+    if (!r->too_big && r->recording.kept + n > r->o.shared->max_output) {
+        r->too_big = true;
+        text_free(&r->recording.bytes);
+        show_hold(STDOUT_FILENO, 0);
+        show_hold(STDERR_FILENO, 0);
+    }
+    if (!r->too_big) {
+        recording_add(&r->recording, p->fd, buffer, n);
+        send_some(r);
+    }
+    if (!hidden)
+        show_bytes(p->fd, buffer, n, NULL);
+}
+
+static void on_room(void)
+{
+    struct runner_pipe *some = waiting;
+    waiting = NULL;
+    while (some != NULL) {
+        struct runner_pipe *p = some;
+        some = p->behind;
+        p->waits = false;
+        read_pipe(p);
+    }
+}
+
+/* ---- being stopped ------------------------------------------------------- */
+
+static void on_cancel(vow_error *why, void *runner)
+{
+    struct runner *r = runner;
+    vow_deferred *done = r->done;
+    if (r->proc.pid == 0) { /* it never ran, or is being published */
+        r->done = NULL;
+        (void)vow_reject_drop(done, vow_error_ref(why));
+        return;
+    }
+    if (r->stopped == NULL)
+        r->stopped = vow_error_ref(why);
+    bool lost = vow_error_code(vow_error_root(why)) == VOW_ELOST;
+    if (lost)
+        lose(r);
+    proc_stop(&r->proc, lost ? SIGKILL : 0);
+}
+
+void runner_stop(struct runner *r, vow_error *why)
+{
+    r->ended = false; /* or at least it does not count */
+    r->o.hide_out = r->o.hide_err = true;
+    if (r->done != NULL)
+        on_cancel(why, r);
+}
+
+static void watch_lease(struct runner *r)
+{
+    vow_lease *l = r->o.lease;
+    if (!r->o.shared->keep_lost)
+        look_at_lease(r);
+    if (vow_done(vow_lease_lost(l), NULL, on_lost, r) < 0 ||
+        vow_done(vow_lease_settled(l), on_published, on_not_published, r) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+/* A third of the lease is left for ending it. */
+static void look_at_lease(void *runner)
+{
+    struct runner *r = runner;
+    const struct store_opts *s = &r->o.shared->store;
+    uint64_t third = (s->lease_ms > 0 ? s->lease_ms : LEASE_MS) / 3;
+    uint64_t left = vow_lease_left_ms(r->o.lease);
+    if (left > third) {
+        vow_call_weakly_at(&r->watch, meet_loop(),
+                           vow_loop_due_ns(meet_loop(), left - third),
+                           look_at_lease, r);
+        return;
+    }
+    lose(r);
+    proc_stop_within(&r->proc, left - left / 4);
+}
+
+static void lose(struct runner *r)
+{
+    if (r->lost)
+        return;
+    r->lost = true;
+    r->o.lost(r);
+}
+
+static vow_next on_lost(vow_error *e, void *runner)
+{
+    struct runner *r = runner;
+    if (r->proc.pid == 0 || vow_error_code(e) != VOW_ELOST)
+        return vow_ok(vow_nothing());
+    lose(r);
+    if (!r->o.shared->keep_lost) {
+        proc_signal(&r->proc, SIGKILL);
+        proc_stop(&r->proc, SIGKILL);
+    }
+    return vow_ok(vow_nothing());
+}
+
+static vow_next on_published(vow_value v, void *runner)
+{
+    struct runner *r = runner;
+    (void)v;
+    r->published = true;
+    if (r->o.published != NULL)
+        r->o.published(r);
+    return vow_ok(vow_nothing());
+}
+
+/* While it runs that is told by its end. */
+static vow_next on_not_published(vow_error *e, void *runner)
+{
+    struct runner *r = runner;
+    (void)e;
+    if (r->ended)
+        over_and_lost(r);
+    return vow_ok(vow_nothing());
+}
+
+static void over_and_lost(const struct runner *r)
+{
+    const struct shared *s = r->o.shared;
+    say("vow %s: the lease of %s was lost: what it made was not published",
+        s->store.verb->name, r->o.label);
+    meet_over(s->keep_lost ? ending_code(ending_of(&r->proc)) : EXIT_LOST);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+static void on_end(struct proc *p)
+{
+    struct runner *r =
+        (struct runner *)(void *)((char *)p - offsetof(struct runner, proc));
+    drain(&r->out);
+    drain(&r->err);
+    (void)vow_call_stop(&r->watch);
+    if (meet_ends())
+        return;
+    if (r->lost) {
+        over_and_lost(r);
+        return;
+    }
+    if (r->stopped != NULL) {
+        vow_deferred *done = r->done;
+        r->done = NULL;
+        (void)vow_reject_drop(done, r->stopped);
+        return;
+    }
+    r->ended = true;
+    r->end = ending_of(p);
+    recording_end(&r->recording, r->end);
+    r->flushing = true;
+    send_some(r);
+}
+
+/* What a process that it left writes later is not its output. */
+static void drain(struct runner_pipe *p)
+{
+    (void)vow_call_stop(&p->more);
+    for (struct runner_pipe **at = &waiting; *at != NULL; at = &(*at)->behind)
+        if (*at == p) {
+            *at = p->behind;
+            break;
+        }
+    for (int left = PIPE_CHUNKS; left > 0 && p->ear.fd >= 0; left--)
+        if (!read_some(p))
+            break;
+    ear_close(&p->ear);
+}
+
+static struct ending ending_of(const struct proc *p)
+{
+    if (p->timed_out)
+        return (struct ending){.number = EXIT_TIMEOUT};
+    if (WIFSIGNALED(p->status))
+        return (struct ending){.by_signal = true,
+                               .number = WTERMSIG(p->status)};
+    return (struct ending){.number = WEXITSTATUS(p->status)};
+}
+
+static void settle(struct runner *r)
+{
+    const struct shared *s = r->o.shared;
+    vow_deferred *done = r->done;
+    vow_bytes *bytes = NULL;
+    bool failed = ending_code(r->end) != 0;
+    r->done = NULL;
+    vow_on_cancel(done, NULL, NULL);
+    if (failed || r->too_big)
+        vow_lease_keep(r->o.lease, r->too_big ? 0 : s->fail_ttl_ms);
+    if (r->too_big) {
+        say("vow %s: more than %llu bytes: not shared; see --max-output",
+            s->store.verb->name, (unsigned long long)s->max_output);
+        (void)vow_reject_drop(
+            done, vow_error_new(meet_loop(), VOW_E2BIG,
+                                "its output is more than the %llu bytes that "
+                                "its runner shares: see --max-output",
+                                (unsigned long long)s->max_output));
+        return;
+    }
+    if (vow_bytes_new(meet_loop(), r->recording.bytes.at, r->recording.bytes.n,
+                      &bytes) < 0)
+        die(EXIT_BROKEN, "out of memory");
+    text_free(&r->recording.bytes);
+    (void)vow_resolve_drop(done, vow_bytes_value(bytes));
+}
+
+/* ---- those who follow ---------------------------------------------------- */
+
+/* One chunk at a time, so that many small ones become one: keeps U1. */
+static void send_some(void *runner)
+{
+    struct runner *r = runner;
+    vow_bytes *chunk = NULL;
+    size_t n = r->too_big ? 0 : r->recording.bytes.n - r->sent;
+    if (r->sending || (!r->flushing && vow_call_pending(&r->send_again)))
+        return;
+    (void)vow_call_stop(&r->send_again);
+    if (!r->o.chunks || n == 0) {
+        if (r->flushing && r->done != NULL)
+            settle(r);
+        return;
+    }
+    n = n > SEND_MAX ? SEND_MAX : n;
+    recording_cut(&r->recording);
+    if (vow_bytes_new(meet_loop(), r->recording.bytes.at + r->sent, n, &chunk) <
+        0)
+        die(EXIT_BROKEN, "out of memory");
+    r->sent += n;
+    r->sending = true;
+    vow_future *f = vow_lease_write(r->o.lease, chunk);
+    vow_bytes_unref(chunk);
+    if (vow_done(f, on_sent, on_not_sent, r) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+static vow_next on_sent(vow_value v, void *runner)
+{
+    struct runner *r = runner;
+    (void)v;
+    r->sending = false;
+    if (r->flushing)
+        send_some(r);
+    else
+        vow_call_weakly_at(&r->send_again, meet_loop(),
+                           vow_loop_due_ns(meet_loop(), SEND_MS), send_some, r);
+    return vow_ok(vow_nothing());
+}
+
+/* They get it with the result, if there will be one. */
+static vow_next on_not_sent(vow_error *e, void *runner)
+{
+    struct runner *r = runner;
+    (void)e;
+    r->o.chunks = false;
+    return on_sent(vow_nothing(), r);
+}

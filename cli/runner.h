@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* runner.h - one command, run for all who ask for its name.
+ *
+ *     the command -> two pipes -> our own stdout and stderr, as it comes
+ *                              -> a recording, which is the result
+ *                              -> chunks of it, for those who follow
+ *
+ * HOW   The command has a process group of its own and dies with us. Its lease
+ *       is watched: when two thirds of it have passed without a sign of life
+ *       that reached the store, it is told to end, and killed before another
+ *       one may begin. Both pipes are read as soon as they have something, in
+ *       the order in which they got it; but what was written to both before we
+ *       came to read has no order any more.
+ * LIMITS  Up to --max-output is recorded. A slow reader of our stdout does not
+ *       hold up the command until then: others wait for its result.
+ * THREADS  loop thread only.
+ */
+#ifndef VOW_CLI_RUNNER_H
+#define VOW_CLI_RUNNER_H
+
+#include "ears.h"
+#include "proc.h"
+#include "replay.h"
+#include "shared_options.h"
+
+struct runner;
+typedef void (*runner_fn)(struct runner *r);
+
+struct runner_opts {
+    const struct shared *shared;
+    char *const *argv;
+    const char *label; /* for sentences, and VOW_NAME */
+    vow_lease *lease;
+    int in;        /* its stdin, moved; -1: /dev/null */
+    bool hide_out; /* what it writes is not for our own stdout, */
+    bool hide_err; /* nor stderr */
+    bool chunks;   /* for those who follow */
+    /* The store has taken the result; may be NULL. */
+    runner_fn published;
+    /* The lease is lost: leave, so that it is not our turn again. */
+    runner_fn lost;
+};
+
+/* One of its pipes. */
+struct runner_pipe {
+    struct ear ear;
+    struct runner *of;
+    int fd;                     /* 1 or 2 */
+    bool waits;                 /* until our own output has room */
+    struct runner_pipe *behind; /* it in the list of those that wait */
+    vow_call more;              /* there was more than one turn's */
+};
+
+/* In the caller's memory, where it stays until the program ends. */
+struct runner {
+    struct runner_opts o;
+    uint64_t seq;
+    struct proc proc;
+    struct runner_pipe out, err;
+    struct recording recording;
+    bool too_big;       /* to be recorded */
+    vow_deferred *done; /* NULL: settled */
+    vow_error *stopped; /* somebody canceled it */
+    bool lost;          /* its lease, while it ran */
+    bool published;
+    bool ended; /* by itself, so that `end` counts */
+    struct ending end;
+    vow_call watch; /* looks at the lease */
+    /* those who follow */
+    size_t sent;
+    bool sending;
+    bool flushing; /* the recording is complete */
+    vow_call send_again;
+};
+
+/* Start it. The future, owned, is fulfilled with the recording when it has
+ * ended; or rejected: VOW_E2BIG, or with why it was canceled. What makes all
+ * further work pointless (it cannot be run, a signal, a lost lease) is told by
+ * meet_over(), and the future stays pending. */
+vow_future *runner_start(struct runner *r, const struct runner_opts *o);
+/* It is of no use any more: end it, and show nothing more. The future, if it is
+ * pending, is then rejected with `why`, borrowed. */
+void runner_stop(struct runner *r, vow_error *why);
+
+#endif

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: MIT */
+/* shared_options.c - the options of `share` and `pipe`: their tables, and
+ * reading them.
+ *
+ * HOW   NAME stands anywhere before the command: `vow share NAME --ttl 1h -- x`
+ *       reads as well as the other way round. `pipe` has those options of
+ *       `share` that make sense for several commands, with the same numbers.
+ */
+#include "shared_options.h"
+#include "say.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum id {
+    ID_END,
+    ID_ARGV,
+    ID_CWD,
+    ID_ENV,
+    ID_FILE,
+    ID_TTL,
+    ID_STALE,
+    ID_FAIL_TTL,
+    ID_MAX_OUTPUT,
+    ID_PEEK,
+    ID_FORCE,
+    ID_FOLLOW,
+    ID_STEP,
+    ID_STREAM,
+    ID_TAKEOVERS,
+    ID_ON_LOST,
+    ID_TIMEOUT,
+    ID_KILL_SEQ,
+    ID_FENCED,
+    ID_ONCE,
+    ID_ROLE_FD,
+    ID_VERBOSE,
+    ID_REFRESH
+};
+
+enum { MAX_OUTPUT = 64 << 20, MOST_OUTPUT = 1 << 30, TAKEOVERS_MAX = 1000 };
+
+/* clang-format off */
+#define NAME_ROWS                                                              \
+    {ID_CWD, '\0', "cwd", NULL, "it depends on the current folder", NULL,      \
+     NULL},                                                                    \
+    {ID_ENV, '\0', "env", "VAR", "it depends on a variable", NULL, NULL},      \
+    {ID_FILE, '\0', "file", "FILE", "it depends on what is in a file", NULL,   \
+     "FILE"}
+#define RESULT_ROWS                                                            \
+    {ID_TTL, '\0', "ttl", "D",                                                 \
+     "keep the result so long (default 0: for who waits)", "Result", NULL},    \
+    {ID_FAIL_TTL, '\0', "fail-ttl", "D", "keep a failure so long (default 0)", \
+     NULL, NULL},                                                              \
+    {ID_MAX_OUTPUT, '\0', "max-output", "SIZE",                                \
+     "more than this is not shared (default 64M)", NULL, NULL}
+#define FORCE_ROW                                                              \
+    {ID_FORCE, '\0', "force", NULL, "run it anyway, replace the result", NULL, \
+     NULL}
+#define RUN_ROWS                                                               \
+    {ID_TAKEOVERS, '\0', "takeovers", "N",                                     \
+     "lost runners that are replaced (default 3)", NULL, NULL},                \
+    {ID_ON_LOST, '\0', "on-lost", "HOW",                                       \
+     "a lost lease: kill the command (default), or keep it", NULL,             \
+     "kill keep"},                                                             \
+    {ID_TIMEOUT, '\0', "timeout", "D", "end the command after so long", NULL,  \
+     NULL},                                                                    \
+    {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",                                     \
+     "how it is ended (default TERM,5s,KILL)", NULL, NULL},                    \
+    {ID_FENCED, '\0', "fenced", NULL,                                          \
+     "at most one result; without the store nothing runs", NULL, NULL}
+#define SHOW_ROWS                                                              \
+    {ID_VERBOSE, 'v', "verbose", NULL, "tell who ran it", "Show", NULL},       \
+    {ID_ROLE_FD, '\0', "role-fd", "N",                                         \
+     "the same as a line of JSON to a descriptor", NULL, NULL}
+
+static const struct option_def share_options[] = {
+    {ID_ARGV, '\0', "argv", NULL, "the command line is the name", "Name",
+     NULL},
+    NAME_ROWS,
+    RESULT_ROWS,
+    {ID_STALE, '\0', "stale", "D",
+     "older: answer with it, and make it anew out of sight", NULL, NULL},
+    FORCE_ROW,
+    WAIT_ROWS,
+    {ID_PEEK, '\0', "peek", NULL, "only a result that is there; else exit 66",
+     NULL, NULL},
+    {ID_FOLLOW, '\0', "follow", NULL, "show the output as it comes", NULL,
+     NULL},
+    LEASE_ROWS,
+    RUN_ROWS,
+    {ID_ONCE, '\0', "once", NULL,
+     "never replace a lost runner: it is in doubt then", NULL, NULL},
+    SHOW_ROWS,
+    STORE_ROWS,
+    {ID_REFRESH, '\0', "refresh", NULL, NULL, NULL, NULL},
+    {.id = ID_END}};
+
+static const struct option_def pipe_options[] = {
+    {ID_STEP, 's', "step", "NAME=CMD",
+     "a step: a line of shell that reads the one before it", "Steps", NULL},
+    {ID_STREAM, '\0', "stream", NULL,
+     "a step reads while the one before it still writes", NULL, NULL},
+    NAME_ROWS,
+    RESULT_ROWS,
+    FORCE_ROW,
+    LEASE_ROWS,
+    RUN_ROWS,
+    SHOW_ROWS,
+    STORE_ROWS,
+    {.id = ID_END}};
+/* clang-format on */
+
+const struct verb_def share_verb = {
+    .name = "share",
+    .usage = "[OPTION...] NAME -- COMMAND [ARG...]",
+    .about = "one runs the command, all who ask get its result",
+    .story =
+        "Of all who ask for NAME at the same time one runs the command, and\n"
+        "all of them print what it prints and exit as it exits. If it is\n"
+        "lost, another one of them takes over. stdin is /dev/null.\n"
+        "\n"
+        "  vow share \"nightly:$(date +%F)\" --ttl 20h -- ./nightly\n"
+        "  vow share --argv --ttl 10m --stale 10s -- kubectl get pods\n"
+        "  vow share \"img:$SHA\" --ttl 1d --follow -- docker build .\n",
+    .options = share_options,
+    .run = cmd_share,
+    .usage_code = EXIT_BROKEN};
+
+const struct verb_def pipe_verb = {
+    .name = "pipe",
+    .usage = "[OPTION...] -s NAME=CMD [-s NAME=CMD]...",
+    .about = "steps whose common beginnings are done once by all",
+    .story =
+        "Each step is a line of shell that reads what the step before it\n"
+        "wrote. What a step is named by is its line and all before it: of\n"
+        "all who ask for the same beginning, one does it.\n"
+        "\n"
+        "  vow pipe -s fetch='curl -sf \"$URL\"' -s rows='jq -c .rows[]' \\\n"
+        "      --env URL --ttl 1h\n",
+    .options = pipe_options,
+    .run = cmd_pipe,
+    .usage_code = EXIT_BROKEN};
+
+static void read_words(struct shared *s, struct options *o);
+static void take(void *shared, int id, const struct options *o);
+static void read_one(struct shared *s, int id, const struct options *o);
+static void read_run(struct shared *s, int id, const struct options *o);
+static void read_step(struct shared *s, const struct options *o);
+static void add_depends(struct shared *s, const struct depends *d);
+static vow_field content_of(const struct options *o);
+static char *here(const struct options *o);
+static int by_kind_and_key(const void *a, const void *b);
+static void check(const struct options *o, const char *sentence);
+static void check_together(const struct shared *s, const struct options *o);
+static void add_field(vow_field **fields, size_t *n, vow_field f);
+
+void shared_read(struct shared *s, const struct verb_def *verb, int argc,
+                 char **argv)
+{
+    *s = (struct shared){
+        .store = store_opts_of(verb), .max_output = MAX_OUTPUT, .role_fd = -1};
+    (void)units_kill_seq("TERM,5s,KILL", &s->kill);
+    store_config(verb, take, s);
+    struct options o = options_of(verb, argc, argv);
+    read_words(s, &o);
+    if (s->n_depends > 1)
+        qsort(s->depends, s->n_depends, sizeof(s->depends[0]), by_kind_and_key);
+    if (o.at < argc) {
+        s->command = argv + o.at;
+        s->n_command = (size_t)(argc - o.at);
+    }
+    check_together(s, &o);
+}
+
+/* Options, perhaps a name, options. */
+static void read_words(struct shared *s, struct options *o)
+{
+    for (;;) {
+        int before = o->at;
+        int id = options_next(o);
+        if (id > 0) {
+            take(s, id, o);
+            continue;
+        }
+        if (o->at > before || o->at == o->argc || s->by_argv || s->name != NULL)
+            return; /* behind "--", or at the command */
+        s->name = o->argv[o->at++];
+    }
+}
+
+static void take(void *shared, int id, const struct options *o)
+{
+    struct shared *s = shared;
+    if (!store_option(&s->store, id, o))
+        read_one(s, id, o);
+}
+
+static void read_one(struct shared *s, int id, const struct options *o)
+{
+    struct depends d = {.kind = "env", .key = o->value};
+    const char *value;
+    switch ((enum id)id) {
+    case ID_ARGV:
+        s->by_argv = true;
+        break;
+    case ID_CWD:
+        d = (struct depends){.kind = "cwd", .key = "", .set = true};
+        d.value = vow_field_text(here(o));
+        add_depends(s, &d);
+        break;
+    case ID_ENV:
+        if (o->value[0] == '\0' || strchr(o->value, '=') != NULL)
+            options_refuse(o, "it is the name of a variable, such as HOME");
+        value = getenv(o->value);
+        d.set = value != NULL;
+        d.value = vow_field_text(d.set ? value : "");
+        add_depends(s, &d);
+        break;
+    case ID_FILE:
+        d = (struct depends){.kind = "file", .key = o->value, .set = true};
+        d.value = content_of(o);
+        add_depends(s, &d);
+        break;
+    case ID_TTL:
+        check(o, units_duration(o->value, &s->ttl_ms));
+        break;
+    case ID_FAIL_TTL:
+        check(o, units_duration(o->value, &s->fail_ttl_ms));
+        break;
+    case ID_STALE:
+        check(o, units_duration(o->value, &s->stale_ms));
+        break;
+    case ID_MAX_OUTPUT:
+        check(o, units_size(o->value, &s->max_output));
+        if (s->max_output > MOST_OUTPUT)
+            options_refuse(o, "at most 1G can be shared");
+        break;
+    default:
+        read_run(s, id, o);
+    }
+}
+
+static void read_run(struct shared *s, int id, const struct options *o)
+{
+    uint64_t n;
+    switch ((enum id)id) {
+    case ID_PEEK:
+        s->peek = true;
+        break;
+    case ID_FORCE:
+        s->force = true;
+        break;
+    case ID_FOLLOW:
+        s->follow = true;
+        break;
+    case ID_STEP:
+        read_step(s, o);
+        break;
+    case ID_STREAM:
+        s->stream = true;
+        break;
+    case ID_TAKEOVERS:
+        check(o, units_count(o->value, &n));
+        if (n == 0 || n > TAKEOVERS_MAX)
+            options_refuse(o, "it is 1 to 1000; see also --once");
+        s->takeovers = (uint32_t)n;
+        break;
+    case ID_ON_LOST:
+        s->keep_lost = strcmp(o->value, "keep") == 0;
+        if (!s->keep_lost && strcmp(o->value, "kill") != 0)
+            options_refuse(o, "it is kill or keep");
+        break;
+    case ID_TIMEOUT:
+        check(o, units_duration(o->value, &s->timeout_ms));
+        break;
+    case ID_KILL_SEQ:
+        check(o, units_kill_seq(o->value, &s->kill));
+        break;
+    case ID_FENCED:
+        s->mode = VOW_FENCED;
+        break;
+    case ID_ONCE:
+        s->mode = VOW_ONCE;
+        break;
+    case ID_ROLE_FD:
+        check(o, units_count(o->value, &n));
+        if (s->refresh)
+            break; /* nobody listens */
+        if (n > 1000000 || fcntl((int)n, F_SETFD, FD_CLOEXEC) < 0)
+            options_refuse(o, "there is no such descriptor");
+        s->role_fd = (int)n;
+        break;
+    case ID_VERBOSE:
+        s->verbose = true;
+        break;
+    case ID_REFRESH:
+        s->refresh = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void read_step(struct shared *s, const struct options *o)
+{
+    size_t n = strcspn(o->value, "=");
+    if (n == 0 || o->value[n] == '\0' || o->value[n + 1] == '\0')
+        options_refuse(o, "a step is NAME=COMMAND, as in -s sort='sort -u'");
+    s->steps = mem_resize(s->steps, (s->n_steps + 1) * sizeof(s->steps[0]));
+    s->steps[s->n_steps++] = (struct step_words){.label = mem_copy(o->value, n),
+                                                 .script = o->value + n + 1};
+}
+
+static void check(const struct options *o, const char *sentence)
+{
+    if (sentence != NULL)
+        options_refuse(o, sentence);
+}
+
+static void check_together(const struct shared *s, const struct options *o)
+{
+    const char *sentence = NULL;
+    bool share = o->verb == &share_verb;
+    if (!share && s->n_steps == 0)
+        sentence = "no step given: -s NAME=COMMAND";
+    else if (!share && (s->name != NULL || s->command != NULL))
+        sentence = "steps are given by -s NAME=COMMAND, and nothing else";
+    else if (share && s->by_argv && s->n_command > 1 &&
+             strcmp(s->command[1], "--") == 0)
+        sentence = "with --argv the command line is the name: leave NAME out";
+    else if (share && s->name == NULL && !s->by_argv)
+        sentence = "no name given: vow share NAME -- COMMAND, or --argv";
+    else if (share && s->name != NULL && s->name[0] == '\0')
+        sentence = "a name has at least one character";
+    else if (share && s->command == NULL && (s->by_argv || !s->peek))
+        sentence = "no command given: vow share NAME -- COMMAND";
+    else if (s->peek && s->force)
+        sentence = "--peek and --force exclude each other";
+    if (sentence != NULL)
+        die(o->verb->usage_code, "vow %s: %s. See vow %s --help", o->verb->name,
+            sentence, o->verb->name);
+}
+
+/* ---- what the name depends on -------------------------------------------- */
+
+static void add_depends(struct shared *s, const struct depends *d)
+{
+    s->depends =
+        mem_resize(s->depends, (s->n_depends + 1) * sizeof(s->depends[0]));
+    s->depends[s->n_depends++] = *d;
+}
+
+static int by_kind_and_key(const void *a, const void *b)
+{
+    const struct depends *x = a, *y = b;
+    int kind = strcmp(x->kind, y->kind);
+    return kind != 0 ? kind : strcmp(x->key, y->key);
+}
+
+static char *here(const struct options *o)
+{
+    char *path = getcwd(NULL, 0);
+    if (path == NULL)
+        options_refuse(o, strerror(errno));
+    return path;
+}
+
+/* A name of what is in it, made piece by piece: files may be large. */
+static vow_field content_of(const struct options *o)
+{
+    enum { PIECE = 1 << 20 };
+    vow_name *hash = mem_new(sizeof(*hash));
+    char *piece = mem_new(PIECE);
+    ssize_t got = 1;
+    int fd = open(o->value, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && got > 0) {
+        vow_field field = {.data = piece};
+        while (field.size < PIECE &&
+               (got = read(fd, piece + field.size, PIECE - field.size)) > 0)
+            field.size += (size_t)got;
+        *hash = vow_name_step(NULL, hash, &field, 1);
+    }
+    if (fd < 0 || got < 0)
+        options_refuse(o, strerror(errno));
+    (void)close(fd);
+    free(piece);
+    return (vow_field){.data = hash->hash, .size = sizeof(hash->hash)};
+}
+
+/* ---- the name ------------------------------------------------------------ */
+
+vow_name shared_name(const struct shared *s)
+{
+    vow_field *fields = NULL;
+    char count[24];
+    size_t n = 0;
+    add_field(&fields, &n, vow_field_text(s->by_argv ? "argv" : "name"));
+    if (s->by_argv) {
+        (void)snprintf(count, sizeof(count), "%zu", s->n_command);
+        add_field(&fields, &n, vow_field_text(count));
+        for (size_t i = 0; i < s->n_command; i++)
+            add_field(&fields, &n, vow_field_text(s->command[i]));
+    } else {
+        add_field(&fields, &n, vow_field_text(s->name));
+    }
+    vow_field *more;
+    size_t n_more = shared_source(s, &more);
+    for (size_t i = 0; i < n_more; i++)
+        add_field(&fields, &n, more[i]);
+    vow_name name = vow_name_make(NULL, fields, n);
+    free(more);
+    free(fields);
+    return name;
+}
+
+/* The path of a file is not part of it: elsewhere it may lie elsewhere. */
+size_t shared_source(const struct shared *s, vow_field **ret_fields)
+{
+    size_t n = 0;
+    *ret_fields = NULL;
+    for (size_t i = 0; i < s->n_depends; i++) {
+        const struct depends *d = &s->depends[i];
+        bool env = strcmp(d->kind, "env") == 0;
+        add_field(ret_fields, &n, vow_field_text(d->kind));
+        add_field(ret_fields, &n, vow_field_text(env ? d->key : ""));
+        add_field(ret_fields, &n, vow_field_text(d->set ? "=" : ""));
+        add_field(ret_fields, &n, d->value);
+    }
+    return n;
+}
+
+static void add_field(vow_field **fields, size_t *n, vow_field f)
+{
+    *fields = mem_resize(*fields, (*n + 1) * sizeof(f));
+    (*fields)[(*n)++] = f;
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* store_open.c - see store_open.h.
+ *
+ * HOW   The home of the authority is the program's own loop: no thread is made,
+ *       and the first answer is there after one step of the store. So whoever
+ *       uses it must not block the loop for as long as a lease.
+ */
+#include "store_open.h"
+#include "say.h"
+#include "units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CLOSE_MS = 1000 };
+
+/* A line of a config file: what it is about, and its value as of an option. */
+typedef void (*line_fn)(void *user, const char *name, const struct options *o);
+struct config {
+    const struct verb_def *verb;
+    line_fn take;
+    void *user;
+};
+struct taker {
+    store_option_fn take;
+    void *user;
+};
+
+static void read_configs(const struct config *c);
+static void read_config(const struct config *c, const char *path);
+static void read_line(const struct config *c, char *line, const char *path,
+                      unsigned number);
+static void take_store(void *opts, const char *name, const struct options *o);
+static void take_other(void *taker, const char *name, const struct options *o);
+static int store_id(const char *name);
+static const struct option_def *find(const struct verb_def *verb,
+                                     const char *name);
+static bool known_to_any(const char *name);
+static char *user_config(void);
+static void check(const struct options *o, const char *sentence);
+static uint32_t down_of(const struct options *o);
+static vow_future *open_folder(vow_loop *loop, const char *url);
+static void on_damage(const char *moved_to, void *unused);
+static void give_up(void *future);
+
+/* ---- settings ------------------------------------------------------------ */
+
+struct store_opts store_opts_of(const struct verb_def *verb)
+{
+    struct store_opts s = {.verb = verb, .busy_code = EXIT_BUSY};
+    const char *said = getenv("VOW_STORE");
+    read_configs(
+        &(struct config){.verb = verb, .take = take_store, .user = &s});
+    if (said != NULL && said[0] != '\0')
+        s.url = said;
+    return s;
+}
+
+void store_config(const struct verb_def *verb, store_option_fn take, void *user)
+{
+    struct taker t = {.take = take, .user = user};
+    read_configs(
+        &(struct config){.verb = verb, .take = take_other, .user = &t});
+}
+
+static void read_configs(const struct config *c)
+{
+    char *own = user_config();
+    read_config(c, "/etc/vow.conf");
+    if (own != NULL)
+        read_config(c, own);
+    free(own);
+}
+
+static char *user_config(void)
+{
+    const char *config = getenv("XDG_CONFIG_HOME");
+    const char *home = getenv("HOME");
+    struct text path = {0};
+    if (config != NULL && config[0] == '/') /* others are to be ignored */
+        text_addf(&path, "%s/vow/config", config);
+    else if (home != NULL && home[0] == '/')
+        text_addf(&path, "%s/.config/vow/config", home);
+    return path.at;
+}
+
+static void read_config(const struct config *c, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    FILE *f = fopen(path, "re");
+    if (f == NULL && errno != ENOENT && errno != ENOTDIR)
+        die(c->verb->usage_code, "vow %s: %s: %m", c->verb->name, path);
+    for (unsigned i = 1; f != NULL && (n = getline(&line, &room, f)) > 0; i++) {
+        while (n > 0 && isspace((unsigned char)line[n - 1]))
+            line[--n] = '\0';
+        read_line(c, line, path, i);
+    }
+    if (f != NULL)
+        (void)fclose(f);
+    free(line);
+}
+
+/* --name=value, or name value. */
+static void read_line(const struct config *c, char *line, const char *path,
+                      unsigned number)
+{
+    struct text spelled = {0};
+    char *name = line + strspn(line, " \t");
+    if (name[0] == '\0' || name[0] == '#')
+        return;
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    size_t n = strcspn(name, " \t=");
+    char *value = name + n + strspn(name + n, " \t=");
+    name[n] = '\0';
+    text_addf(&spelled, "--%s (%s:%u)", name, path, number);
+    struct options o = {.verb = c->verb, .spelled = spelled.at};
+    if (value[0] != '\0')
+        o.value = mem_copy(value, strlen(value)); /* it stays */
+    if (!known_to_any(name))
+        options_refuse(&o, "there is no such option");
+    c->take(c->user, name, &o);
+    text_free(&spelled);
+}
+
+static void take_store(void *opts, const char *name, const struct options *o)
+{
+    int id = store_id(name);
+    if (id != 0 && o->value == NULL)
+        options_refuse(o, "it needs a value");
+    if (id != 0)
+        (void)store_option(opts, id, o);
+}
+
+static void take_other(void *taker, const char *name, const struct options *o)
+{
+    const struct taker *t = taker;
+    const struct option_def *def = find(o->verb, name);
+    if (def == NULL || store_id(name) != 0)
+        return;
+    if ((def->value == NULL) != (o->value == NULL))
+        options_refuse(o, def->value == NULL ? "it takes no value"
+                                             : "it needs a value");
+    t->take(t->user, def->id, o);
+}
+
+static int store_id(const char *name)
+{
+    static const struct {
+        const char *name;
+        int id;
+    } all[] = {{"store", ID_STORE},
+               {"if-store-down", ID_STORE_DOWN},
+               {"lease", ID_LEASE},
+               {"pulse", ID_PULSE}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(name, all[i].name) == 0)
+            return all[i].id;
+    return 0;
+}
+
+static const struct option_def *find(const struct verb_def *verb,
+                                     const char *name)
+{
+    for (const struct option_def *d = verb->options; d != NULL && d->id != 0;
+         d++)
+        if (d->name != NULL && strcmp(d->name, name) == 0)
+            return d;
+    return NULL;
+}
+
+/* One file is for all verbs: what another one knows is not for this one. */
+static bool known_to_any(const char *name)
+{
+    bool known = store_id(name) != 0;
+    for (size_t i = 0; verbs[i] != NULL && !known; i++)
+        known = find(verbs[i], name) != NULL;
+    return known;
+}
+
+bool store_option(struct store_opts *s, int id, const struct options *o)
+{
+    uint64_t n;
+    switch (id) {
+    case ID_STORE:
+        s->url = o->value;
+        break;
+    case ID_STORE_DOWN:
+        s->down = down_of(o);
+        break;
+    case ID_LEASE:
+        check(o, units_duration(o->value, &s->lease_ms));
+        if (s->lease_ms < 100)
+            options_refuse(o, "a lease is 100ms or longer");
+        break;
+    case ID_PULSE:
+        check(o, units_duration(o->value, &s->pulse_ms));
+        if (s->pulse_ms < 10)
+            options_refuse(o, "a pulse is 10ms or longer");
+        break;
+    case ID_NO_WAIT:
+        s->no_wait = true;
+        break;
+    case ID_WAIT:
+        s->waits = true;
+        check(o, units_duration(o->value, &s->wait_ms));
+        break;
+    case ID_BUSY_CODE:
+        check(o, units_count(o->value, &n));
+        if (n > 255)
+            options_refuse(o, "an exit code is 0 to 255");
+        s->busy_code = (int)n;
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+static void check(const struct options *o, const char *sentence)
+{
+    if (sentence != NULL)
+        options_refuse(o, sentence);
+}
+
+static uint32_t down_of(const struct options *o)
+{
+    if (strcmp(o->value, "run") == 0)
+        return VOW_DOWN_RUN;
+    if (strcmp(o->value, "wait") == 0)
+        return VOW_DOWN_WAIT;
+    if (strcmp(o->value, "fail") == 0)
+        return VOW_DOWN_FAIL;
+    options_refuse(o, "it is one of run, wait, fail");
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+char *store_address(const struct store_opts *s)
+{
+    struct text t = {0};
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    const char *temp = getenv("TMPDIR");
+    if (s->url != NULL)
+        text_add_str(&t, s->url);
+    else if (run != NULL && run[0] == '/')
+        text_addf(&t, "file:%s/vow", run);
+    else
+        text_addf(&t, "file:%s/vow-%u",
+                  temp != NULL && temp[0] == '/' ? temp : "/tmp",
+                  (unsigned)geteuid());
+    return t.at;
+}
+
+/* Without a password, should one be in it. */
+char *store_shown(const struct store_opts *s)
+{
+    char *url = store_address(s);
+    struct text t = {0};
+    const char *host = strstr(url, "://");
+    const char *at = host == NULL ? NULL : strrchr(url, '@');
+    if (at != NULL && at > host) {
+        text_add(&t, url, (size_t)(host + 3 - url));
+        text_add_str(&t, at + 1);
+    } else {
+        text_add_str(&t, url);
+    }
+    free(url);
+    return t.at;
+}
+
+vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
+                          vow_error **ret_failed)
+{
+    enum { LEASE_MS = 10000 };
+    char *url = store_address(s);
+    vow_authority_opts o = {.size = sizeof(o),
+                            .flags = VOW_AUTHORITY_HERE,
+                            .lease_ms = s->lease_ms,
+                            .pulse_ms = s->pulse_ms,
+                            .on_event = s->on_event,
+                            .on_event_user = s->on_event_user};
+    if (s->pulse_ms >= (s->lease_ms > 0 ? s->lease_ms : LEASE_MS))
+        die(s->verb->usage_code,
+            "vow %s: --pulse is shorter than --lease, best a third of it",
+            s->verb->name);
+    VOW_AUTO(vow_future) f = open_folder(loop, url);
+    int rc = f == NULL ? 0 : vow_loop_run_until(loop, f);
+    if (f != NULL && rc == 0)
+        o.store = vow_as_ptr(vow_get(f));
+    if (rc == 0) {
+        vow_future_unref(f);
+        f = vow_authority_open(loop, url, &o);
+        rc = vow_loop_run_until(loop, f);
+    }
+    free(url);
+    if (rc == 0)
+        return vow_authority_ref(vow_as_ptr(vow_get(f)));
+    vow_error *e = vow_error_of(f);
+    *ret_failed = e != NULL ? vow_error_ref(e)
+                            : vow_error_new(loop, rc, "it never answers");
+    return NULL;
+}
+
+/* To hear of damage; NULL: it is another store, or not in this build. */
+static vow_future *open_folder(vow_loop *loop, const char *url)
+{
+#ifdef VOW_HAVE_SQLITE
+    if (strncmp(url, "file:", 5) == 0 && url[5] != '\0')
+        return vow_store_sqlite_open(loop, url + 5,
+                                     VOW_SQLITE_OPTS(.on_damage = on_damage));
+#endif
+    (void)loop;
+    (void)url;
+    (void)on_damage;
+    return NULL;
+}
+
+static void on_damage(const char *moved_to, void *unused)
+{
+    (void)unused;
+    say("the store was damaged: it begins anew, what was there is now %s",
+        moved_to);
+}
+
+vow_authority *store_open_or_die(vow_loop *loop, const struct store_opts *s)
+{
+    vow_error *failed = NULL;
+    vow_authority *a = store_open(loop, s, &failed);
+    if (a == NULL)
+        die(EXIT_BROKEN, "vow %s: the store %s cannot be used: %s",
+            s->verb->name, store_shown(s), vow_error_message(failed));
+    return a;
+}
+
+void store_close(vow_loop *loop, vow_authority *a)
+{
+    vow_call bound = {{0}};
+    if (a == NULL)
+        return;
+    VOW_AUTO(vow_future) f = vow_authority_close(a);
+    vow_call_at(&bound, loop, vow_loop_due_ns(loop, CLOSE_MS), give_up, f);
+    (void)vow_loop_run_until(loop, f);
+    (void)vow_call_stop(&bound);
+    vow_authority_unref(a);
+}
+
+static void give_up(void *future)
+{
+    (void)vow_cancel(future, NULL);
+}
+
+/* ---- names --------------------------------------------------------------- */
+
+vow_name store_name_of(const char *word)
+{
+    const vow_field fields[] = {vow_field_text("name"), vow_field_text(word)};
+    return vow_name_make(NULL, fields, 2);
+}
+
+vow_name store_name_shown(const char *word)
+{
+    vow_name name;
+    return vow_name_parse(word, &name) ? name : store_name_of(word);
+}
