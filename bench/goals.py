@@ -9,13 +9,14 @@ over the rounds of one run; a ratio is a ratio of medians. The kinds of goals:
   at_least     our value is at least so many times theirs
   faster       theirs is at least so many times ours; of several the least
   below        our value is at most so much
+  above        our value is at least so much
   never_above  the same in every single round
 """
 import statistics
 
 OURS = 'vow'
 COUNTS = ['spans', 'starts']       # units of whole numbers
-COMPARED = ['ns', 'us', 'bytes', 'MiB', 'jobs/s', 'MB/s']  # by ratios
+COMPARED = ['ns', 'us', 'bytes', 'MiB', 'jobs/s', 'MB/s', 'names/s']  # ratios
 
 
 def programs(suite):
@@ -102,12 +103,14 @@ def judge_alone(suite, samples, goal):
     """The same for a goal without a peer."""
     _, row, kind, limit, what, _ = goal
     never = kind == 'never_above'
-    text = f'goal {"never over" if never else "<="} {limit:g} {what}'
+    sign = {'never_above': 'never over', 'above': '>='}.get(kind, '<=')
+    text = f'goal {sign} {limit:g} {what}'
     values = samples.get((row, OURS))
     if not values:
         return f'{text}: not measured', None
     v = max(values) if never else statistics.median(values)
-    return f'{text}: {number(v, unit_of(suite, row))}', v <= limit
+    reached = v >= limit if kind == 'above' else v <= limit
+    return f'{text}: {number(v, unit_of(suite, row))}', reached
 
 
 def verdicts(suite, samples, chosen):

@@ -69,7 +69,8 @@ typedef struct vow_step_info {
     vow_name name;
     uint32_t role; /* enum vow_role; VOW_ROLE_NONE: it was not needed */
     uint64_t fence;
-    uint64_t ms; /* from asking to its result */
+    uint64_t ms;                 /* from asking to its result */
+    char runner[VOW_RUNNER_MAX]; /* "host:pid" */
 } vow_step_info;
 
 /* Run `n` steps (copied, with their fields; labels too); the future is of the

@@ -10,7 +10,8 @@
  * Unknown. A step that was sent and whose answer was lost ends with
  * VOW_EUNSURE: it may have happened. The same step with the same token is safe
  * to repeat, and then tells. VOW_ESTORE: it did not happen, the store cannot be
- * used. Nothing else is ambiguous.
+ * used. VOW_EAGAIN: it did not happen, others kept the store busy for too long;
+ * try again. Nothing else is ambiguous.
  *
  * Time. A lease is ended by the store's clock alone, never by that of who holds
  * it. `left_ms` and the like are spans, not dates.

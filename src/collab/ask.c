@@ -25,9 +25,12 @@ struct claim_box {
 static void arrive(void *ask);
 static void on_cancel(vow_error *why, void *ask);
 static void on_settled(vow_future *f, void *ask);
+static void on_known(vow_future *f, void *ask);
+static void send_leave(struct vow__ask *a);
 static void on_deadline(void *ask);
 static void leave_by_message(void *ask);
 static void unlink_ask(struct vow__ask *a);
+static void excuse(struct vow__ask *a);
 static void begin(void *lease);
 static void begin_work(vow_lease *l);
 static void hand_over(vow_lease *l);
@@ -110,12 +113,24 @@ vow_future *vow__ask_send(struct vow__ask *a, bool two_handed)
     } else if (rc == 0) {
         atomic_fetch_add(&a->refs, 1);
         vow_watch_start(&a->watch, result, on_settled, a);
+        if (two_handed) {
+            atomic_fetch_add(&a->refs, 1);
+            vow_watch_start(&a->watch_who, f, on_known, a);
+        }
+    }
+    if (rc == 0 && !home && a->opts.info != NULL) {
+        /* behind the watch, which writes it: settled when it is written */
+        result = vow_then_drop_at(a->site, result, NULL, NULL, NULL);
+        *(two_handed ? &a->result : &f) = result;
+        rc = vow_error_code(vow_error_of(result));
     }
     if (rc == 0)
         rc = vow__hub_run(a->of, arrive, a);
     if (rc == 0)
         return f;
     if (!home && vow_watch_stop(&a->watch))
+        vow__ask_unref(a);
+    if (!home && vow_watch_stop(&a->watch_who))
         vow__ask_unref(a);
     vow_future_unref(f);
     vow__end_drop(&a->end);
@@ -171,17 +186,36 @@ static void on_deadline(void *ask)
 static void on_settled(vow_future *f, void *ask)
 {
     struct vow__ask *a = ask;
-    (void)f;
     a->left = true;
     if (atomic_load(&a->done)) {
+        if (a->result != NULL) { /* as excuse() */
+            (void)vow_error_of(f);
+            a->result = vow_future_unref(a->result);
+        }
         if (a->opts.info != NULL)
             *a->opts.info = a->info;
     } else {
-        atomic_fetch_add(&a->refs, 1);
-        if (vow__hub_run(a->of, leave_by_message, a) < 0)
-            vow__ask_unref(a); /* it stays until the run is over */
+        send_leave(a);
     }
     vow__ask_unref(a);
+}
+
+/* The same, of who works: a claim that was canceled is not to be called. */
+static void on_known(vow_future *f, void *ask)
+{
+    struct vow__ask *a = ask;
+    if (vow_state_of(f) == VOW_REJECTED && !atomic_load(&a->done)) {
+        a->left = true;
+        send_leave(a);
+    }
+    vow__ask_unref(a);
+}
+
+static void send_leave(struct vow__ask *a)
+{
+    atomic_fetch_add(&a->refs, 1);
+    if (vow__hub_run(a->of, leave_by_message, a) < 0)
+        vow__ask_unref(a); /* it stays until the run is over */
 }
 
 static void leave_by_message(void *ask)
@@ -259,7 +293,15 @@ void vow__ask_reject(struct vow__ask *a, vow_error *error)
     atomic_store(&a->done, true);
     vow__end_reject(&a->who, error);
     vow__end_reject(&a->end, error);
+    excuse(a);
     vow__ask_unref(a);
+}
+
+/* Who asked with two hands was told by the first future, and has no other. */
+static void excuse(struct vow__ask *a)
+{
+    if (a->result != NULL && vow__at_home(a->of))
+        (void)vow_error_of(a->result);
 }
 
 void vow__ask_refuse(struct vow__ask *a, int code, const char *text)
@@ -268,6 +310,7 @@ void vow__ask_refuse(struct vow__ask *a, int code, const char *text)
     atomic_store(&a->done, true);
     vow__end_refuse(&a->who, code, text);
     vow__end_refuse(&a->end, code, text);
+    excuse(a);
     vow__ask_unref(a);
 }
 
@@ -337,6 +380,9 @@ static void on_work_end(vow_future *f, void *lease)
     if (vow_state_of(f) == VOW_REJECTED)
         (void)vow_error_of(f);
     atomic_fetch_sub(&l->ask->working, 1);
+    if (vow_state_of(f) == VOW_REJECTED && vow_loop_closing(l->loop) &&
+        !atomic_load(&l->told))
+        l->abandoned = true; /* that is no failure of the work */
     (void)vow__lease_tell(l, f);
     l->work = vow_future_unref(l->work);
     (void)vow_lease_unref(l);

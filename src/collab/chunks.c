@@ -97,10 +97,16 @@ void vow__chunks_clear(struct vow__entry *e)
     }
 }
 
+/* The code of those who follow may close the authority: the entry stays. */
 static void pump(void *entry)
 {
-    while (hand_one(entry))
+    struct vow__entry *e = entry;
+    e->steps++;
+    while (hand_one(e))
         ;
+    e->steps--;
+    if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0)
+        vow__entry_free(e);
 }
 
 void vow__chunks_flush(struct vow__entry *e)

@@ -20,8 +20,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PAUSE_FIRST_MS = 20, PAUSE_MOST_MS = 1000, HOLD_OFF_MS = 2 };
-
 static const uint8_t allowed[] = {
     [ENTRY_NEW] = VOW__TO(ENTRY_NEW) | VOW__TO(ENTRY_CLAIMING) |
                   VOW__TO(ENTRY_PAUSING) | VOW__TO(ENTRY_KEPT),
@@ -47,17 +45,15 @@ static bool all_bare(const struct vow__entry *e);
 static void claim_bare(struct vow__entry *e);
 static void claim(struct vow__entry *e);
 static void on_claimed(int code, const vow_record *r, size_t n, void *entry);
+static bool still_patient(struct vow__entry *e);
 static void obey(struct vow__entry *e, const vow_record *r);
+static bool has_lapsed(const struct vow__entry *e);
 static void owned(struct vow__entry *e, const vow_record *r);
 static bool may_be_refreshed(const struct vow__entry *e);
 static void look_for_refresh(struct vow__entry *e);
 static void on_refresh_seen(int code, const vow_record *r, size_t n,
                             void *entry);
 static void wait_for(struct vow__entry *e, const vow_record *r);
-static void look_again(void *entry);
-static void store_is_down(struct vow__entry *e, int code);
-static uint32_t policy_of(const struct vow__ask *a);
-static void put_off(struct vow__ask *a);
 static void idle(void *entry);
 
 void vow__entry_move(struct vow__entry *e, enum vow__entry_state to)
@@ -121,10 +117,14 @@ static void join(struct vow__entry *e, struct vow__ask *a)
     bool force = (a->opts.flags & VOW_SHARE_FORCE) != 0;
     vow__list_push(&e->asks, &a->link);
     e->n_asks++;
-    if (e->dying || (e->state == ENTRY_CLAIMING && force && !e->forced))
-        put_off(a);
-    else if (taken)
+    bool alone = e->lease != NULL && e->lease->alone;
+    if (e->dying || (e->state == ENTRY_CLAIMING && force && !e->forced) ||
+        (alone && vow__ask_policy(a) != VOW_DOWN_RUN))
+        vow__ask_put_off(a);
+    e->steps++; /* its code may close the authority: the entry stays */
+    if (!a->later && taken)
         (void)wait_with(e, a, NULL);
+    e->steps--;
     if (e->lease != NULL)
         atomic_store_explicit(&e->lease->waiters, e->n_asks,
                               memory_order_relaxed);
@@ -145,14 +145,19 @@ static bool wait_with(struct vow__entry *e, struct vow__ask *a,
         vow__ask_refuse(a, VOW_EBUSY, "another does the work");
         return false;
     }
-    if (!wants_to_join(e, a, r)) {
-        put_off(a);
-        return false;
+    atomic_fetch_add(&a->refs, 1);
+    bool joins = wants_to_join(e, a, r);
+    bool here = a->entry != NULL; /* or its own code has canceled it */
+    if (here && !joins) {
+        a->opts.flags |= VOW_SHARE_FORCE; /* a result of this run is none */
+        vow__ask_put_off(a);
+    } else if (here) {
+        a->waited = true;
+        vow__ask_waits(a);
+        vow__chunks_follow(e, a);
     }
-    a->waited = true;
-    vow__ask_waits(a);
-    vow__chunks_follow(e, a);
-    return true;
+    vow__ask_unref(a);
+    return here && joins;
 }
 
 static bool wants_to_join(struct vow__entry *e, const struct vow__ask *a,
@@ -166,20 +171,10 @@ static bool wants_to_join(struct vow__entry *e, const struct vow__ask *a,
     running.age_ms = (vow__hub_now_ns(h) - began_ns) / VOW__NS_PER_MS;
     running.attempt = e->lease != NULL ? e->lease->attempt : 0;
     (void)snprintf(running.runner, sizeof(running.runner), "%s",
-                   r == NULL ? h->runner : r->runner);
+                   r != NULL          ? r->runner
+                   : e->lease != NULL ? h->runner
+                                      : "");
     return a->opts.join(&running, a->opts.user);
-}
-
-/* It asks again when this run is over. */
-static void put_off(struct vow__ask *a)
-{
-    struct vow__entry *e = a->entry;
-    vow__list_remove(&e->asks, &a->link);
-    e->n_asks--;
-    a->later = true;
-    vow__list_push(&e->later, &a->link);
-    if (e->n_asks == 0)
-        vow__entry_look(e);
 }
 
 /* ---- claiming ----------------------------------------------------------- */
@@ -267,6 +262,7 @@ static void claim_bare(struct vow__entry *e)
     e->bare = true;
     e->epoch = own.epoch;
     e->claimed_ns = vow__hub_now_ns(h);
+    e->lease_ms = vow__ask_lease_ms(vow__ask_of(e->asks));
     vow__count(&h->counts.claims, 1);
     vow__entry_move(e, ENTRY_CLAIMING);
     vow__lease_begin(e, &own, false);
@@ -292,9 +288,10 @@ static void claim(struct vow__entry *e)
     bool wait = false;
     e->forced = false;
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
-        const vow_share_opts *o = &vow__ask_of(l)->opts;
-        wait = wait || (o->flags & (VOW_SHARE_NOWAIT | VOW_SHARE_PEEK)) == 0;
-        e->forced = e->forced || (o->flags & VOW_SHARE_FORCE) != 0;
+        const struct vow__ask *a = vow__ask_of(l);
+        uint32_t flags = a->opts.flags;
+        wait = wait || (flags & (VOW_SHARE_NOWAIT | VOW_SHARE_PEEK)) == 0;
+        e->forced = e->forced || ((flags & VOW_SHARE_FORCE) != 0 && !a->waited);
     }
     if (!wait)
         ask.flags |= VOW_CLAIM_NOWAIT;
@@ -305,7 +302,9 @@ static void claim(struct vow__entry *e)
     e->unspent = true;
     ask.token = e->token;
     vow__entry_move(e, ENTRY_CLAIMING);
+    e->woken = false;
     e->claimed_ns = vow__hub_now_ns(h);
+    e->lease_ms = ask.lease_ms;
     e->steps++;
     vow__count(&h->counts.claims, 1);
     vow__step_begins(h);
@@ -320,14 +319,28 @@ static void on_claimed(int code, const vow_record *r, size_t n, void *entry)
     vow__step_ended(vow__hub_of(e), code);
     if (code == 0) {
         e->pauses = 0;
+        e->busy_ns = 0;
         obey(e, r);
-    } else if (code == VOW_ESTORE || code == VOW_EUNSURE) {
-        store_is_down(e, code);
+    } else if (code == VOW_EAGAIN && still_patient(e)) {
+        (void)vow__entry_pause(e, UINT64_MAX);
+    } else if (code == VOW_ESTORE || code == VOW_EUNSURE ||
+               code == VOW_EAGAIN) {
+        vow__entry_down(e);
     } else {
         VOW_AUTO(vow_error)
         error = vow_error_new(vow__hub_of(e)->loop, code, NULL);
         vow__entry_reject(e, error);
     }
+}
+
+/* A store that is only busy is waited for, as long as a lease. */
+static bool still_patient(struct vow__entry *e)
+{
+    if (e->busy_ns == 0)
+        e->busy_ns = e->claimed_ns;
+    uint64_t ms =
+        (vow__hub_now_ns(vow__hub_of(e)) - e->busy_ns) / VOW__NS_PER_MS;
+    return e->n_asks > 0 && ms < e->lease_ms;
 }
 
 /* Do what the store says. */
@@ -336,7 +349,9 @@ static void obey(struct vow__entry *e, const vow_record *r)
     if (r->epoch > vow__hub_of(e)->floor)
         vow__hub_of(e)->floor = r->epoch;
     e->epoch = r->epoch;
-    if (r->says == VOW_SAYS_OWN) {
+    if (r->says == VOW_SAYS_OWN && has_lapsed(e) && e->n_asks > 0) {
+        vow__entry_again(e); /* the same token tells whose it is now */
+    } else if (r->says == VOW_SAYS_OWN) {
         e->unspent = false;
         owned(e, r);
     } else if (r->says == VOW_SAYS_WAIT) {
@@ -351,6 +366,13 @@ static void obey(struct vow__entry *e, const vow_record *r)
                               r->runner == NULL ? "its owner" : r->runner);
         vow__entry_reject(e, error);
     }
+}
+
+/* The answer took so long that another may have it by now. */
+static bool has_lapsed(const struct vow__entry *e)
+{
+    uint64_t took_ns = vow__hub_now_ns(vow__hub_of(e)) - e->claimed_ns;
+    return took_ns / VOW__NS_PER_MS >= e->lease_ms;
 }
 
 /* The name is ours. Those who only look leave; those who race are told to, if
@@ -427,33 +449,39 @@ static void wait_for(struct vow__entry *e, const vow_record *r)
     uint64_t age_ns = r->age_ms * VOW__NS_PER_MS;
     uint64_t now = vow__hub_now_ns(h);
     e->began_ns = now > age_ns ? now - age_ns : 0;
+    uint32_t joined = 0;
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);
+        bool calls = a->opts.join != NULL && !a->waited;
         next = l->next;
         if (a->waited)
             vow__chunks_follow(e, a);
-        else if (wait_with(e, a, r))
-            vow__hub_tell(h, VOW_EVENT_JOINED, &e->name, r->epoch, 0, NULL);
+        else
+            joined += wait_with(e, a, r);
+        if (calls) /* its code may have changed who waits */
+            next = e->asks;
     }
     uint64_t lease_ms = r->left_ms + r->pulse_ms;
     uint64_t jitter = vow_loop_random(h->loop) % (lease_ms / 10 + 1);
     uint64_t ms = r->left_ms + jitter + 1;
     if (ms > h->opts.recheck_ms)
         ms = h->opts.recheck_ms;
-    vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms), look_again,
-                e);
+    if (e->woken)
+        ms = 0;
+    vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
+                vow__entry_look_again, e);
     vow__chunks_read(e);
-}
-
-static void look_again(void *entry)
-{
-    vow__entry_again(entry);
+    const vow_name name = e->name;
+    for (; joined > 0; joined--)
+        vow__hub_tell(h, VOW_EVENT_JOINED, &name, r->epoch, 0, NULL);
 }
 
 void vow__entry_changed(const vow_record *r, void *hub)
 {
     struct vow__entry *e = vow__entry_find(hub, &r->name);
+    if (e != NULL && e->state == ENTRY_CLAIMING)
+        e->woken = true; /* before the answer that it waits for */
     if (e == NULL || e->state != ENTRY_WAITING)
         return;
     if (r->says != VOW_SAYS_SETTLED) {
@@ -463,78 +491,6 @@ void vow__entry_changed(const vow_record *r, void *hub)
     (void)vow_call_stop(&e->timer);
     e->epoch = r->epoch;
     vow__entry_settle_record(e, r);
-}
-
-/* ---- the store is down -------------------------------------------------- */
-
-static void store_is_down(struct vow__entry *e, int code)
-{
-    bool alone = false;
-    const vow_store *s = vow__hub_of(e)->store;
-    const char *why =
-        s->ops->explain == NULL ? NULL : s->ops->explain(vow__hub_of(e)->store);
-    vow_link *next;
-    for (vow_link *l = e->asks; l != NULL; l = next) {
-        struct vow__ask *a = vow__ask_of(l);
-        uint32_t policy = policy_of(a);
-        next = l->next;
-        alone = alone || policy == VOW_DOWN_RUN;
-        if (policy == VOW_DOWN_FAIL)
-            vow__ask_refuse(a, code, why);
-    }
-    if (alone)
-        vow__lease_begin(e, NULL, true);
-    else if (e->n_asks > 0)
-        (void)vow__entry_pause(e, UINT64_MAX);
-    else
-        vow__entry_again(e);
-}
-
-static uint32_t policy_of(const struct vow__ask *a)
-{
-    if (a->opts.store_down != VOW_DOWN_DEFAULT)
-        return a->opts.store_down;
-    bool works = a->opts.mode == VOW_SHARED && !a->refresh &&
-                 (a->opts.flags & VOW_SHARE_PEEK) == 0;
-    return works ? VOW_DOWN_RUN : VOW_DOWN_FAIL;
-}
-
-void vow__entry_hold_off(struct vow__entry *e)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    uint64_t most = vow__ask_lease_ms(vow__ask_of(e->asks)) / 4 + 1;
-    uint64_t ms = HOLD_OFF_MS;
-    for (uint32_t k = 0; k < e->held_off && ms < most; k++)
-        ms *= 2;
-    if (ms > most)
-        ms = most;
-    e->held_off++;
-    e->hold_off = false;
-    e->committed = false;
-    vow__entry_move(e, ENTRY_NEW);
-    vow__entry_move(e, ENTRY_PAUSING);
-    vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms), look_again,
-                e);
-}
-
-bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    uint64_t ms = PAUSE_FIRST_MS;
-    for (uint32_t k = 0; k < e->pauses && ms < PAUSE_MOST_MS; k++)
-        ms *= 2;
-    ms = ms / 2 + vow_loop_random(h->loop) % ms;
-    if (ms > at_most_ms)
-        return false;
-    e->pauses++;
-    e->committed = e->state == ENTRY_COMMITTING;
-    vow__entry_move(e, ENTRY_PAUSING);
-    vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms), look_again,
-                e);
-    if (e->committed)
-        vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
-                    vow__lease_commit_again, e);
-    return true;
 }
 
 /* ---- leaving ------------------------------------------------------------ */
@@ -555,7 +511,7 @@ static void idle(void *entry)
         (e->lease->ask->work != NULL || e->lease->alone)) {
         e->dying = true; /* who comes now waits for its end, and asks again */
         vow__lease_cancel(e->lease, NULL, false);
-    } else if (e->state == ENTRY_WAITING ||
+    } else if ((e->state == ENTRY_WAITING && e->later == NULL) ||
                (e->state == ENTRY_PAUSING && !e->committed)) {
         vow__entry_again(e);
     }
@@ -569,6 +525,7 @@ void vow__entry_free(struct vow__entry *e)
     (void)vow_call_stop(&e->pump);
     vow__chunks_clear(e);
     vow_future_unref(e->outcome);
+    vow_bytes_unref(e->commit.value);
     vow_error_unref(e->first_error);
     vow__table_remove(&h->names, &e->node);
     vow__count(&h->counts.names, (uint64_t)-1);

@@ -230,7 +230,7 @@ static void on_doubt(void *hub)
 {
     struct vow__hub *h = hub;
     struct vow__named *n = vow__table_next(&h->names, NULL);
-    while (n != NULL) {
+    while (n != NULL && !h->closing) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         n = vow__table_next(&h->names, n);
         if (e->state == ENTRY_WAITING)
@@ -246,6 +246,8 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
 {
     if (!a->hub->threaded)
         return loop == a->loop ? VOW_EBUSY : VOW_EINVAL;
+    if (a->closing)
+        return VOW_ECLOSED;
     vow_authority *other = handle_new(loop, a->hub);
     if (other == NULL)
         return VOW_ENOMEM;
@@ -364,8 +366,8 @@ static void seat_close(void *authority)
     h->closing = true;
     h->closed = a;
     a->last = true;
-    if (h->steps == 0)
-        vow__hub_close_store(h);
+    if (h->steps == 0) /* not at once: the table may be on the stack */
+        vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
     else
         vow_call_at(&h->closer, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
                     vow__hub_close_store, h);
@@ -433,6 +435,8 @@ static void forget_names(struct vow__hub *h)
     while (n != NULL) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         n = vow__table_next(&h->names, n);
+        if (e->lease != NULL) /* it could not be given back */
+            vow__lease_over(e->lease, false);
         vow__entry_free(e);
     }
     (void)vow_call_stop(&h->look);

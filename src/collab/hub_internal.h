@@ -80,8 +80,9 @@ struct vow__ask {
     vow_name name;
     vow_name target; /* refresh: the name it is for */
     vow_share_opts opts;
-    vow_call deadline; /* on the home's loop */
-    vow_watch watch;   /* on its own, if that is another: of `end` */
+    vow_call deadline;   /* on the home's loop */
+    vow_watch watch;     /* on its own, if that is another: of `end` */
+    vow_watch watch_who; /* the same, of `who` */
     vow_share_info info;
     size_t next_chunk;
     bool waited;      /* it has seen another at work */
@@ -103,6 +104,7 @@ struct vow__entry {
     bool bare;         /* its run is not in the store, which is ours alone */
     bool forced;       /* the claim in flight is */
     bool hold_off;     /* when the name was given back, do not claim at once */
+    bool woken;        /* since the claim in flight was sent */
     bool unspent;      /* the token was not granted anything: it stays the same,
                         so that a claim can be repeated */
     bool lost_one;     /* in this chain, a lease of ours */
@@ -112,12 +114,15 @@ struct vow__entry {
     uint32_t pauses;   /* in a row */
     uint32_t held_off; /* in a row */
     uint32_t failures; /* attempts in this chain */
+    uint32_t refusals; /* those that were abandoned */
     struct vow__ask *crowd; /* one for many askers, see share.c; NULL: none */
     vow_link *asks;
     vow_link *later; /* who asks again when this run is over */
     size_t n_asks;
     vow_token token;
     uint64_t claimed_ns; /* when the claim was sent */
+    uint64_t lease_ms;   /* what it asked for */
+    uint64_t busy_ns;    /* since when the store was; 0: it is not */
     uint64_t began_ns;   /* WAITING: the run of the other */
     uint64_t epoch;      /* of who runs, as far as it is known */
     uint32_t takeovers;  /* before our claim */
@@ -228,7 +233,7 @@ struct vow_authority {
     struct vow_alloc alloc;
     vow_loop *loop;
     struct vow__hub *hub; /* counted */
-    bool closing;
+    atomic_bool closing;
     vow_future *closed;        /* of its close */
     struct vow__end close_end; /* the same */
     /* the home's */
@@ -298,6 +303,12 @@ struct vow__entry *vow__entry_find(const struct vow__hub *h,
 /* Claim again when some time has passed: of those who wait, all are busy with
  * work for leases they have lost. */
 void vow__entry_hold_off(struct vow__entry *e);
+/* The store cannot be used. */
+void vow__entry_down(struct vow__entry *e);
+void vow__entry_look_again(void *entry);
+uint32_t vow__ask_policy(const struct vow__ask *a);
+/* It asks again when this run is over. */
+void vow__ask_put_off(struct vow__ask *a);
 /* Pause, longer each time, then claim or commit again. False: long enough. */
 bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms);
 
@@ -366,6 +377,8 @@ void vow__lease_over(vow_lease *l, bool accepted);
 void vow__lease_tell_lost(vow_lease *l, int code, const char *text);
 /* News from its worker to all who wait here; borrowed. */
 void vow__lease_news(vow_lease *l, vow_value news);
+/* The outcome, settled, goes to the store. */
+void vow__lease_commit(struct vow__entry *e, vow_future *outcome);
 /* Commit again after a pause. */
 void vow__lease_commit_again(void *entry);
 /* The event of a store. */

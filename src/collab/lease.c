@@ -16,7 +16,6 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/failure.h"
 #include "collab/hub_internal.h"
 
 #include <string.h>
@@ -25,22 +24,17 @@ static void nobody_can(struct vow__entry *e, bool alone);
 static struct vow__ask *pick(const struct vow__entry *e);
 static bool can_work(const struct vow__ask *a);
 static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone);
-static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a);
+static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a,
+                            bool alone);
 static int from_afar(vow_lease *l);
 static void on_outcome(vow_future *f, void *lease);
 static void on_news(vow_value news, void *lease);
+static void refused(struct vow__entry *e);
 static void failed(struct vow__entry *e, vow_future *outcome);
 static bool again(struct vow__entry *e);
 static void next_attempt(struct vow__entry *e);
 static void race(struct vow__entry *e, vow_error *why);
 static vow_future *acceptable(struct vow__hub *h, vow_future *outcome);
-static void commit_outcome(struct vow__entry *e, vow_future *outcome);
-static void given_back(struct vow__entry *e);
-static void send_commit(struct vow__entry *e);
-static void on_committed(int code, const vow_record *r, size_t n, void *entry);
-static void not_committed(struct vow__entry *e, int code);
-static void came_late(struct vow__entry *e);
-static void forget_commit(struct vow__entry *e);
 static void cancel_there(void *lease);
 
 /* ---- attempts ----------------------------------------------------------- */
@@ -48,19 +42,19 @@ static void cancel_there(void *lease);
 void vow__lease_begin(struct vow__entry *e, const vow_record *r, bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
-    struct vow__ask *a = pick(e);
     e->takeovers = r == NULL ? 0 : r->takeovers;
-    if (a == NULL) {
-        nobody_can(e, alone);
-        return;
-    }
-    if (!alone) {
+    vow__chunks_clear(e);
+    if (!alone && pick(e) != NULL) {
         bool takeover = e->takeovers > 0;
         vow__hub_tell(h, takeover ? VOW_EVENT_TAKEOVER : VOW_EVENT_CLAIMED,
                       &e->name, e->epoch, 0, NULL);
         vow__count(&h->counts.takeovers, takeover);
     }
-    attempt(e, a, alone);
+    struct vow__ask *a = pick(e); /* who was told may have left */
+    if (a != NULL)
+        attempt(e, a, alone);
+    else
+        nobody_can(e, alone);
 }
 
 /* All who wait are busy with what they have lost, or wait and do nothing else:
@@ -105,7 +99,7 @@ static bool can_work(const struct vow__ask *a)
 static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
-    vow_lease *l = lease_new(e, a);
+    vow_lease *l = lease_new(e, a, alone);
     int rc = l == NULL ? VOW_ENOMEM : from_afar(l);
     if (rc < 0) {
         VOW_AUTO(vow_future) none = vow_refused(h->loop, rc, NULL);
@@ -123,7 +117,6 @@ static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
     l->alone = alone;
     e->lease = l;
     vow__entry_move(e, ENTRY_RUNNING);
-    vow__chunks_clear(e);
     vow__count(&h->counts.runs, 1);
     vow__count(&h->counts.running, 1);
     for (vow_link *k = e->asks; k != NULL; k = k->next) {
@@ -140,7 +133,8 @@ static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
     vow__ask_turn(a, l);
 }
 
-static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a)
+static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a,
+                            bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
     struct vow__slab *home = NULL;
@@ -150,8 +144,7 @@ static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a)
         return NULL;
     memset(l, 0, sizeof(*l));
     l->home = home;
-    uint64_t lease_ms = vow__ask_lease_ms(a);
-    bool own_lease = a->opts.lease_ms > 0;
+    uint64_t third = e->lease_ms / 3 + (e->lease_ms < 3);
     atomic_init(&l->refs, 2); /* the hub's, the users' */
     atomic_init(&l->users, 1);
     atomic_fetch_add(&a->refs, 1);
@@ -160,16 +153,18 @@ static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a)
     l->loop = a->of->loop;
     l->entry = e;
     l->token = e->token;
-    l->lease_ms = lease_ms;
-    l->every_ms = a->opts.pulse_ms > 0 ? a->opts.pulse_ms
-                  : own_lease          ? lease_ms / 3 + (lease_ms < 3)
-                                       : h->opts.pulse_ms;
+    l->lease_ms = e->lease_ms; /* not the ask's: the store knows this one */
+    l->every_ms = a->opts.pulse_ms > 0   ? a->opts.pulse_ms
+                  : a->opts.lease_ms > 0 ? third
+                                         : h->opts.pulse_ms;
+    if (l->every_ms >= l->lease_ms)
+        l->every_ms = third;
     l->sent_ns = e->claimed_ns;
     l->began_ns = vow__hub_now_ns(h);
     l->ttl_ms = UINT64_MAX;
-    l->attempt = e->takeovers + e->failures + 1;
+    l->attempt = e->takeovers + e->failures + e->refusals + 1;
     l->takeover = e->takeovers > 0 || e->lost_one;
-    atomic_init(&l->epoch, e->epoch);
+    atomic_init(&l->epoch, alone ? 0 : e->epoch);
     atomic_init(&l->waiters, e->n_asks);
     atomic_init(&l->valid_ns, UINT64_MAX);
     return l;
@@ -233,11 +228,22 @@ void vow__lease_finish(vow_lease *l, vow_future *outcome)
     if (l->passed)
         next_attempt(e);
     else if (l->abandoned && !l->alone)
-        vow__lease_give_back(e);
+        refused(e);
     else if (vow_state_of(fit) == VOW_FULFILLED)
-        commit_outcome(e, fit);
+        vow__lease_commit(e, fit);
     else
         failed(e, fit);
+}
+
+/* Who can and has not tried does it at once, here or elsewhere. */
+static void refused(struct vow__entry *e)
+{
+    const struct vow__ask *next = pick(e);
+    if (e->held_off < e->refusals)
+        e->held_off = e->refusals; /* less and less often */
+    e->refusals++;
+    e->hold_off = next == NULL || next->tried;
+    vow__lease_give_back(e);
 }
 
 /* A result that leaves the process is bytes that the store can keep. */
@@ -269,7 +275,7 @@ static void failed(struct vow__entry *e, vow_future *outcome)
 {
     struct vow__hub *h = vow__hub_of(e);
     vow_error *error = vow_error_of(outcome);
-    const vow_lease *l = e->lease;
+    vow_lease *l = e->lease;
     if (e->dying && !l->stopped) { /* nobody wants it: that is no failure */
         if (l->alone) {
             vow__lease_over(e->lease, true);
@@ -283,9 +289,12 @@ static void failed(struct vow__entry *e, vow_future *outcome)
     if (e->first_error == NULL)
         e->first_error = vow_error_ref(error);
     if (again(e)) {
+        atomic_fetch_add(&l->refs, 1);
         vow__hub_tell(h, VOW_EVENT_RETRY, &e->name, e->epoch,
                       vow_error_code(error), vow_error_message(error));
-        next_attempt(e);
+        if (l->entry != NULL) /* the authority may have been closed */
+            next_attempt(e);
+        vow__lease_release(l);
         return;
     }
     if ((l->ask->opts.flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
@@ -300,7 +309,7 @@ static void failed(struct vow__entry *e, vow_future *outcome)
     VOW_AUTO(vow_future)
     first = vow_rejected(h->loop, vow_error_ref(e->first_error));
     (void)vow_error_of(first);
-    commit_outcome(e, first);
+    vow__lease_commit(e, first);
 }
 
 static bool again(struct vow__entry *e)
@@ -319,6 +328,7 @@ static void next_attempt(struct vow__entry *e)
     e->claimed_ns = before->sent_ns;
     vow__lease_over(before, false);
     e->state = ENTRY_CLAIMING; /* and granted */
+    vow__chunks_clear(e);
     struct vow__ask *a = pick(e);
     if (a != NULL)
         attempt(e, a, alone);
@@ -335,182 +345,6 @@ static void race(struct vow__entry *e, vow_error *why)
         vow__ask_reject(vow__ask_of(e->asks), retry);
 }
 
-/* ---- telling the store -------------------------------------------------- */
-
-static void commit_outcome(struct vow__entry *e, vow_future *outcome)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    const vow_lease *l = e->lease;
-    const vow_share_opts *o = &l->ask->opts;
-    bool ok = vow_state_of(outcome) == VOW_FULFILLED;
-    bool good = ok && !l->bad;
-    uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
-    if (l->ttl_ms != UINT64_MAX)
-        ttl_ms = l->ttl_ms;
-    vow_bytes *value = NULL;
-    if (!ok) {
-        vow_error *error = vow_error_of(outcome);
-        (void)vow__failure_make(&h->alloc, vow_error_code(error),
-                                vow_error_message(error), &value);
-    } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
-        value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
-    }
-    uint64_t took_ns = vow__hub_now_ns(h) - l->began_ns;
-    e->commit = (vow_commit_ask){
-        .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
-        .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
-        .flags = o->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
-        .value = value,
-        .ttl_ms = ttl_ms,
-        .cost_ms = took_ns / VOW__NS_PER_MS + 1,
-        .label = l->ask->label};
-    (void)vow_future_ref(outcome);
-    vow_future_unref(e->outcome);
-    e->outcome = outcome;
-    if (l->ask->refresh)
-        vow__refresh_commit(e, &e->commit);
-    if (l->alone || (e->bare && ttl_ms == 0)) {
-        (void)vow_future_ref(outcome);
-        forget_commit(e);
-        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, l->epoch, 0, NULL);
-        vow__entry_settle(e, outcome);
-        vow_future_unref(outcome);
-        return;
-    }
-    if (e->bare) { /* its worker wants it to be kept */
-        h->stored = true;
-        e->commit.flags |= VOW_COMMIT_PUT;
-    }
-    vow__entry_move(e, ENTRY_COMMITTING);
-    send_commit(e);
-}
-
-/* Somebody else is to do it. */
-void vow__lease_give_back(struct vow__entry *e)
-{
-    uint64_t epoch = e->lease == NULL ? e->epoch : e->lease->epoch;
-    if (e->bare) {
-        if (e->lease != NULL)
-            vow__lease_over(e->lease, false);
-        given_back(e);
-        return;
-    }
-    e->commit = (vow_commit_ask){
-        .hold = {.name = e->name, .token = e->token, .epoch = epoch},
-        .outcome = VOW_OUTCOME_ABANDONED};
-    vow__entry_move(e, ENTRY_COMMITTING);
-    send_commit(e);
-}
-
-static void given_back(struct vow__entry *e)
-{
-    if (e->hold_off && e->n_asks > 0)
-        vow__entry_hold_off(e);
-    else
-        vow__entry_again(e);
-}
-
-static void send_commit(struct vow__entry *e)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    e->steps++;
-    vow__step_begins(h);
-    h->store->ops->commit(h->store, &e->commit, on_committed, e);
-}
-
-void vow__lease_commit_again(void *entry)
-{
-    struct vow__entry *e = entry;
-    vow__entry_move(e, ENTRY_COMMITTING);
-    send_commit(e);
-}
-
-static void on_committed(int code, const vow_record *r, size_t n, void *entry)
-{
-    struct vow__entry *e = entry;
-    struct vow__hub *h = vow__hub_of(e);
-    (void)n;
-    e->steps--;
-    vow__step_ended(h, code);
-    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
-    if (code != 0) {
-        not_committed(e, code);
-        return;
-    }
-    e->pauses = 0;
-    if (abandoned) {
-        forget_commit(e);
-        if (e->lease != NULL)
-            vow__lease_over(e->lease, false);
-        given_back(e);
-    } else if (r->says == VOW_SAYS_OWN) {
-        VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
-        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,
-                      NULL);
-        vow_bytes_unref(e->commit.value);
-        e->commit.value = NULL;
-        vow__entry_settle(e, outcome);
-    } else {
-        came_late(e);
-        if (r->says == VOW_SAYS_SETTLED)
-            vow__entry_settle_record(e, r);
-        else
-            vow__entry_again(e);
-    }
-}
-
-/* The store cannot be reached. As long as the lease may be ours the commit is
- * repeated; then the result is at least that of those who wait here. */
-static void not_committed(struct vow__entry *e, int code)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    vow_lease *l = e->lease;
-    bool down = code == VOW_ESTORE || code == VOW_EUNSURE;
-    uint64_t left_ms = l == NULL ? 0 : vow_lease_left_ms(l);
-    if (down && !h->closing && vow__entry_pause(e, left_ms))
-        return;
-    VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
-    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
-    bool ours = l != NULL && l->ask->opts.mode == VOW_SHARED && down;
-    forget_commit(e);
-    if (!abandoned && ours) {
-        vow__entry_settle(e, outcome);
-        return;
-    }
-    VOW_AUTO(vow_error)
-    error = vow_error_new(h->loop, code,
-                          "the work was done, and the store did not take its "
-                          "result");
-    if (l != NULL)
-        vow__lease_over(l, false);
-    if (abandoned)
-        vow__entry_again(e);
-    else
-        vow__entry_reject(e, error);
-}
-
-/* Another has done it, or does it: those who wait here wait for that one. */
-static void came_late(struct vow__entry *e)
-{
-    struct vow__hub *h = vow__hub_of(e);
-    forget_commit(e);
-    vow__count(&h->counts.late, 1);
-    vow__hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
-                  NULL);
-    for (vow_link *k = e->asks; k != NULL; k = k->next)
-        vow__ask_of(k)->waited = true;
-    vow__lease_over(e->lease, false);
-    vow__entry_move(e, ENTRY_NEW);
-    e->state = ENTRY_CLAIMING; /* whatever it is now, the store has said it */
-}
-
-static void forget_commit(struct vow__entry *e)
-{
-    vow_bytes_unref(e->commit.value);
-    e->commit.value = NULL;
-    e->outcome = vow_future_unref(e->outcome);
-}
-
 /* ---- loss and cancel ---------------------------------------------------- */
 
 void vow__lease_lose(vow_lease *l, const char *why)
@@ -524,17 +358,27 @@ void vow__lease_lose(vow_lease *l, const char *why)
     vow__count(&h->counts.lost, 1);
     vow__hub_tell(h, VOW_EVENT_LOST, &e->name, atomic_load(&l->epoch),
                   VOW_ELOST, why);
+    if (l->entry == NULL) { /* the authority was closed meanwhile */
+        vow__lease_release(l);
+        return;
+    }
     VOW_AUTO(vow_error) error = vow_error_new(h->loop, VOW_ELOST, "%s", why);
     if (!keep)
         vow__lease_cancel(l, error, false);
     vow__lease_over(l, false);
     e->lost_one = true;
+    if (!l->mute && !l->alone) { /* those who follow have them already */
+        e->chunks_epoch = atomic_load(&l->epoch);
+        e->chunks_from = e->n_chunks;
+    }
     vow_link *next;
     for (vow_link *k = e->asks; k != NULL; k = next) {
         struct vow__ask *a = vow__ask_of(k);
         next = k->next;
         a->waited = true;
-        if ((a->opts.flags & VOW_SHARE_RACE) != 0)
+        if (a == l->ask && a->opts.mode == VOW_ONCE)
+            vow__ask_refuse(a, VOW_EDOUBT, "its lease was lost");
+        else if ((a->opts.flags & VOW_SHARE_RACE) != 0)
             vow__ask_refuse(a, VOW_ERETRY, NULL);
     }
     vow__entry_again(e);

@@ -142,7 +142,8 @@ static void done(struct request *r, int code)
     vow_store *s = h->store;
     vow__step_ended(h, code);
     const char *why = NULL;
-    if (code == VOW_ESTORE && s != NULL && s->ops->explain != NULL)
+    if ((code == VOW_ESTORE || code == VOW_EAGAIN) && s != NULL &&
+        s->ops->explain != NULL)
         why = s->ops->explain(s);
     if (code < 0)
         vow__end_refuse(&r->end, code, why);

@@ -217,6 +217,7 @@ static void note(const struct vow__feed *f)
     info->role = second ? f->second.info.role : f->first.info.role;
     info->fence = f->first.info.fence;
     info->ms = (vow_loop_now_ns(f->plan->loop) - f->asked_ns) / NS_PER_MS;
+    memcpy(info->runner, f->first.info.runner, sizeof(info->runner));
 }
 
 static bool here(uint32_t role)

@@ -26,6 +26,9 @@
 
 #include <stdio.h>
 
+/* How often a store that is only busy is asked again. */
+enum { BUSY_PAUSES = 6 };
+
 static void move(struct vow__place *p, enum vow__place_state to);
 static void admit(struct vow__place *p);
 static int enter(struct vow__place *p);
@@ -144,7 +147,8 @@ static void answered(struct vow__place *p, int code, const vow_place *at)
     bool own = code == 0 && at->says == VOW_SAYS_OWN;
     bool waits = code == 0 && at->says == VOW_SAYS_WAIT;
     p->known = p->known || own || waits || code == VOW_EUNSURE;
-    if (code != VOW_EUNSURE)
+    bool busy = code == VOW_EAGAIN && p->pauses < BUSY_PAUSES;
+    if (code != VOW_EUNSURE && !busy)
         p->pauses = 0;
     if (atomic_load(&p->left)) {
         give_back(p);
@@ -152,11 +156,13 @@ static void answered(struct vow__place *p, int code, const vow_place *at)
         granted(p, at);
     } else if (waits) {
         queued(p, at);
-    } else if (code == VOW_EUNSURE) {
+    } else if (code == VOW_EUNSURE || busy) {
         move(p, PLACE_PAUSING);
         vow__place_pause(p);
     } else {
-        refuse(p, code == 0 ? VOW_EBUSY : code);
+        refuse(p, code == 0            ? VOW_EBUSY
+                  : code == VOW_EAGAIN ? VOW_ESTORE
+                                       : code);
     }
 }
 

@@ -9,8 +9,10 @@
  *       result is old in its turn, so that who comes a moment later does
  *       nothing; and, after a failure, for a while, so that it is not tried by
  *       everybody again. Hard expiry is not moved by any of this.
- *       Early (XFetch): with the time t it took, and a random u in (0, 1], it is
- *       time when t * early * -ln(u) reaches what is left.
+ *       Early (XFetch): with the time t it took, and a random u in (0, 1], it
+ *       is time when t * early * -ln(u) reaches what is left.
+ *       Who finds that the old result has expired while it is being made anew
+ *       waits for that: there is never a second run beside it.
  * THREADS  the home's loop.
  */
 #include "collab/hub_internal.h"

@@ -35,7 +35,7 @@ static void over(struct vow__entry *e, uint64_t keep_ms)
 {
     struct vow__hub *h = vow__hub_of(e);
     vow__entry_move(e, ENTRY_NEW);
-    e->failures = 0;
+    e->failures = e->refusals = 0;
     e->lost_one = false;
     e->first_error = vow_error_unref(e->first_error);
     vow__chunks_clear(e);
@@ -112,14 +112,15 @@ void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
 {
     struct vow__hub *h = vow__hub_of(e);
     VOW_AUTO(vow_error) failure = NULL;
-    if (r->failed && vow__failure_is(r->value))
+    bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
+    bool valued = r->value != NULL && !vow__failure_is(r->value);
+    if (r->failed && !valued && !(local && e->outcome != NULL))
         failure = failure_of(h, r->value);
     if (vow_error_code(failure) == VOW_EGAVEUP && e->first_error != NULL) {
         vow_error_unref(failure);
         failure = vow_error_ref(e->first_error);
     }
     vow__chunks_flush(e);
-    bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
     VOW_AUTO(vow_future) kept = local ? vow_future_ref(e->outcome) : NULL;
     vow_link *all = take_asks(e);
     struct vow__ask *refresher = NULL;
@@ -135,6 +136,8 @@ void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
 
 static vow_error *failure_of(struct vow__hub *h, vow_bytes *value)
 {
+    if (value == NULL)
+        return vow_error_new(h->loop, VOW_EIO, "it failed");
     struct vow__failure f = vow__failure_read(value);
     return vow_error_new(h->loop, f.code, "%.*s", (int)f.length, f.message);
 }

@@ -46,7 +46,7 @@ static bool is_plain(const vow_share_opts *o)
     return o == NULL ||
            (o->size == sizeof(*o) && o->flags == 0 && o->mode == VOW_SHARED &&
             o->deadline_ms == 0 && o->info == NULL && o->join == NULL &&
-            o->stale_ms == 0 && o->early == 0);
+            o->stale_ms == 0 && o->early == 0 && o->store_down == 0);
 }
 
 static vow_future *join_crowd(const char *site, vow_authority *a,
@@ -127,6 +127,8 @@ static const char *complete(const vow_authority *a, const vow_share_opts *given,
     if (o.mode > VOW_ONCE || (o.flags & ~(uint32_t)SHARE_FLAGS) != 0 ||
         o.store_down > VOW_DOWN_FAIL)
         return "an unknown mode, flag or policy";
+    if (o.mode != VOW_SHARED && o.store_down == VOW_DOWN_RUN)
+        return "work of this mode is not done without the store";
     if (o.pulse_ms >= lease_ms)
         return "a pulse must be shorter than the lease";
     if (!(o.early >= 0))

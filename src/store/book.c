@@ -60,8 +60,11 @@ void vow__book_free(struct vow__book *b)
         return;
     VOW__ASSERT(b->waits.count == 0);
     VOW__ASSERT(b->spots.count == 0);
-    while ((n = vow__table_next(&b->names, NULL)) != NULL)
-        vow__rec_free(b, VOW__OUTER(n, struct vow__rec, named));
+    for (n = vow__table_next(&b->names, NULL); n != NULL;) {
+        struct vow__rec *rec = VOW__OUTER(n, struct vow__rec, named);
+        n = vow__table_next(&b->names, n);
+        vow__rec_free(b, rec);
+    }
     while ((n = vow__table_next(&b->pools, NULL)) != NULL)
         vow__lot_free(b, VOW__OUTER(n, struct vow__lot, named));
     vow__table_fini(&b->names);

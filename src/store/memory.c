@@ -553,6 +553,13 @@ static void do_pools(vow_store *s, vow_pools_fn done, void *user)
     vow__mem_free(&alloc, infos, size);
 }
 
+/* There is no trouble to tell of but a lack of memory. */
+static const char *do_explain(vow_store *s)
+{
+    (void)s;
+    return "";
+}
+
 static const vow_store_ops OPS = {
     .version = VOW_STORE_VERSION,
     .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
@@ -573,5 +580,6 @@ static const vow_store_ops OPS = {
     .renew = do_renew,
     .limit = do_limit,
     .pools = do_pools,
+    .explain = do_explain,
     .close = do_close,
 };

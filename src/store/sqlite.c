@@ -73,6 +73,8 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
         (void)vow_resolve_drop(d, vow_ptr(&s->store));
         return f;
     }
+    if (rc == VOW_EAGAIN)
+        rc = VOW_ESTORE;
     (void)vow_reject_code(d, rc, s->why);
     vow_deferred_unref(d);
     store_free(s);

@@ -21,7 +21,9 @@ struct claim {
     const vow_claim_ask *ask;
     struct vow__sq_rec rec;
     uint32_t says;
-    bool wrote; /* it had to */
+    bool wrote;     /* it had to */
+    bool inherited; /* from one that is perhaps dead: */
+    unsigned char dead[SQ_ID];
     vow_bytes *value;
 };
 
@@ -67,6 +69,8 @@ void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
         r.value = c.value;
         if (c.says == VOW_SAYS_WAIT && c.rec.owned)
             vow__sq_watch(s, c.rec.inst);
+        if (c.inherited)
+            vow__sq_bury(s, c.dead);
         done(0, &r, 1, user);
     } else {
         done(code, NULL, 0, user);
@@ -80,6 +84,7 @@ static int claim_step(struct vow__sq *s, void *arg)
     struct vow__sq_rec *r = &c->rec;
     c->value = vow_bytes_unref(c->value);
     c->wrote = false;
+    c->inherited = false;
     int rc = vow__sq_rec_find(s, &c->ask->name, r);
     if (rc != 0)
         return rc;
@@ -206,6 +211,8 @@ static int own(struct vow__sq *s, struct claim *c)
         rc = vow__sq_rec_count(s, r);
     if (rc != 0)
         return rc;
+    c->inherited = over && r->owned;
+    memcpy(c->dead, r->inst, SQ_ID);
     r->takeovers = over ? r->takeovers + 1 : 0;
     r->there = true;
     r->state = SQ_RUNS;

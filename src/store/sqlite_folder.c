@@ -149,7 +149,7 @@ static int check_system(struct vow__sq *s, const char *path)
 static int check_parents(struct vow__sq *s, const char *path)
 {
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
-    struct stat below;
+    struct stat below = {.st_ino = 0};
     struct stat st;
     int rc = 0;
     int at = openat(s->dir, "..", flags);

@@ -205,7 +205,7 @@ void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket);
 /* ---- sqlite_folder.c, sqlite_open.c, sqlite_make.c ---------------------- */
 
 /* Find or make the folder and see that it is safe: s->dir, s->folder. */
-int vow__sq_folder_open(struct vow__sq *s, const char *path);
+int vow__sq_folder_open(struct vow__sq *s, const char *given);
 /* All that a step needs, if it is not there or not the right one any more. */
 int vow__sq_open(struct vow__sq *s);
 void vow__sq_close(struct vow__sq *s);
@@ -220,7 +220,7 @@ int vow__sq_make_folders(struct vow__sq *s);
 int vow__sq_damaged(struct vow__sq *s, bool surely);
 /* The files belong to another boot or clock, of which nobody lives. */
 int vow__sq_adopt(struct vow__sq *s);
-int vow__sq_connect(struct vow__sq *s, const char *path, int flags);
+int vow__sq_connect(struct vow__sq *s, const char *name, int flags);
 void vow__sq_disconnect(struct vow__sq *s);
 
 /* ---- sqlite_live.c, sqlite_peer.c --------------------------------------- */

@@ -52,6 +52,11 @@ static const char schema[] =
     "CREATE TABLE spent(pool BLOB,at INT,began INT,weight INT,"
     "PRIMARY KEY(pool,at))WITHOUT ROWID;";
 
+/* What was granted before the boot counts as granted now. */
+static const char remember[] =
+    "INSERT INTO spent SELECT pool,?3,?3,sum(weight) FROM spent"
+    " WHERE at<>?3 GROUP BY pool"
+    " ON CONFLICT(pool,at) DO UPDATE SET weight=weight+excluded.weight";
 /* ?1 boot, ?2 clock, ?3 now, ?4 numbers set aside */
 static const char *const adoption[] = {
     "DELETE FROM rec WHERE st<>1",
@@ -61,9 +66,7 @@ static const char *const adoption[] = {
     "DELETE FROM chunk",
     "DELETE FROM place",
     "UPDATE pool SET held=0,holders=0,waiting=0,next=0",
-    "INSERT INTO spent SELECT pool,?3,?3,sum(weight) FROM spent"
-    " WHERE at<>?3 GROUP BY pool"
-    " ON CONFLICT(pool,at) DO UPDATE SET weight=weight+excluded.weight",
+    remember,
     "DELETE FROM spent WHERE at<>?3",
     "UPDATE meta SET boot=?1,clock=?2,base=high+1-?3,high=high+?4",
 };
@@ -129,7 +132,8 @@ int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value)
 void vow__sq_path(const char *folder, const char *name,
                   char path[SQ_PATH_MAX + 32])
 {
-    (void)snprintf(path, SQ_PATH_MAX + 32, "%s/%s", folder, name);
+    (void)snprintf(path, SQ_PATH_MAX + 32, "%.*s/%.30s", SQ_PATH_MAX, folder,
+                   name);
 }
 
 /* ---- locks -------------------------------------------------------------- */
@@ -160,8 +164,11 @@ static int lock_take(struct vow__sq *s, const char *file, int *ret_fd)
     return 0;
 }
 
+/* A child by fork() may have the descriptor too, and the lock with it. */
 static void lock_drop(int fd)
 {
+    struct flock l = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    (void)fcntl(fd, F_OFD_SETLK, &l);
     (void)close(fd);
 }
 
@@ -271,8 +278,8 @@ static int exec(struct vow__sq *s, const char *sql)
 
 int vow__sq_damaged(struct vow__sq *s, bool surely)
 {
-    int lock;
-    int gate;
+    int lock = -1;
+    int gate = -1;
     vow__sq_close(s);
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
@@ -345,8 +352,8 @@ static int set_aside(struct vow__sq *s)
 
 int vow__sq_adopt(struct vow__sq *s)
 {
-    int lock;
-    int gate;
+    int lock = -1;
+    int gate = -1;
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAP_US = 500, CHANGES_MAX = 8 };
+enum { NAP_US = 500, NAP_MAX_US = 1000, CHANGES_MAX = 8 };
 
 static int open_files(struct vow__sq *s);
 static bool same_folder(struct vow__sq *s);
@@ -30,6 +30,8 @@ static int open_gate(struct vow__sq *s);
 static int open_db(struct vow__sq *s);
 static int check_version(struct vow__sq *s);
 static int check_clock(struct vow__sq *s);
+static const char *hasty_vfs(void);
+static int nap(sqlite3_vfs *vfs, int us);
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames);
 
 int vow__sq_open(struct vow__sq *s)
@@ -115,7 +117,8 @@ static int open_db(struct vow__sq *s)
     if (rc > 0 &&
         ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB))
         rc = vow__sq_damaged(s, false) == 0 ? VOW_EAGAIN : VOW_ESTORE;
-    if (rc > 0 && ((rc & 0xff) == SQLITE_BUSY || vow__sq_moved(s)))
+    if (rc > 0 && ((rc & 0xff) == SQLITE_BUSY ||
+                   (rc & 0xff) == SQLITE_PROTOCOL || vow__sq_moved(s)))
         rc = VOW_EBUSY;
     return rc > 0 ? vow__sq_fail_sqlite(s, rc) : rc;
 }
@@ -137,7 +140,7 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
     vow__sq_path(s->folder, name, path);
     flags |=
         SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW;
-    int rc = sqlite3_open_v2(path, &s->db, flags, NULL);
+    int rc = sqlite3_open_v2(path, &s->db, flags, hasty_vfs());
     if (rc != 0)
         return s->db == NULL ? SQLITE_NOMEM : sqlite3_extended_errcode(s->db);
     sqlite3_int64 none = 0;
@@ -150,6 +153,38 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
     return sqlite3_exec(s->db,
                         "PRAGMA synchronous=NORMAL;PRAGMA cell_size_check=1",
                         NULL, NULL, NULL);
+}
+
+/* A process that is stopped in the middle of SQLite's own locks keeps others
+ * from reading, and SQLite tries again for ten seconds, sleeping between. So it
+ * has the system's functions but for that: it sleeps less, and gives up sooner,
+ * and we try again for as long as we want to. NULL: as it is. */
+static const char *hasty_vfs(void)
+{
+    static const char name[] = "vow-hasty";
+    const sqlite3_vfs *system = sqlite3_vfs_find(NULL);
+    if (sqlite3_vfs_find(name) != NULL)
+        return name;
+    sqlite3_vfs *hasty = sqlite3_malloc64(sizeof(*hasty));
+    if (hasty == NULL || system == NULL) {
+        sqlite3_free(hasty);
+        return NULL;
+    }
+    *hasty = *system;
+    hasty->pNext = NULL;
+    hasty->zName = name;
+    hasty->xSleep = nap;
+    if (sqlite3_vfs_register(hasty, 0) == 0)
+        return name; /* it stays as long as the process */
+    sqlite3_free(hasty);
+    return NULL;
+}
+
+static int nap(sqlite3_vfs *vfs, int us)
+{
+    (void)vfs;
+    vow__sq_nap_us(us < NAP_MAX_US ? us : NAP_MAX_US);
+    return us;
 }
 
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames)

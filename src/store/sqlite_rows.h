@@ -157,7 +157,7 @@ int vow__sq_places_of(struct vow__sq *s, const unsigned char *id);
 /* After a step, now and then: remove what is over. */
 void vow__sq_sweep(struct vow__sq *s);
 void vow__sq_sweep_files(struct vow__sq *s);
-/* An instance is dead: its files and rows go. */
+/* If an instance is dead, its files and rows go. */
 void vow__sq_bury(struct vow__sq *s, const unsigned char *id);
 
 static inline struct vow__sq *vow__sq_of(vow_store *store)

@@ -230,18 +230,23 @@ static void leave(struct vow__sq *s)
     s->has_turn = false;
 }
 
-/* The log goes into the file when it is long. With our turn nobody who is
- * awake writes, so that the gate is ours alone but for who was stopped in it;
- * then it waits for another time. */
+/* The log goes into the file when it is long, and the next who writes begins it
+ * anew. With our turn nobody who is awake writes, so that the gate is ours
+ * alone but for who was stopped in it; then it waits for another time. Not
+ * TRUNCATE: that has all locks of readers for as long as it takes to cut the
+ * log, and who is stopped then stops them all. */
 static void checkpoint(struct vow__sq *s)
 {
     if (s->wal_frames < CHECKPOINT_FRAMES + s->wal_tried ||
         gate_lock(s, F_WRLCK) != 0)
         return;
-    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE,
-                                       NULL, NULL);
-    s->wal_tried =
-        rc == 0 ? 0 : s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
+    int frames = 0;
+    int done = 0;
+    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                       &frames, &done);
+    s->wal_tried = 0;
+    if (rc != 0 || done < frames)
+        s->wal_tried = s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
     s->wal_frames = 0;
 }
 
@@ -266,7 +271,8 @@ static bool same_file(struct vow__sq *s)
 
 static bool is_busy(int rc)
 {
-    return rc > 0 && (rc & 0xff) == SQLITE_BUSY;
+    return rc > 0 &&
+           ((rc & 0xff) == SQLITE_BUSY || (rc & 0xff) == SQLITE_PROTOCOL);
 }
 
 static bool is_damage(int rc)
@@ -355,6 +361,10 @@ int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error)
                         strerror(error));
 }
 
+/* After a write that failed the connection is kept: what was undone may lie in
+ * the log all the same, whole, because old bytes there were the same. It is
+ * written over by the next who writes; but if we closed as the last, and opened
+ * again, the log would be read from its beginning, and it would be there. */
 int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
 {
     int error = s->db == NULL ? 0 : sqlite3_system_errno(s->db);
@@ -363,7 +373,8 @@ int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
     int code = VOW_ESTORE;
     switch (rc & 0xff) {
     case SQLITE_BUSY:
-        return vow__sq_fail(s, code,
+    case SQLITE_PROTOCOL: /* a reader could not begin for as long */
+        return vow__sq_fail(s, VOW_EAGAIN,
                             "%s: another process has been writing for more "
                             "than %llu ms; is it stopped?",
                             s->folder, (unsigned long long)s->opts.request_ms);
@@ -384,7 +395,8 @@ int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
         code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder, text);
         break;
     }
-    vow__sq_close(s); /* the next step opens all anew: it may help */
+    if ((rc & 0xff) != SQLITE_FULL && (rc & 0xff) != SQLITE_IOERR)
+        vow__sq_close(s); /* the next step opens all anew: it may help */
     return code;
 }
 

@@ -47,7 +47,7 @@ static int records(struct vow__sq *s, const unsigned char *from);
 static int hidden_ones(struct vow__sq *s);
 static int delete_over(struct vow__sq *s, sqlite3_stmt *q);
 static void sweep_live(struct vow__sq *s, struct graves *g);
-static bool remove_dead(struct vow__sq *s, const char *name);
+static bool remove_dead(struct vow__sq *s, const char *hex);
 static int graves_step(struct vow__sq *s, void *arg);
 static void sweep_values(struct vow__sq *s);
 static bool is_orphan(struct vow__sq *s, const char *file);
@@ -141,6 +141,8 @@ void vow__sq_bury(struct vow__sq *s, const unsigned char *id)
 {
     struct graves g = {.n = 1};
     char hex[SQ_HEX];
+    if (!vow__sq_gone(s, id))
+        return;
     memcpy(g.id[0], id, SQ_ID);
     vow__sq_hex(id, hex);
     if (vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g) == 0)

@@ -30,7 +30,7 @@ enum {
 static void address(const struct vow__sq *s, const char *hex,
                     struct sockaddr_un *at);
 static void on_letters(uv_poll_t *poll, int status, int events);
-static bool letter_read(struct vow__sq *s, unsigned char letter[LETTER]);
+static bool letter_read(struct vow__sq *s, void *letter);
 static bool trusted(struct msghdr *m);
 static void letter_tell(struct vow__sq *s, const unsigned char *letter);
 static void on_poll_closed(uv_handle_t *handle);
@@ -120,7 +120,7 @@ static void on_letters(uv_poll_t *poll, int status, int events)
 }
 
 /* The next one that counts; false when there is none. */
-static bool letter_read(struct vow__sq *s, unsigned char letter[LETTER])
+static bool letter_read(struct vow__sq *s, void *letter)
 {
     for (int i = 0; i < READ_MAX; i++) {
         union {

@@ -19,14 +19,13 @@
 enum { FEWER = 20, EVENTS_MAX = 400000, USUAL = 20000 };
 static const int64_t DRIFT_PPM = 9000; /* leases are cut by 10000 */
 
-static void fill(void *to, size_t size);
 static void on_unhandled(vow_error *error, const char *site, void *user);
 static uint64_t local_ns(const struct sim_node *n);
 static uint64_t due_ns(const struct sim_node *n);
 static bool step(struct sim *s, uint64_t until_ns);
 static void node_close(struct sim_node *n);
 
-/* ---- schedules ------------------------------------------------------------ */
+/* ---- schedules ---------------------------------------------------------- */
 
 void sim_many(uint32_t count, void (*schedule)(uint64_t seed))
 {
@@ -127,7 +126,7 @@ uint64_t sim_between(struct sim *s, uint64_t from, uint64_t to)
     return from + sim_draw(s, to - from + 1);
 }
 
-/* ---- telling -------------------------------------------------------------- */
+/* ---- telling ------------------------------------------------------------ */
 
 void sim_fail(const char *site, const struct sim *s, const char *format, ...)
 {
@@ -156,7 +155,7 @@ void sim_say(const struct sim *s, const struct sim_node *n, const char *format,
     fputc('\n', stderr);
 }
 
-/* ---- processes ------------------------------------------------------------ */
+/* ---- processes ---------------------------------------------------------- */
 
 struct sim_node *sim_node_new(struct sim *s)
 {
@@ -183,7 +182,6 @@ struct sim_node *sim_node_new(struct sim *s)
     return n;
 }
 
-static void fill(void *to, size_t size);
 static void on_unhandled(vow_error *error, const char *site, void *user)
 {
     const struct sim_node *n = user;
@@ -239,7 +237,7 @@ void sim_heal(struct sim *s)
     }
 }
 
-/* ---- time ----------------------------------------------------------------- */
+/* ---- time --------------------------------------------------------------- */
 
 uint64_t sim_now_us(const struct sim *s)
 {
@@ -262,14 +260,14 @@ static uint64_t local_ns(const struct sim_node *n)
                       age % 1000000 * n->drift_ppm / 1000000);
 }
 
-/* When its next timer is due, in true time. */
+/* When it has something to do, in true time. */
 static uint64_t due_ns(const struct sim_node *n)
 {
     const struct sim *s = n->sim;
-    if (n->dead || n->loop->timers == NULL)
+    if (n->dead || (n->loop->timers == NULL && n->loop->ready == NULL))
         return UINT64_MAX;
     uint64_t now = local_ns(n);
-    uint64_t due = n->loop->timers->key;
+    uint64_t due = n->loop->ready != NULL ? now : n->loop->timers->key;
     uint64_t at = s->now_ns;
     if (due > now) /* a little late is no harm: T1 of timer.c */
         at += (due - now) * 1000000 / (uint64_t)(1000000 + n->drift_ppm) + 2;

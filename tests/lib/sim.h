@@ -9,7 +9,7 @@
  *     sim_run(&s, s.now_ns + 5 * SIM_S);
  *     sim_close(&s);                           fails on whatever was lost
  *
- * Every process has a loop and a clock of its own, which may be a little fast or
+ * Every process has a loop and a clock of its own, which may be a bit fast or
  * slow. Between it and the store is a network that delays, loses, doubles and
  * refuses, as its faults say and the seed decides. A process can be cut off,
  * stopped and go on later, or die. The store is one book (src/store/book.h);
@@ -157,7 +157,7 @@ struct sim {
     bool loop_errors; /* rejections that nobody handles are expected */
     /* The store has given the name to `n`: nobody else may think he has it. */
     void (*on_own)(struct sim *s, struct sim_node *n, const vow_name *name);
-    /* A result was accepted; `waits`: the nodes that are registered, as bits. */
+    /* A result was accepted; `waits`: the nodes that are registered, bits. */
     void (*on_accept)(struct sim *s, const vow_commit_ask *ask, uint32_t waits);
     /* The store has granted a place. */
     void (*on_grant)(struct sim *s);
@@ -165,10 +165,10 @@ struct sim {
 };
 
 /* Run so many schedules, each from a seed; fewer where each takes long. All
- * tests together have 20,000, or as many as VOW_SIM_SCHEDULES in the environment
- * says. The first seed is that of the test: --seed with what a failure told
- * begins with that schedule, and VOW_SCHEDULE=seed runs it alone and tells the
- * story. */
+ * tests together have 20,000, or as many as the environment says by
+ * VOW_SIM_SCHEDULES. The first seed is that of the test: --seed with what a
+ * failure told begins with that schedule, and VOW_SCHEDULE=seed runs it alone
+ * and tells the story. */
 void sim_many(uint32_t count, void (*schedule)(uint64_t seed));
 
 void sim_open(struct sim *s, uint64_t seed);
@@ -209,7 +209,7 @@ _Noreturn void sim_fail(const char *site, const struct sim *s,
 void sim_say(const struct sim *s, const struct sim_node *n, const char *format,
              ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- between its files --------------------------------------------------- */
+/* ---- between its files -------------------------------------------------- */
 
 uint64_t sim_now_us(const struct sim *s);
 uint64_t sim_delay(struct sim *s);

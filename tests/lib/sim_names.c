@@ -100,7 +100,7 @@ static bool same_bytes(vow_bytes *a, vow_bytes *b)
                              vow_bytes_size(a)) == 0);
 }
 
-/* ---- claim ---------------------------------------------------------------- */
+/* ---- claim -------------------------------------------------------------- */
 
 void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
                    const vow_record *r)
@@ -217,7 +217,7 @@ static void claim_owns(struct sim_node *n, struct sim_name *x,
     x->end_us = sim_now_us(s) + x->lease_us;
 }
 
-/* ---- pulse ---------------------------------------------------------------- */
+/* ---- pulse -------------------------------------------------------------- */
 
 void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
                    const vow_record *r)
@@ -254,7 +254,7 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
     x->end_us = sim_now_us(s) + x->lease_us;
 }
 
-/* ---- commit --------------------------------------------------------------- */
+/* ---- commit ------------------------------------------------------------- */
 
 void sim_saw_commit(struct sim_node *n, const vow_commit_ask *ask,
                     const vow_record *r)
@@ -351,7 +351,7 @@ static void settle(struct sim *s, struct sim_name *x, const vow_commit_ask *ask)
     x->value = vow_bytes_ref(ask->value);
 }
 
-/* ---- the rest ------------------------------------------------------------- */
+/* ---- the rest ----------------------------------------------------------- */
 
 void sim_saw_forget(struct sim_node *n, const vow_name *name, uint64_t epoch,
                     const vow_record *r)

@@ -50,6 +50,7 @@ static void say_answer(const struct sim_step *t, const struct message *m);
 static void reply(struct sim *s, struct sim_event *e);
 static void unsure(void *step);
 static void finish(struct sim_step *t, struct message *m);
+static void end(struct sim_step *t, struct message *m);
 static void answer(struct sim_step *t, const struct message *m);
 static void letter(struct sim *s, struct sim_event *e);
 static void tell(struct sim_node *n, struct vow__news *news);
@@ -63,7 +64,7 @@ void *sim_zeroed(size_t n, size_t size)
     return p;
 }
 
-/* ---- the life of a step --------------------------------------------------- */
+/* ---- the life of a step ------------------------------------------------- */
 
 void sim_send(struct sim_step *t)
 {
@@ -163,29 +164,35 @@ static void unsure(void *step)
     struct sim_step *t = step;
     struct message *m = sim_zeroed(1, sizeof(*m));
     m->code = VOW_EUNSURE;
-    t->refs++;
-    m->step = t;
     sim_say(t->node->sim, t->node, "%s: no answer", KIND[t->kind]);
     finish(t, m);
 }
 
 static void finish(struct sim_step *t, struct message *m)
 {
+    vow__list_remove(&t->node->steps, &t->link);
+    end(t, m);
+}
+
+/* The reference of the process goes with the message. */
+static void end(struct sim_step *t, struct message *m)
+{
     t->over = true;
     (void)vow_call_stop(&t->timeout);
-    vow__list_remove(&t->node->steps, &t->link);
+    if (m->step != NULL)
+        t->refs--;
+    m->step = t;
     answer(t, m);
     message_free(m);
-    step_unref(t);
 }
 
 void sim_store_end(struct sim_node *n, int code)
 {
-    while (n->steps != NULL) {
-        struct sim_step *t = VOW__OUTER(n->steps, struct sim_step, link);
+    vow_link *l;
+    while ((l = vow__list_take(&n->steps)) != NULL) {
         struct message *m = sim_zeroed(1, sizeof(*m));
         m->code = code;
-        finish(t, m);
+        end(VOW__OUTER(l, struct sim_step, link), m);
     }
 }
 
@@ -218,7 +225,7 @@ static void message_free(struct message *m)
     free(m);
 }
 
-/* ---- at the book ---------------------------------------------------------- */
+/* ---- at the book -------------------------------------------------------- */
 
 static void execute(struct sim_step *t, struct message *m)
 {
@@ -368,7 +375,7 @@ static void say_answer(const struct sim_step *t, const struct message *m)
                 (unsigned long long)r->left_ms);
 }
 
-/* ---- at the process ------------------------------------------------------- */
+/* ---- at the process ----------------------------------------------------- */
 
 static void answer(struct sim_step *t, const struct message *m)
 {
@@ -401,7 +408,7 @@ static void answer(struct sim_step *t, const struct message *m)
     }
 }
 
-/* ---- letters -------------------------------------------------------------- */
+/* ---- letters ------------------------------------------------------------ */
 
 static void wake(void *node)
 {
@@ -471,7 +478,7 @@ static void tell(struct sim_node *n, struct vow__news *news)
         to->on_place(&news->token, to->user);
 }
 
-/* ---- coming and going ------------------------------------------------------ */
+/* ---- coming and going --------------------------------------------------- */
 
 void sim_store_init(struct sim_node *n)
 {

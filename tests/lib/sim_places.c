@@ -124,8 +124,8 @@ static void check_sum(struct sim *s)
     }
 }
 
-/* Who came later has a larger fence; and none, while one before it queues. Those
- * granted since the last look have fences above all before. */
+/* Who came later has a larger fence; and none, while one before it queues.
+ * Those granted since the last look have fences above all before. */
 static void check_order(struct sim *s)
 {
     uint64_t fence_max = s->fence_max;

@@ -27,7 +27,7 @@ static struct sim_step *begin(vow_store *s, enum sim_kind kind,
     return t;
 }
 
-/* ---- the operations ------------------------------------------------------- */
+/* ---- the operations ----------------------------------------------------- */
 
 #define RECORDS(fn) ((union sim_done){.records = (fn)})
 #define PLACES(fn) ((union sim_done){.places = (fn)})

@@ -4,15 +4,18 @@
  *
  *   worker STORE HISTORY SECONDS SEED
  *
- * It asks for names at random, does the work if it is its turn, takes places in
- * a pool under a limit and a rate, and appends a line to HISTORY for each event,
- * whole in one write. tests/multi/campaign reads them. When the time is over it
- * asks for nothing more, waits until all it asked for is settled, and says so.
+ * It asks for names at random, does the work if it is its turn, takes places
+ * in a pool under a limit and a rate, and appends a line to HISTORY for each
+ * event, whole in one write. tests/multi/campaign reads them. When the time is
+ * over it asks for nothing more, waits until all it asked for is settled, and
+ * says so.
  *
  * VOW_DIE_AT=STEP:before|after:N  kills itself by SIGKILL at the N-th step of
  * that kind (claim, pulse, commit, acquire, release, renew): the store it uses
  * is wrapped by one that counts. VOW_FORK=1: a child that outlives it inherits
- * everything. VOW_LONG=1: work takes longer than the time between pulses. */
+ * everything. VOW_STAMPEDE=FILE: ask five times for one name when the file
+ * appears, and nothing else. VOW_LONG=1: work takes longer than the time
+ * between pulses. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -89,7 +92,7 @@ static vow_next work_done(vow_value v, void *user)
     char text[96];
     vow_bytes *b;
     (void)v;
-    if (any(100) == 0)
+    if (any(100) == 0 && getenv("VOW_STAMPEDE") == NULL)
         return vow_fail_code(VOW_EIO, "this run fails");
     int n = snprintf(text, sizeof(text), "%s/%" PRIu64 "/%ld", r->label,
                      r->fence, (long)getpid());
@@ -353,6 +356,28 @@ static void make_deadly(vow_store *s)
 
 /* ---- the whole ---------------------------------------------------------- */
 
+/* Many at once for one name: five askers, when the file appears. */
+static void stampede(const char *go)
+{
+    while (access(go, F_OK) != 0)
+        (void)usleep(2000);
+    me.until_ns = now_ns();
+    for (int i = 0; i < 5; i++) {
+        struct asker *a = calloc(1, sizeof(*a));
+        if (a == NULL)
+            abort();
+        (void)snprintf(a->label, sizeof(a->label), "one");
+        a->name = vow_name_of(a->label);
+        me.pending++;
+        vow_share_opts o =
+            *VOW_SHARE(.label = a->label, .info = &a->info, .ttl_ms = 20000,
+                       .store_down = VOW_DOWN_WAIT);
+        if (vow_done(vow_share(me.authority, &a->name, work, a, &o), got,
+                     failed, a) < 0)
+            abort();
+    }
+}
+
 static bool open_all(const char *address)
 {
     VOW_AUTO(vow_future) opened = vow_store_open(me.loop, address);
@@ -404,15 +429,18 @@ int main(int argc, char **argv)
     me.until_ns =
         now_ns() + (uint64_t)(strtod(argv[3], NULL) * (double)NS_PER_S);
     note("asks");
-    for (int i = 0; i < ASKERS; i++) {
+    const char *go = getenv("VOW_STAMPEDE");
+    if (go != NULL)
+        stampede(go);
+    for (int i = 0; go == NULL && i < ASKERS; i++) {
         struct asker *a = calloc(1, sizeof(*a));
         if (a == NULL)
             return 2;
         a->number = i;
         ask(a);
     }
-    take_place();
-    take_place();
+    for (int i = 0; go == NULL && i < 2; i++)
+        take_place();
     if (getenv("VOW_FORK") != NULL && fork() == 0) {
         (void)sleep(2);
         _exit(0);

@@ -2,12 +2,13 @@
 /* names_test.c - named work on bare store steps, by the shortest worker there
  * is, under all that can go wrong.
  *
- * A worker claims a name; works, pulses and commits if it is its own; else waits
- * for a wake-up or its timer and claims again; repeats with the same token what
- * it is not sure of; stops when its lease may be over. That is all of the rules
- * that a client of a store has to keep. The simulation compares what the store
- * says with what it promises (sim_names.c); here is looked at what becomes of
- * the workers: each is settled in the end, with a result that was accepted.
+ * A worker claims a name; works, pulses and commits if it is its own; else
+ * waits for a wake-up or its timer and claims again; repeats with the same
+ * token what it is not sure of; stops when its lease may be over. That is all
+ * of the rules that a client of a store has to keep. The simulation compares
+ * what the store says with what it promises (sim_names.c); here is looked at
+ * what becomes of the workers: each is settled in the end, with a result that
+ * was accepted.
  */
 #include "sim_plan.h"
 
@@ -65,7 +66,7 @@ static void lost(struct ask *a);
 static void new_token(struct ask *a);
 static void take(struct ask *a, const vow_record *r);
 
-/* ---- a worker -------------------------------------------------------------- */
+/* ---- a worker ----------------------------------------------------------- */
 
 static void new_token(struct ask *a)
 {
@@ -275,7 +276,7 @@ static void take(struct ask *a, const vow_record *r)
             (unsigned long long)r->epoch);
 }
 
-/* ---- events ----------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------- */
 
 static void on_record(const vow_record *r, void *node)
 {
@@ -350,7 +351,7 @@ static void alone(struct sim *s, struct sim_node *n, const vow_name *name)
     }
 }
 
-/* ---- a schedule -------------------------------------------------------------- */
+/* ---- a schedule --------------------------------------------------------- */
 
 static void check_asks(struct worker *w)
 {

@@ -3,10 +3,10 @@
  * wrong.
  *
  * A user acquires a place; asks again when it is woken or told to; holds it for
- * a while, renewing it; gives it back, repeating what it is not sure of. One that
- * finds its place lost asks for another. The simulation looks at the limits and
- * at the order (sim_places.c); here, that everybody who lives gets a place in the
- * end, and that nothing is held when all have gone.
+ * a while, renewing it; gives it back, repeating what it is not sure of. One
+ * that finds its place lost asks for another. The simulation looks at the
+ * limits and at the order (sim_places.c); here, that everybody who lives gets a
+ * place in the end, and that nothing is held when all have gone.
  */
 #include "sim_plan.h"
 
@@ -58,7 +58,7 @@ static void new_token(struct user *u)
     memcpy(u->token.bytes, &number, sizeof(number));
 }
 
-/* ---- a user ------------------------------------------------------------------ */
+/* ---- a user ------------------------------------------------------------- */
 
 static void acquire(void *user)
 {
@@ -157,7 +157,7 @@ static void on_released(int code, const vow_place *p, size_t n, void *user)
     u->served = true;
 }
 
-/* ---- events ------------------------------------------------------------------ */
+/* ---- events ------------------------------------------------------------- */
 
 static void on_place(const vow_token *token, void *node)
 {
@@ -199,7 +199,7 @@ static void come(struct sim *s, struct sim_event *e)
     sim_node_run(n);
 }
 
-/* ---- a schedule -------------------------------------------------------------- */
+/* ---- a schedule --------------------------------------------------------- */
 
 static void check_all(struct places *p)
 {

@@ -48,7 +48,7 @@ static void on_settled(vow_future *f, void *user);
 static void on_lost(vow_future *f, void *user);
 static void release(void *user);
 
-/* ---- users -------------------------------------------------------------------- */
+/* ---- users -------------------------------------------------------------- */
 
 static void come(struct sim *s, struct sim_event *e)
 {
@@ -122,7 +122,7 @@ static void leave(struct sim *s, struct sim_event *e)
     sim_node_run(u->node);
 }
 
-/* ---- what is watched ----------------------------------------------------------- */
+/* ---- what is watched ---------------------------------------------------- */
 
 /* What is in use, as far as its users can know: a process that is stopped, or
  * whose timers are due, uses nothing. */
@@ -162,7 +162,7 @@ static void check_user(struct scene *t, const struct user *u)
              vow_error_name(u->code));
 }
 
-/* ---- a schedule ---------------------------------------------------------------- */
+/* ---- a schedule --------------------------------------------------------- */
 
 static void begin(struct sim *s)
 {

@@ -82,7 +82,7 @@ struct scene {
     bool stubborn;
 };
 
-static vow_future *work(vow_lease *lease, void *asker);
+static vow_future *work(vow_lease *lease, void *arg);
 static void check_needed(struct scene *t, const struct run *r);
 static void work_ends(void *run);
 static void on_cancel(vow_error *why, void *run);
@@ -93,7 +93,7 @@ static struct scene *scene_of(struct sim *s)
     return VOW__OUTER(s, struct scene, sim);
 }
 
-/* ---- work -------------------------------------------------------------------- */
+/* ---- work --------------------------------------------------------------- */
 
 static vow_future *work(vow_lease *lease, void *arg)
 {
@@ -193,7 +193,7 @@ static void on_cancel(vow_error *why, void *run)
     run_over(r);
 }
 
-/* ---- askers ------------------------------------------------------------------ */
+/* ---- askers ------------------------------------------------------------- */
 
 static void come(struct sim *s, struct sim_event *e)
 {
@@ -249,7 +249,7 @@ static void leave(struct sim *s, struct sim_event *e)
     sim_node_run(a->node);
 }
 
-/* ---- who looks after them ---------------------------------------------------- */
+/* ---- who looks after them ----------------------------------------------- */
 
 static vow_future *resolve(struct scene *t, struct sim_node *n,
                            const struct sim_name *x)
@@ -293,7 +293,7 @@ static void look_after(struct sim *s, struct sim_event *e)
     sim_node_run(n);
 }
 
-/* ---- what is watched --------------------------------------------------------- */
+/* ---- what is watched ---------------------------------------------------- */
 
 static void alone(struct sim *s, struct sim_node *n, const vow_name *name)
 {
@@ -403,7 +403,7 @@ static void check_asker(struct scene *t, const struct asker *a)
     }
 }
 
-/* ---- a schedule -------------------------------------------------------------- */
+/* ---- a schedule --------------------------------------------------------- */
 
 static void begin(struct sim *s)
 {
@@ -465,7 +465,7 @@ static void draw_asker(struct scene *t, struct asker *a)
         sim_at(s, &a->leaves, s->now_ns + sim_draw(s, 2 * span), leave);
 }
 
-/* Nobody sees what a process does that has died, but its memory must be freed. */
+/* Nobody sees what a process does that has died; its memory must be freed. */
 static void bury(struct scene *t, struct sim_node *n)
 {
     vow_authority_unref(t->at[n->number]);

@@ -2,8 +2,8 @@
 /* sim_plan.h - what goes wrong in a schedule, drawn from its seed.
  *
  * Every schedule has a time of faults, with crashes, stops and cuts at random
- * moments and a network that is bad in its own way, and then a time in which all
- * is well: whoever waits must be settled by its end.
+ * moments and a network that is bad in its own way, and then a time in which
+ * all is well: whoever waits must be settled by its end.
  */
 #ifndef TEST_SIM_PLAN_H
 #define TEST_SIM_PLAN_H
@@ -111,7 +111,7 @@ static inline void sim_plan_make(struct sim_plan *p, struct sim *s,
     s->faults.straggle = (features & PLAN_STRAGGLE) != 0;
     for (uint32_t i = 0; i < 3; i++) {
         uint64_t n = sim_draw(s, 6);
-        if ((p->faults & (PLAN_STOPS << i)) == 0)
+        if ((p->faults & ((uint32_t)PLAN_STOPS << i)) == 0)
             continue;
         for (; n > 0; n--)
             sim_at(s, &p->deeds[p->n_deeds++].event,

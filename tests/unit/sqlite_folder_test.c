@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_folder_test.c - which folders are taken, and what is said of others. */
+/* sqlite_folder_test.c - which folders are taken, and why others are not. */
 #include "sqlite_kit.h"
 
 #include <sys/stat.h>

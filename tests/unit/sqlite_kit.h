@@ -7,8 +7,8 @@
  *     CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
  *     kit_close(&k);
  *
- * A child (kit_child) opens a kit of its own, and ends by _exit(); what it finds
- * wrong fails the test when kit_wait() sees it.
+ * A child (kit_child) opens a kit of its own, and ends by _exit(); what it
+ * finds wrong fails the test when kit_wait() sees it.
  */
 #ifndef TEST_SQLITE_KIT_H
 #define TEST_SQLITE_KIT_H

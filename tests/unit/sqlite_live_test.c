@@ -214,7 +214,7 @@ TEST(sqlite_live, an_owner_is_dead_though_its_child_lives)
     folder_close(&f);
 }
 
-/* Looking at the instances of one's own process must not give up their locks. */
+/* To look at the instances of one's own process must not cost their locks. */
 TEST(sqlite_live, two_stores_of_one_process_stay_alive)
 {
     struct folder f;

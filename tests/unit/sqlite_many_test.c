@@ -56,7 +56,9 @@ static void writer(const char *folder, struct score *score, int i)
         uint64_t before = kit_now_ms();
         struct kit_answer a = kit_claim(&k, name, ++token);
         CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(kit_abandon(&k, name, token, a.epoch).says, VOW_SAYS_OWN);
+        a = kit_abandon(&k, name, token, a.epoch);
+        if (a.says != VOW_SAYS_OWN)
+            FAIL("%d, %s", a.code, kit_why(&k));
         unsigned took = (unsigned)(kit_now_ms() - before);
         if (took > atomic_load(&score->worst_ms[i]))
             atomic_store(&score->worst_ms[i], took);
@@ -103,6 +105,7 @@ TEST_OPTS(sqlite_many, a_stopped_writer_does_not_stop_the_others,
     pid_t pids[2];
     uint64_t token = 1;
     unsigned held = 0;
+    unsigned blind = 0;
     struct score *score = kit_shared(sizeof(*score));
     folder_open(&f);
     for (int i = 0; i < 2; i++)
@@ -114,13 +117,16 @@ TEST_OPTS(sqlite_many, a_stopped_writer_does_not_stop_the_others,
     for (int i = 0; i < 60; i++) {
         CHECK(kill(pids[0], SIGSTOP) == 0);
         int code = kit_claim(&k, "x", ++token).code;
-        CHECK(code == 0 || code == VOW_ESTORE);
+        CHECK(code == 0 || code == VOW_EAGAIN);
         held += code != 0;
-        CHECK_INT_EQ(kit_peek(&k, "x").code, 0); /* who only looks, can */
+        code = kit_peek(&k, "x").code;
+        CHECK(code == 0 || code == VOW_EAGAIN);
+        blind += code != 0;
         CHECK(kill(pids[0], SIGCONT) == 0);
         kit_nap_ms(1 + i % 7);
     }
-    CHECK(held < 60); /* it is not always stopped with the lock in hand */
+    CHECK(held < 60); /* it is not always stopped with the lock in hand, */
+    CHECK(blind < 6); /* and who only looks, almost always can */
     atomic_store(&score->stop, 1);
     for (int i = 0; i < 2; i++) {
         kit_wait(pids[i]);
@@ -143,7 +149,7 @@ TEST(sqlite_many, a_lock_that_is_never_given_up_is_told_in_time)
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
     CHECK_INT_EQ(sqlite3_open(path, &db), SQLITE_OK);
     CHECK_INT_EQ(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
-    CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_ESTORE);
+    CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_EAGAIN);
     CHECK(strstr(kit_why(&k), "another process has been writing") != NULL);
     CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_WAIT);
     CHECK_INT_EQ(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), 0);
@@ -162,6 +168,7 @@ struct ledger {
     atomic_int owner[NAMES];       /* pid, while it works */
     atomic_int doomed[KILLS];      /* pids, just before they are killed */
     atomic_uint works;
+    atomic_uint over; /* all of them are */
 };
 
 static bool doomed(struct ledger *l, int pid)
@@ -169,7 +176,7 @@ static bool doomed(struct ledger *l, int pid)
     for (int i = 0; i < KILLS; i++)
         if (atomic_load(&l->doomed[i]) == pid)
             return true;
-    return false;
+    return atomic_load(&l->over) != 0;
 }
 
 /* Own a name, work for a moment, give it back. One before that has not given it
@@ -221,13 +228,15 @@ TEST_OPTS(sqlite_many, one_owner_at_a_time_whoever_is_killed, .timeout_s = 120)
         if ((pids[victim] = kit_child()) == 0)
             worker(f.path, l, test_random(&seed));
     }
+    atomic_store(&l->over, 1);
     for (int i = 0; i < WORKERS; i++)
         kit_kill(pids[i]);
     CHECK(atomic_load(&l->works) > 0);
     struct kit k; /* and the file is whole */
     kit_open(&k, f.path);
     CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
-    vow__sq_sweep_files(vow__sq_of(k.store));
+    for (int i = 0; i < 4; i++)
+        vow__sq_sweep_files(vow__sq_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
     kit_close(&k);
     kit_sql(f.path, "PRAGMA wal_checkpoint(TRUNCATE)");

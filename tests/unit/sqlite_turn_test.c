@@ -72,12 +72,15 @@ TEST(sqlite_turn, who_comes_first_is_served_first)
     struct guest guests[QUEUE];
     atomic_uint served = 0;
     hall_open(&h);
+    _Atomic uint64_t *drawn = (void *)h.line; /* numbers, so far */
     uint64_t ticket = take(h.line);
     for (unsigned i = 0; i < QUEUE; i++) {
         guests[i] = (struct guest){&h, &served, i, 0};
         CHECK(pthread_create(&guests[i].thread, NULL, visit, &guests[i]) == 0);
-        kit_nap_ms(2);
-        vow__sq_turn_beat(h.line); /* it is long, but goes on */
+        while (atomic_load(drawn) < i + 2) {
+            kit_nap_ms(1);
+            vow__sq_turn_beat(h.line); /* it is long, but goes on */
+        }
     }
     CHECK_UINT_EQ(atomic_load(&served), 0);
     vow__sq_turn_pass(h.line, ticket);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 // main.go - goroutines and channels at the cases of core.c; limits.go has those
-// of coord.c.
+// of coord.c, flight.go those of collab.c.
 //
 // usage: GOMAXPROCS=1|2 go-peer CASE. With one processor Go never wakes a
 // second thread, with two it is what a user gets; goals use the faster one.
@@ -215,6 +215,9 @@ func main() {
 		"rate-queue":  rateQueue,
 		"exact":       func() { accuracy("exact", 0, 0) },
 		"late":        func() { accuracy("late", 1, 900*time.Millisecond) },
+		"share-hot":   shareHot,
+		"share-one":   func() { shareDistinct("share-one", 1, func() {}) },
+		"share-many":  func() { shareDistinct("share-many", askers, runtime.Gosched) },
 	}
 	if len(os.Args) != 2 || cases[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: go-peer CASE")

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/* sqlite_fault_test.c - every call of SQLite's to the system fails in turn, and
+ * every allocation of ours.
+ *
+ * HOW   A VFS between SQLite and the system counts the calls that may fail, and
+ *       lets number n fail: once, or for ever from then on. What a step says it
+ *       did must have happened, and what it says it did not must not; and when
+ *       the trouble has ended, the same store goes on.
+ */
+#include "fault.h"
+#include "sqlite_kit.h"
+
+/* ---- a system that fails ------------------------------------------------- */
+
+static struct {
+    unsigned calls;
+    unsigned fail_at; /* 0: never */
+    bool for_ever;
+    bool fired;
+} trouble;
+
+static bool fails(void)
+{
+    trouble.calls++;
+    bool now = trouble.fail_at > 0 &&
+               (trouble.calls == trouble.fail_at ||
+                (trouble.for_ever && trouble.calls > trouble.fail_at));
+    trouble.fired |= now;
+    return now;
+}
+
+struct shim {
+    sqlite3_file base;
+    sqlite3_file *real;
+};
+
+static sqlite3_vfs *system_vfs(void)
+{
+    return sqlite3_vfs_find("unix");
+}
+
+static sqlite3_file *real_of(sqlite3_file *f)
+{
+    return ((struct shim *)f)->real;
+}
+
+static int on_close(sqlite3_file *f)
+{
+    return real_of(f)->pMethods->xClose(real_of(f));
+}
+
+static int on_read(sqlite3_file *f, void *to, int n, sqlite3_int64 at)
+{
+    return fails() ? SQLITE_IOERR_READ
+                   : real_of(f)->pMethods->xRead(real_of(f), to, n, at);
+}
+
+static int on_write(sqlite3_file *f, const void *from, int n, sqlite3_int64 at)
+{
+    if (fails())
+        return trouble.calls % 2 == 0 ? SQLITE_FULL : SQLITE_IOERR_WRITE;
+    return real_of(f)->pMethods->xWrite(real_of(f), from, n, at);
+}
+
+static int on_truncate(sqlite3_file *f, sqlite3_int64 size)
+{
+    return fails() ? SQLITE_IOERR_TRUNCATE
+                   : real_of(f)->pMethods->xTruncate(real_of(f), size);
+}
+
+static int on_sync(sqlite3_file *f, int flags)
+{
+    return fails() ? SQLITE_IOERR_FSYNC
+                   : real_of(f)->pMethods->xSync(real_of(f), flags);
+}
+
+static int on_size(sqlite3_file *f, sqlite3_int64 *size)
+{
+    return fails() ? SQLITE_IOERR_FSTAT
+                   : real_of(f)->pMethods->xFileSize(real_of(f), size);
+}
+
+static int on_lock(sqlite3_file *f, int type)
+{
+    return fails() ? SQLITE_IOERR_LOCK
+                   : real_of(f)->pMethods->xLock(real_of(f), type);
+}
+
+static int on_unlock(sqlite3_file *f, int type)
+{
+    return real_of(f)->pMethods->xUnlock(real_of(f), type);
+}
+
+static int on_reserved(sqlite3_file *f, int *is)
+{
+    return real_of(f)->pMethods->xCheckReservedLock(real_of(f), is);
+}
+
+static int on_control(sqlite3_file *f, int op, void *arg)
+{
+    return real_of(f)->pMethods->xFileControl(real_of(f), op, arg);
+}
+
+static int on_sector(sqlite3_file *f)
+{
+    return real_of(f)->pMethods->xSectorSize(real_of(f));
+}
+
+static int on_device(sqlite3_file *f)
+{
+    return real_of(f)->pMethods->xDeviceCharacteristics(real_of(f));
+}
+
+static int on_shm_map(sqlite3_file *f, int page, int size, int extend,
+                      void volatile **at)
+{
+    return fails() ? SQLITE_IOERR_SHMMAP
+                   : real_of(f)->pMethods->xShmMap(real_of(f), page, size,
+                                                   extend, at);
+}
+
+static int on_shm_lock(sqlite3_file *f, int offset, int n, int flags)
+{
+    if ((flags & SQLITE_SHM_LOCK) != 0 && fails())
+        return SQLITE_IOERR_SHMLOCK;
+    return real_of(f)->pMethods->xShmLock(real_of(f), offset, n, flags);
+}
+
+static void on_shm_barrier(sqlite3_file *f)
+{
+    real_of(f)->pMethods->xShmBarrier(real_of(f));
+}
+
+static int on_shm_unmap(sqlite3_file *f, int remove)
+{
+    return real_of(f)->pMethods->xShmUnmap(real_of(f), remove);
+}
+
+static const sqlite3_io_methods methods = {
+    .iVersion = 2,
+    .xClose = on_close,
+    .xRead = on_read,
+    .xWrite = on_write,
+    .xTruncate = on_truncate,
+    .xSync = on_sync,
+    .xFileSize = on_size,
+    .xLock = on_lock,
+    .xUnlock = on_unlock,
+    .xCheckReservedLock = on_reserved,
+    .xFileControl = on_control,
+    .xSectorSize = on_sector,
+    .xDeviceCharacteristics = on_device,
+    .xShmMap = on_shm_map,
+    .xShmLock = on_shm_lock,
+    .xShmBarrier = on_shm_barrier,
+    .xShmUnmap = on_shm_unmap,
+};
+
+static int on_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f,
+                   int flags, int *out_flags)
+{
+    struct shim *s = (struct shim *)f;
+    (void)vfs;
+    s->base.pMethods = NULL;
+    s->real = (sqlite3_file *)(void *)(s + 1);
+    if (fails())
+        return SQLITE_CANTOPEN;
+    int rc = system_vfs()->xOpen(system_vfs(), name, s->real, flags, out_flags);
+    if (s->real->pMethods != NULL)
+        s->base.pMethods = &methods;
+    return rc;
+}
+
+static int on_delete(sqlite3_vfs *vfs, const char *name, int sync)
+{
+    (void)vfs;
+    return fails() ? SQLITE_IOERR_DELETE
+                   : system_vfs()->xDelete(system_vfs(), name, sync);
+}
+
+static int on_access(sqlite3_vfs *vfs, const char *name, int flags, int *out)
+{
+    (void)vfs;
+    return fails() ? SQLITE_IOERR_ACCESS
+                   : system_vfs()->xAccess(system_vfs(), name, flags, out);
+}
+
+static int on_path(sqlite3_vfs *vfs, const char *name, int n, char *out)
+{
+    (void)vfs;
+    return fails() ? SQLITE_CANTOPEN
+                   : system_vfs()->xFullPathname(system_vfs(), name, n, out);
+}
+
+static void install(void)
+{
+    static sqlite3_vfs shim;
+    CHECK_INT_EQ(sqlite3_initialize(), SQLITE_OK);
+    shim = *system_vfs();
+    shim.zName = "shim";
+    shim.szOsFile += (int)sizeof(struct shim);
+    shim.xOpen = on_open;
+    shim.xDelete = on_delete;
+    shim.xAccess = on_access;
+    shim.xFullPathname = on_path;
+    CHECK_INT_EQ(sqlite3_vfs_register(&shim, 1), SQLITE_OK);
+}
+
+/* ---- a life with it ------------------------------------------------------ */
+
+static void check_code(int code)
+{
+    CHECK(code == 0 || (trouble.fired && code == VOW_ESTORE));
+}
+
+struct life {
+    bool opened, claimed, committed;
+    uint64_t epoch;
+};
+
+/* Whatever can be done with a store, and what came of it. */
+static struct life live(struct kit *k, const char *folder)
+{
+    struct life l = {.opened = false};
+    char why[600] = "";
+    int code = kit_try_open(k, folder, 50, why);
+    check_code(code);
+    CHECK((code == 0) == (why[0] == '\0'));
+    if (code != 0)
+        return l;
+    l.opened = true;
+    struct kit_answer a = kit_claim(k, "a", 1);
+    check_code(a.code);
+    l.claimed = a.code == 0;
+    CHECK(a.code == 0 || kit_why(k)[0] != '\0');
+    l.epoch = a.epoch;
+    if (l.claimed) {
+        check_code(kit_pulse(k, "a", 1, l.epoch).code);
+        a = kit_commit(k, "a", 1, l.epoch, 5);
+        check_code(a.code);
+        l.committed = a.code == 0;
+    }
+    check_code(kit_peek(k, "a").code);
+    check_code(kit_acquire(k, "p", 1).code);
+    check_code(kit_release(k, "p", 1).code);
+    check_code(kit_claim(k, "b", 2).code);
+    return l;
+}
+
+/* The trouble is over, and the same store goes on. */
+static void go_on(struct kit *k, struct life l)
+{
+    struct kit_answer a = kit_claim(k, "a", 3);
+    CHECK_INT_EQ(a.code, 0);
+    CHECK_UINT_EQ(a.says, l.committed ? VOW_SAYS_SETTLED
+                          : l.claimed ? VOW_SAYS_WAIT
+                                      : VOW_SAYS_OWN);
+    if (l.committed)
+        CHECK_UINT_EQ(a.size, 5);
+    else if (l.claimed)
+        CHECK_UINT_EQ(kit_commit(k, "a", 1, l.epoch, 5).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(kit_release(k, "p", 1).code, 0);
+    CHECK_UINT_EQ(kit_acquire(k, "p", 4).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(kit_claim(k, "c", 5).code, 0);
+    CHECK_UINT_EQ(k->damages, 0);
+}
+
+static bool one_fault(unsigned nth, bool for_ever)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    trouble.calls = 0;
+    trouble.fail_at = nth;
+    trouble.for_ever = for_ever;
+    trouble.fired = false;
+    struct life l = live(&k, f.path);
+    bool fired = trouble.fired;
+    trouble.fail_at = 0;
+    if (!l.opened)
+        kit_open(&k, f.path);
+    go_on(&k, l);
+    kit_close(&k);
+    kit_open(&k, f.path); /* and so does who comes anew */
+    CHECK_UINT_EQ(kit_claim(&k, "a", 6).says,
+                  l.claimed ? VOW_SAYS_SETTLED : VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(k.damages, 0);
+    kit_close(&k);
+    folder_close(&f);
+    return fired;
+}
+
+static void sweep(bool for_ever)
+{
+    unsigned n = 1;
+    install();
+    CHECK(!one_fault(0, false));
+    while (one_fault(n, for_ever))
+        n++;
+    CHECK(n > 100); /* it has been in the way at all */
+}
+
+TEST_OPTS(sqlite_fault, each_call_to_the_system_fails_once, .timeout_s = 120)
+{
+    sweep(false);
+}
+
+TEST_OPTS(sqlite_fault, each_call_to_the_system_fails_and_all_behind_it,
+          .timeout_s = 120)
+{
+    sweep(true);
+}
+
+enum { RUNS = 4000 };
+
+/* Long enough for checkpoints, which fail too. What was not done can be done
+ * again, and what was done has been. */
+TEST_OPTS(sqlite_fault, a_long_life_with_random_faults, .timeout_s = 120)
+{
+    struct folder f;
+    struct kit k;
+    char why[600];
+    uint64_t seed = test_seed();
+    unsigned failed = 0;
+    folder_open(&f);
+    install();
+    CHECK_INT_EQ(kit_try_open(&k, f.path, 50, why), 0);
+    for (uint64_t token = 1; token <= RUNS; token++) {
+        trouble.fail_at =
+            trouble.calls + 1 + (unsigned)(test_random(&seed) % 900);
+        trouble.fired = false;
+        struct kit_answer a = kit_claim(&k, "a", token);
+        for (; a.code != 0; a = kit_claim(&k, "a", token), failed++)
+            check_code(a.code);
+        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.takeovers, 0);
+        uint64_t epoch = a.epoch;
+        a = kit_abandon(&k, "a", token, epoch);
+        for (; a.code != 0; a = kit_abandon(&k, "a", token, epoch), failed++) {
+            check_code(a.code);
+            CHECK_UINT_EQ(kit_claim(&k, "a", token).epoch, epoch);
+        }
+        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    }
+    trouble.fail_at = 0;
+    CHECK(failed > 10);
+    CHECK_UINT_EQ(k.damages, 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+static void on_records(int code, const vow_record *r, size_t n, void *user)
+{
+    (void)r;
+    (void)n;
+    *(int *)user = code;
+}
+
+static void on_places(int code, const vow_place *p, size_t n, void *user)
+{
+    (void)p;
+    (void)n;
+    *(int *)user = code;
+}
+
+static void on_pools(int code, const vow_pool_info *p, size_t n, void *user)
+{
+    (void)p;
+    (void)n;
+    *(int *)user = code;
+}
+
+static void fine(struct world *w, int code)
+{
+    CHECK(code == 0 || fault_explains(w, code));
+}
+
+static void use(struct world *w, vow_store *s)
+{
+    int code = 1;
+    VOW_AUTO(vow_bytes) value = NULL;
+    vow_claim_ask ask = kit_ask("a", 1);
+    s->ops->claim(s, &ask, on_records, &code);
+    fine(w, code);
+    vow_hold hold = {ask.name, ask.token, 1};
+    s->ops->pulse(s, &hold, 1, KIT_LONG_MS, on_records, &code);
+    fine(w, code);
+    fine(w, vow_bytes_new(w->loop, NULL, 100000, &value));
+    vow_commit_ask commit = {.hold = hold,
+                             .outcome = VOW_OUTCOME_DONE,
+                             .flags = VOW_COMMIT_PUT,
+                             .value = value,
+                             .ttl_ms = KIT_LONG_MS};
+    s->ops->commit(s, &commit, on_records, &code);
+    fine(w, code);
+    s->ops->list(s, on_records, &code);
+    fine(w, code);
+    vow_place_ask place = {.pool = ask.name,
+                           .limits_of = ask.name,
+                           .token = ask.token,
+                           .weight = 1,
+                           .lease_ms = KIT_LONG_MS};
+    s->ops->acquire(s, &place, on_places, &code);
+    fine(w, code);
+    s->ops->pools(s, on_pools, &code);
+    fine(w, code);
+}
+
+FAULT_SWEEP(sqlite_fault, no_memory_is_told_and_nothing_is_lost, FAULT_ALLOC)
+{
+    struct folder f;
+    folder_open(&f);
+    VOW_AUTO(vow_future) opened = vow_store_sqlite_open(w->loop, f.path, NULL);
+    if (vow_state_of(opened) == VOW_FULFILLED) {
+        vow_store *s = vow_as_ptr(vow_get(opened));
+        use(w, s);
+        VOW_AUTO(vow_future) closed = s->ops->close(s);
+        int rc = vow_loop_run_until(w->loop, closed);
+        CHECK(rc == 0 || fault_explains(w, rc));
+        while (uv_run(vow_loop_uv(w->loop), UV_RUN_NOWAIT) != 0)
+            continue; /* without a future of it, too */
+    } else {
+        CHECK(fault_explains(w, vow_error_code(vow_error_of(opened))));
+    }
+    folder_close(&f);
+}
