@@ -14,17 +14,27 @@ static void on_time(void *brake);
 
 void brake_look(struct brake *b)
 {
-    if (b->load <= 0 && b->memfree == 0)
+    if (b->load <= 0 && b->memfree == 0 && b->delay_ms == 0)
         return;
-    bool busy = too_busy(b);
-    if (busy && !b->holds)
+    bool early = vow_loop_now_ns(b->loop) < b->not_before_ns;
+    bool holds = early || too_busy(b);
+    if (holds && !b->holds)
         vow_gate_pause(b->gate);
-    else if (!busy && b->holds)
+    else if (!holds && b->holds)
         vow_gate_resume(b->gate);
-    b->holds = busy;
-    if (busy)
-        vow_call_at(&b->again, b->loop, vow_loop_due_ns(b->loop, EVERY_MS),
+    b->holds = holds;
+    if (holds)
+        vow_call_at(&b->again, b->loop,
+                    early ? b->not_before_ns
+                          : vow_loop_due_ns(b->loop, EVERY_MS),
                     on_time, b);
+}
+
+void brake_started(struct brake *b)
+{
+    if (b->delay_ms > 0)
+        b->not_before_ns = vow_loop_due_ns(b->loop, b->delay_ms);
+    brake_look(b);
 }
 
 void brake_end(struct brake *b)
@@ -35,6 +45,7 @@ void brake_end(struct brake *b)
     b->holds = false;
     b->load = 0;
     b->memfree = 0;
+    b->delay_ms = 0;
 }
 
 static void on_time(void *brake)

@@ -153,7 +153,8 @@ static void open_gate(void)
     run.brake = (struct brake){.loop = run.loop,
                                .gate = run.jobs.gate,
                                .load = s->load,
-                               .memfree = s->memfree};
+                               .memfree = s->memfree,
+                               .delay_ms = s->delay_ms};
     brake_look(&run.brake);
 }
 

@@ -58,7 +58,8 @@ int cmd_result(int argc, char **argv)
         m.authority, &name, never, m.loop,
         VOW_SHARE(.flags = VOW_SHARE_PEEK, .store_down = VOW_DOWN_FAIL));
     int code = EXIT_NOTHING;
-    if (manage_wait(&m, f) == 0)
+    if (!store_has_none(vow_loop_run_until(m.loop, f)) &&
+        manage_wait(&m, f) == 0)
         code = replay(&m, vow_as_bytes(vow_get(f)));
     manage_close(&m);
     return code;

@@ -104,6 +104,7 @@ static void ask(void)
                                   .mode = s->mode,
                                   .flags = flags,
                                   .ttl_ms = s->ttl_ms,
+                                  .fail_ttl_ms = s->fail_ttl_ms,
                                   .lease_ms = s->store.lease_ms,
                                   .pulse_ms = s->store.pulse_ms,
                                   .takeovers = s->takeovers,
@@ -211,6 +212,7 @@ static vow_future *failure_of(struct attempt *a, struct ending end)
                       &bytes) < 0)
         die(EXIT_BROKEN, "out of memory");
     vow_lease_keep(a->lease, all.shared.fail_ttl_ms);
+    vow_lease_mark_failed(a->lease);
     return vow_resolved(meet_loop(), vow_bytes_value(bytes));
 }
 
@@ -350,20 +352,17 @@ static bool failed_here(void)
 
 static vow_next on_failure(vow_error *e, void *unused)
 {
-    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
     (void)unused;
     if (meet_is_over())
         return vow_ok(vow_nothing());
     for (size_t i = 0; i < all.shared.n_steps; i++)
         if (all.attempts[i] != NULL && all.attempts[i]->runner.lost)
             return vow_ok(vow_nothing()); /* told when it has ended */
-    if (last != NULL && last->runner.ended && last->runner.too_big) {
-        tell_roles();
-        meet_over(ending_code(last->runner.end));
-    } else {
+    if (vow_error_code(e) == VOW_ECANCELED)
+        say("vow pipe: a step was canceled");
+    else
         say("vow pipe: %s", vow_error_message(e));
-        meet_over(EXIT_BROKEN);
-    }
+    meet_over(EXIT_BROKEN);
     return vow_ok(vow_nothing());
 }
 
@@ -373,13 +372,9 @@ static void tell_roles(void)
         const vow_step_info *step = &all.infos[i];
         const char *label = all.shared.steps[i].label;
         vow_share_info info = {.role = step->role, .fence = step->fence};
-        bool ours = step->role == VOW_ROLE_RAN ||
-                    step->role == VOW_ROLE_TAKEOVER ||
-                    step->role == VOW_ROLE_ALONE;
-        if (ours && meet_alone())
+        memcpy(info.runner, step->runner, sizeof(info.runner));
+        if (meet_alone() && info.role != VOW_ROLE_NONE)
             info.role = VOW_ROLE_ALONE;
-        if (ours)
-            (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
         role_tell(&all.shared, label, label, &info);
     }
 }

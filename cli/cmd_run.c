@@ -98,7 +98,8 @@ static void make_ready(int argc, char **argv)
     one.brake = (struct brake){.loop = js->loop,
                                .gate = js->gate,
                                .load = s->load,
-                               .memfree = s->memfree};
+                               .memfree = s->memfree,
+                               .delay_ms = s->delay_ms};
 }
 
 /* Words in which braces mean nothing; they live as long as the program. */
@@ -129,6 +130,7 @@ static void on_start(struct job *j)
 {
     struct text command = {0};
     struct record r;
+    brake_started(&one.brake);
     if (!one.settings.verbose)
         return;
     job_record(j, &command, &r);

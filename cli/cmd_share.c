@@ -24,6 +24,10 @@
 
 enum { PUBLISH_MS = 5000 };
 
+/* No result is as old as that; but one that another makes anew out of sight is
+ * waited for, should the old one expire. */
+#define NEVER_STALE UINT64_MAX
+
 static struct {
     struct shared shared;
     vow_name name;
@@ -102,7 +106,8 @@ static void ask(void)
     one.asked = vow_share(
         meet_authority(), &one.name, work, NULL,
         VOW_SHARE(.mode = s->mode, .flags = flags, .label = one.label,
-                  .ttl_ms = s->ttl_ms, .stale_ms = s->stale_ms,
+                  .ttl_ms = s->ttl_ms, .fail_ttl_ms = s->fail_ttl_ms,
+                  .stale_ms = s->stale_ms > 0 ? s->stale_ms : NEVER_STALE,
                   .lease_ms = s->store.lease_ms, .pulse_ms = s->store.pulse_ms,
                   .takeovers = s->takeovers, .store_down = s->store.down,
                   .on_chunk = on_chunk, .info = &one.info));
@@ -246,6 +251,8 @@ static void answer(const void *at, size_t n)
     role_tell(&one.shared, one.label, NULL, &one.info);
     if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
         start_refresh();
+    if (one.info.role == VOW_ROLE_CACHED || one.info.role == VOW_ROLE_STALE)
+        meet_holds_nothing();
     meet_over(ending_code(end));
 }
 
@@ -255,7 +262,7 @@ static vow_next on_failure(vow_error *e, void *unused)
     (void)vow_call_stop(&one.patience);
     if (meet_is_over() || (one.runs && one.runner.lost))
         return vow_ok(vow_nothing());   /* told, or will be when it has ended */
-    if (one.runs && one.runner.ended) { /* too big to be shared */
+    if (one.runs && one.runner.ended) { /* its caller has it all the same */
         one.answered = true;
         if (one.runner.published)
             ran();
@@ -271,7 +278,7 @@ static int explain(const vow_error *e)
 {
     const struct shared *s = &one.shared;
     int code = vow_error_code(e);
-    if (code == VOW_ENOENT && s->peek)
+    if (s->peek && store_has_none(code))
         return EXIT_NOTHING;
     if (code == VOW_EBUSY && s->store.no_wait) {
         if (s->verbose)
@@ -284,6 +291,8 @@ static int explain(const vow_error *e)
             s->name != NULL && s->n_depends == 0
                 ? s->name
                 : vow_name_text(&one.name, one.printed));
+    else if (code == VOW_ECANCELED)
+        say("vow share: %s was canceled", one.label);
     else
         say("vow share: %s: %s", one.label, vow_error_message(e));
     return EXIT_BROKEN;

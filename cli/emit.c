@@ -249,7 +249,7 @@ static void pump(void *user)
             break; /* and it listens */
     }
     bar_show();
-    if (emit.waiting < MUCH / 2)
+    if (emit.waiting < MUCH / 2 && emit.room != NULL)
         emit.room();
     if (turns < 0)
         vow_call_soon(&emit.pump, emit.loop, pump, NULL);

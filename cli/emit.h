@@ -21,7 +21,7 @@
  * written there from then on. */
 typedef void (*emit_fail_fn)(int fd, int error);
 
-/* `room` is called when little waits again. */
+/* `room` is called when little waits again; may be NULL. */
 void emit_open(vow_loop *loop, emit_fail_fn failed, void (*room)(void));
 
 /* To descriptor 1 or 2. The text is moved: it is empty afterwards. */

@@ -96,20 +96,14 @@ void job_free(struct job *j)
     j->jobs->spare = j;
 }
 
-/* A delay is the rate of a key that all jobs have; the keys of a pool are its
- * own, and so is its rate. */
+/* A pool has the rate. */
 vow_gate_opts job_limits(const struct settings *s)
 {
     vow_gate_opts o = {.size = sizeof(o), .concurrent = s->jobs};
-    if (s->pool != NULL) {
-        o.rate = s->delay_ms > 0;
-        o.window_ms = s->delay_ms;
-    } else {
+    if (s->pool == NULL) {
         o.rate = s->rate.n;
         o.window_ms = s->rate.window_ms;
         o.even = s->even;
-        o.key_rate = s->delay_ms > 0;
-        o.key_window_ms = s->delay_ms;
     }
     pool_behind(&o);
     return o;
@@ -146,7 +140,7 @@ static const char *key_of(const struct job *j)
 {
     const struct settings *s = j->jobs->settings;
     if (s->pool == NULL)
-        return s->delay_ms > 0 ? "all" : NULL;
+        return NULL;
     struct fields fields = job_fields(j);
     return pool_key(&fields);
 }

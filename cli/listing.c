@@ -246,7 +246,8 @@ static const char *short_ms(uint64_t ms, char *into)
     while (ms / units[i].unit >= units[i].below)
         i++;
     if (i == 1 && ms < 10000)
-        (void)snprintf(into, SHORT_MAX, "%.1fs", (double)(ms / 100) / 10);
+        (void)snprintf(into, SHORT_MAX, "%" PRIu64 ".%" PRIu64 "s", ms / 1000,
+                       ms / 100 % 10);
     else
         (void)snprintf(into, SHORT_MAX, "%" PRIu64 "%s", ms / units[i].unit,
                        units[i].name);

@@ -228,7 +228,7 @@ static void on_start(struct job *j)
         else
             say("%.*s", (int)run.command.n, run.command.at);
     }
-    brake_look(&run.brake);
+    brake_started(&run.brake);
     look_around();
 }
 

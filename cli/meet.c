@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 enum { PAUSE_MS = 100, PAUSE_MAX_MS = 5000 };
+#define WITHOUT "others may run the same now"
+#define WAITING "waiting for it"
 
 static struct {
     const struct shared *shared;
@@ -36,21 +38,19 @@ static struct {
     bool catches; /* signals */
     bool shows;
     bool works;
-    bool unheard;
-    bool broken_pipe; /* which is why */
-    void (*room)(void);
+    bool broken_pipe; /* nobody reads our stdout any more */
+    bool free;        /* nothing in the store is ours */
 } meet;
 
 static void on_event(const vow_event *event, void *unused);
 static uint32_t policy(const struct shared *s);
 static void open_our_own(struct shared *s, vow_error *failed);
-static void go_without(const char *why);
+static void tell_trouble(const char *why, const char *so);
 static void wait_for_store(struct shared *s, vow_error *failed);
 static void listen_for_signals(void);
 static void as_cat_would(void);
 static void on_signal(int number, bool by_terminal);
 static void on_output_fails(int fd, int error);
-static void on_room(void);
 
 /* ---- the store ----------------------------------------------------------- */
 
@@ -90,22 +90,25 @@ static uint32_t policy(const struct shared *s)
 /* A store that only we know: the same steps, and nobody else in them. */
 static void open_our_own(struct shared *s, vow_error *failed)
 {
-    go_without(vow_error_message(failed));
+    tell_trouble(vow_error_message(failed), WITHOUT);
     s->store.url = "memory:";
     meet.authority = store_open_or_die(meet.loop, &s->store);
     meet.alone = true;
 }
 
-static void go_without(const char *why)
+/* Not twice the same words. */
+static void tell_trouble(const char *why, const char *so)
 {
-    say("the store cannot be used: %s: others may run the same now", why);
+    if (strcmp(why, vow_error_text(VOW_ESTORE)) == 0)
+        say("the store cannot be used: %s", so);
+    else
+        say("the store cannot be used: %s: %s", why, so);
 }
 
 static void wait_for_store(struct shared *s, vow_error *failed)
 {
     uint64_t pause_ms = PAUSE_MS, waited_ms = 0;
-    say("the store cannot be used: %s: waiting for it",
-        vow_error_message(failed));
+    tell_trouble(vow_error_message(failed), WAITING);
     while (meet.authority == NULL) {
         if (s->store.waits && waited_ms >= s->store.wait_ms)
             exit(s->store.busy_code);
@@ -130,9 +133,9 @@ static void on_event(const vow_event *event, void *unused)
     if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
         return;
     if (how == VOW_DOWN_RUN)
-        go_without(event->text);
+        tell_trouble(event->text, WITHOUT);
     else if (how == VOW_DOWN_WAIT)
-        say("the store cannot be used: %s: waiting for it", event->text);
+        tell_trouble(event->text, WAITING);
 }
 
 vow_loop *meet_loop(void)
@@ -171,15 +174,14 @@ void meet_show(void)
     if (!meet.listens)
         ears_open(meet.loop);
     meet.listens = true;
-    emit_open(meet.loop, on_output_fails, on_room);
+    emit_open(meet.loop, on_output_fails, NULL);
     say_through(emit_text);
 }
 
-void meet_work(void (*room)(void))
+void meet_work(void)
 {
     meet_show();
     listen_for_signals();
-    meet.room = room;
     if (meet.works)
         return;
     meet.works = true;
@@ -195,11 +197,6 @@ bool meet_ends(void)
     if (last && meet.by_signal != 0)
         meet_over(EXIT_SIGNAL + meet.by_signal);
     return meet.by_signal != 0 || meet.idle != NULL;
-}
-
-bool meet_unheard(void)
-{
-    return meet.unheard;
 }
 
 /* Commands have groups of their own: what the terminal sent has not reached
@@ -231,19 +228,12 @@ static void on_output_fails(int fd, int error)
 {
     if (fd != STDOUT_FILENO)
         return;
-    meet.unheard = true;
     if (error != EPIPE) {
         say("cannot write to stdout: %s", strerror(error));
         meet.code = EXIT_BROKEN;
     } else {
         meet.broken_pipe = true;
     }
-}
-
-static void on_room(void)
-{
-    if (meet.room != NULL)
-        meet.room();
 }
 
 void meet_replay(const void *at, size_t n)
@@ -282,6 +272,11 @@ void meet_over(int code)
     meet.over = NULL;
 }
 
+void meet_holds_nothing(void)
+{
+    meet.free = true;
+}
+
 bool meet_is_over(void)
 {
     return meet.over == NULL;
@@ -299,8 +294,10 @@ int meet_run(vow_future *asked)
         (void)guard_hunt(0);
         guard_hunt_children();
     }
-    (void)vow_cancel(asked, NULL);
-    store_close(meet.loop, meet.authority);
+    if (!meet.free) {
+        (void)vow_cancel(asked, NULL);
+        store_close(meet.loop, meet.authority);
+    }
     if (meet.shows)
         emit_drain();
     if (meet.works)

@@ -23,14 +23,11 @@ bool meet_alone(void);
 
 /* Before something is shown while we go on. */
 void meet_show(void);
-/* Before the first command runs: signals are for it from now on. `room` is
- * called when little waits to be written. */
-void meet_work(void (*room)(void));
+/* Before the first command runs: signals are for it from now on. */
+void meet_work(void);
 /* To be asked when a command has ended: are we about to end, so that its result
  * does not matter? */
 bool meet_ends(void);
-/* Does nobody read our stdout any more? */
-bool meet_unheard(void);
 
 /* A whole recording to our stdout and stderr, behind what is shown already. */
 void meet_replay(const void *at, size_t n);
@@ -38,6 +35,8 @@ void meet_replay(const void *at, size_t n);
 /* It is over, with that exit code; the first time counts. */
 void meet_over(int code);
 bool meet_is_over(void);
+/* We did not wait, nor run anything: the store need not hear of our end. */
+void meet_holds_nothing(void);
 /* Run until it is over, then leave what we have asked for. What we held is
  * given back, what was shown is written. Returns the exit code, or dies by the
  * signal that told us to end. */

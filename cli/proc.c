@@ -347,9 +347,9 @@ void proc_stop(struct proc *p, int number)
 
 void proc_stop_within(struct proc *p, uint64_t ms)
 {
-    size_t waits = p->kill == NULL ? 0 : p->kill->n;
     if (p->pid == 0)
         return;
+    size_t waits = p->kill->n;
     waits -= waits > 0 && p->kill->steps[waits - 1].signal == SIGKILL;
     p->most_ms = ms / (waits > 0 ? waits : 1) + 1;
     if (!p->told) {

@@ -6,8 +6,7 @@
  * INVARIANTS
  *   U1  chunks that were sent, one behind the other, are the beginning of the
  *       recording
- *   U2  a pipe that is not empty is being read, or waits for room, or an edge
- *       is still to come
+ *   U2  a pipe that is not empty is being read, or an edge is still to come
  */
 #include "runner.h"
 #include "emit.h"
@@ -34,7 +33,6 @@ enum {
     SECOND_US = 1000000
 };
 
-static struct runner_pipe *waiting; /* for room */
 static char buffer[CHUNK];
 
 static int launch(struct runner *r);
@@ -48,7 +46,7 @@ static void on_readable(struct ear *e, uint32_t events);
 static void read_pipe(void *pipe);
 static bool read_some(struct runner_pipe *p);
 static void take(struct runner_pipe *p, size_t n);
-static void on_room(void);
+static void too_big(struct runner *r);
 static void on_cancel(vow_error *why, void *runner);
 static void watch_lease(struct runner *r);
 static void look_at_lease(void *runner);
@@ -72,7 +70,7 @@ vow_future *runner_start(struct runner *r, const struct runner_opts *o)
     static uint64_t seq;
     *r = (struct runner){.o = *o, .out.ear.fd = -1, .err.ear.fd = -1};
     r->seq = ++seq;
-    meet_work(on_room);
+    meet_work();
     vow_future *f = vow_promise(meet_loop(), &r->done);
     if (!vow_deferred_pending(r->done))
         die(EXIT_BROKEN, "out of memory");
@@ -213,25 +211,11 @@ static void on_readable(struct ear *e, uint32_t events)
 static void read_pipe(void *pipe)
 {
     struct runner_pipe *p = pipe;
-    struct runner *r = p->of;
-    int turns = TURNS;
-    while (p->ear.fd >= 0 && !p->waits) {
-        if (turns-- == 0) {
-            vow_call_at(&p->more, meet_loop(), vow_loop_now_ns(meet_loop()),
-                        read_pipe, p);
+    for (int turns = TURNS; turns > 0; turns--)
+        if (p->ear.fd < 0 || !read_some(p))
             return;
-        }
-        if (r->too_big && meet_unheard()) {
-            proc_stop(&r->proc, 0); /* it runs for nobody */
-        } else if (r->too_big && emit_behind()) {
-            p->waits = true;
-            p->behind = waiting;
-            waiting = p;
-            return;
-        }
-        if (!read_some(p))
-            return;
-    }
+    vow_call_at(&p->more, meet_loop(), vow_loop_now_ns(meet_loop()), read_pipe,
+                p);
 }
 
 /* False: nothing more now, or ever. */
@@ -251,30 +235,27 @@ static void take(struct runner_pipe *p, size_t n)
 {
     struct runner *r = p->of;
     bool hidden = p->fd == STDERR_FILENO ? r->o.hide_err : r->o.hide_out;
-    if (!r->too_big && r->recording.kept + n > r->o.shared->max_output) {
-        r->too_big = true;
-        text_free(&r->recording.bytes);
-        show_hold(STDOUT_FILENO, 0);
-        show_hold(STDERR_FILENO, 0);
-    }
-    if (!r->too_big) {
-        recording_add(&r->recording, p->fd, buffer, n);
-        send_some(r);
-    }
+    if (r->recording.kept + n > r->o.shared->max_output)
+        too_big(r);
+    if (r->too_big)
+        return;
+    recording_add(&r->recording, p->fd, buffer, n);
+    send_some(r);
     if (!hidden)
         show_bytes(p->fd, buffer, n, NULL);
 }
 
-static void on_room(void)
+/* Nobody gets it: there is no point in going on. */
+static void too_big(struct runner *r)
 {
-    struct runner_pipe *some = waiting;
-    waiting = NULL;
-    while (some != NULL) {
-        struct runner_pipe *p = some;
-        some = p->behind;
-        p->waits = false;
-        read_pipe(p);
-    }
+    r->too_big = true;
+    if (r->stopped == NULL)
+        r->stopped =
+            vow_error_new(meet_loop(), VOW_E2BIG,
+                          "it writes more than %llu bytes; give a larger "
+                          "--max-output",
+                          (unsigned long long)r->o.shared->max_output);
+    proc_stop(&r->proc, 0);
 }
 
 /* ---- being stopped ------------------------------------------------------- */
@@ -362,12 +343,12 @@ static vow_next on_published(vow_value v, void *runner)
     return vow_ok(vow_nothing());
 }
 
-/* While it runs that is told by its end. */
+/* While it runs that is told by its end; and we may have gone on without. */
 static vow_next on_not_published(vow_error *e, void *runner)
 {
     struct runner *r = runner;
     (void)e;
-    if (r->ended)
+    if (r->ended && !meet_is_over())
         over_and_lost(r);
     return vow_ok(vow_nothing());
 }
@@ -395,9 +376,10 @@ static void on_end(struct proc *p)
         over_and_lost(r);
         return;
     }
-    if (r->stopped != NULL) {
+    if (r->stopped != NULL) { /* which says nothing of the next time */
         vow_deferred *done = r->done;
         r->done = NULL;
+        vow_lease_keep(r->o.lease, 0);
         (void)vow_reject_drop(done, r->stopped);
         return;
     }
@@ -412,11 +394,6 @@ static void on_end(struct proc *p)
 static void drain(struct runner_pipe *p)
 {
     (void)vow_call_stop(&p->more);
-    for (struct runner_pipe **at = &waiting; *at != NULL; at = &(*at)->behind)
-        if (*at == p) {
-            *at = p->behind;
-            break;
-        }
     for (int left = PIPE_CHUNKS; left > 0 && p->ear.fd >= 0; left--)
         if (!read_some(p))
             break;
@@ -435,24 +412,12 @@ static struct ending ending_of(const struct proc *p)
 
 static void settle(struct runner *r)
 {
-    const struct shared *s = r->o.shared;
     vow_deferred *done = r->done;
     vow_bytes *bytes = NULL;
-    bool failed = ending_code(r->end) != 0;
     r->done = NULL;
     vow_on_cancel(done, NULL, NULL);
-    if (failed || r->too_big)
-        vow_lease_keep(r->o.lease, r->too_big ? 0 : s->fail_ttl_ms);
-    if (r->too_big) {
-        say("vow %s: more than %llu bytes: not shared; see --max-output",
-            s->store.verb->name, (unsigned long long)s->max_output);
-        (void)vow_reject_drop(
-            done, vow_error_new(meet_loop(), VOW_E2BIG,
-                                "its output is more than the %llu bytes that "
-                                "its runner shares: see --max-output",
-                                (unsigned long long)s->max_output));
-        return;
-    }
+    if (ending_code(r->end) != 0)
+        vow_lease_mark_failed(r->o.lease);
     if (vow_bytes_new(meet_loop(), r->recording.bytes.at, r->recording.bytes.n,
                       &bytes) < 0)
         die(EXIT_BROKEN, "out of memory");
@@ -467,7 +432,7 @@ static void send_some(void *runner)
 {
     struct runner *r = runner;
     vow_bytes *chunk = NULL;
-    size_t n = r->too_big ? 0 : r->recording.bytes.n - r->sent;
+    size_t n = r->recording.bytes.n - r->sent;
     if (r->sending || (!r->flushing && vow_call_pending(&r->send_again)))
         return;
     (void)vow_call_stop(&r->send_again);

@@ -11,8 +11,9 @@
  *       one may begin. Both pipes are read as soon as they have something, in
  *       the order in which they got it; but what was written to both before we
  *       came to read has no order any more.
- * LIMITS  Up to --max-output is recorded. A slow reader of our stdout does not
- *       hold up the command until then: others wait for its result.
+ * LIMITS  What writes more than --max-output is ended. Up to then it is held in
+ *       memory: a slow reader of our stdout does not hold up the command, for
+ *       whose result others wait.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_RUNNER_H
@@ -45,10 +46,8 @@ struct runner_opts {
 struct runner_pipe {
     struct ear ear;
     struct runner *of;
-    int fd;                     /* 1 or 2 */
-    bool waits;                 /* until our own output has room */
-    struct runner_pipe *behind; /* it in the list of those that wait */
-    vow_call more;              /* there was more than one turn's */
+    int fd;        /* 1 or 2 */
+    vow_call more; /* there was more than one turn's */
 };
 
 /* In the caller's memory, where it stays until the program ends. */
@@ -58,7 +57,7 @@ struct runner {
     struct proc proc;
     struct runner_pipe out, err;
     struct recording recording;
-    bool too_big;       /* to be recorded */
+    bool too_big;       /* to be recorded: it is being ended */
     vow_deferred *done; /* NULL: settled */
     vow_error *stopped; /* somebody canceled it */
     bool lost;          /* its lease, while it ran */

@@ -56,7 +56,7 @@ enum { MAX_OUTPUT = 64 << 20, MOST_OUTPUT = 1 << 30, TAKEOVERS_MAX = 1000 };
     {ID_FAIL_TTL, '\0', "fail-ttl", "D", "keep a failure so long (default 0)", \
      NULL, NULL},                                                              \
     {ID_MAX_OUTPUT, '\0', "max-output", "SIZE",                                \
-     "more than this is not shared (default 64M)", NULL, NULL}
+     "end what writes more than this (default 64M)", NULL, NULL}
 #define FORCE_ROW                                                              \
     {ID_FORCE, '\0', "force", NULL, "run it anyway, replace the result", NULL, \
      NULL}
@@ -265,9 +265,9 @@ static void read_run(struct shared *s, int id, const struct options *o)
         break;
     case ID_TAKEOVERS:
         check(o, units_count(o->value, &n));
-        if (n == 0 || n > TAKEOVERS_MAX)
-            options_refuse(o, "it is 1 to 1000; see also --once");
-        s->takeovers = (uint32_t)n;
+        if (n > TAKEOVERS_MAX)
+            options_refuse(o, "it is 0 to 1000; see also --once");
+        s->takeovers = n == 0 ? VOW_NO_TAKEOVER : (uint32_t)n;
         break;
     case ID_ON_LOST:
         s->keep_lost = strcmp(o->value, "keep") == 0;

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CLOSE_MS = 1000 };
+enum { CLOSE_MS = 1000, LEASE_MS = 10000, REQUEST_MS = 1000 };
 
 /* A line of a config file: what it is about, and its value as of an option. */
 typedef void (*line_fn)(void *user, const char *name, const struct options *o);
@@ -30,7 +30,7 @@ struct taker {
 };
 
 static void read_configs(const struct config *c);
-static void read_config(const struct config *c, const char *path);
+static bool read_config(const struct config *c, const char *path);
 static void read_line(const struct config *c, char *line, const char *path,
                       unsigned number);
 static void take_store(void *opts, const char *name, const struct options *o);
@@ -42,7 +42,8 @@ static bool known_to_any(const char *name);
 static char *user_config(void);
 static void check(const struct options *o, const char *sentence);
 static uint32_t down_of(const struct options *o);
-static vow_future *open_folder(vow_loop *loop, const char *url);
+static vow_future *open_folder(vow_loop *loop, const char *url,
+                               uint64_t lease_ms);
 static void on_damage(const char *moved_to, void *unused);
 static void give_up(void *future);
 
@@ -66,12 +67,13 @@ void store_config(const struct verb_def *verb, store_option_fn take, void *user)
         &(struct config){.verb = verb, .take = take_other, .user = &t});
 }
 
+/* What is not there is looked for once. */
 static void read_configs(const struct config *c)
 {
-    char *own = user_config();
-    read_config(c, "/etc/vow.conf");
-    if (own != NULL)
-        read_config(c, own);
+    static bool none, none_own;
+    char *own = none_own ? NULL : user_config();
+    none = none || !read_config(c, "/etc/vow.conf");
+    none_own = own == NULL || !read_config(c, own);
     free(own);
 }
 
@@ -87,7 +89,8 @@ static char *user_config(void)
     return path.at;
 }
 
-static void read_config(const struct config *c, const char *path)
+/* False: there is none. */
+static bool read_config(const struct config *c, const char *path)
 {
     char *line = NULL;
     size_t room = 0;
@@ -103,6 +106,7 @@ static void read_config(const struct config *c, const char *path)
     if (f != NULL)
         (void)fclose(f);
     free(line);
+    return f != NULL;
 }
 
 /* --name=value, or name value. */
@@ -276,19 +280,19 @@ char *store_shown(const struct store_opts *s)
 vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
                           vow_error **ret_failed)
 {
-    enum { LEASE_MS = 10000 };
     char *url = store_address(s);
+    uint64_t lease_ms = s->lease_ms > 0 ? s->lease_ms : LEASE_MS;
     vow_authority_opts o = {.size = sizeof(o),
                             .flags = VOW_AUTHORITY_HERE,
                             .lease_ms = s->lease_ms,
                             .pulse_ms = s->pulse_ms,
                             .on_event = s->on_event,
                             .on_event_user = s->on_event_user};
-    if (s->pulse_ms >= (s->lease_ms > 0 ? s->lease_ms : LEASE_MS))
+    if (s->pulse_ms >= lease_ms)
         die(s->verb->usage_code,
             "vow %s: --pulse is shorter than --lease, best a third of it",
             s->verb->name);
-    VOW_AUTO(vow_future) f = open_folder(loop, url);
+    VOW_AUTO(vow_future) f = open_folder(loop, url, lease_ms);
     int rc = f == NULL ? 0 : vow_loop_run_until(loop, f);
     if (f != NULL && rc == 0)
         o.store = vow_as_ptr(vow_get(f));
@@ -306,16 +310,23 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     return NULL;
 }
 
-/* To hear of damage; NULL: it is another store, or not in this build. */
-static vow_future *open_folder(vow_loop *loop, const char *url)
+/* To hear of damage, and to wait for hundreds who come at the same time as long
+ * as the pulse can spare; NULL: it is another store, or not in this build. */
+static vow_future *open_folder(vow_loop *loop, const char *url,
+                               uint64_t lease_ms)
 {
 #ifdef VOW_HAVE_SQLITE
+    uint64_t third = lease_ms / 3;
     if (strncmp(url, "file:", 5) == 0 && url[5] != '\0')
-        return vow_store_sqlite_open(loop, url + 5,
-                                     VOW_SQLITE_OPTS(.on_damage = on_damage));
+        return vow_store_sqlite_open(
+            loop, url + 5,
+            VOW_SQLITE_OPTS(.on_damage = on_damage,
+                            .request_ms =
+                                third > REQUEST_MS ? third : REQUEST_MS));
 #endif
     (void)loop;
     (void)url;
+    (void)lease_ms;
     (void)on_damage;
     return NULL;
 }
@@ -352,6 +363,11 @@ void store_close(vow_loop *loop, vow_authority *a)
 static void give_up(void *future)
 {
     (void)vow_cancel(future, NULL);
+}
+
+bool store_has_none(int code)
+{
+    return code == VOW_ENOENT || code == VOW_ECANCELED || code == VOW_E2BIG;
 }
 
 /* ---- names --------------------------------------------------------------- */

@@ -99,6 +99,10 @@ vow_authority *store_open_or_die(vow_loop *loop, const struct store_opts *s);
 /* Give back what we hold, and tell who waits; not longer than a second. */
 void store_close(vow_loop *loop, vow_authority *a);
 
+/* Why a look at a result failed: is there none? One that was canceled or too
+ * big is only told to those who waited for it. */
+bool store_has_none(int code);
+
 /* The name of a word of people, as in vow share NAME. */
 vow_name store_name_of(const char *word);
 /* The same; or, if it is the printed form of a name as status shows it, that

@@ -184,20 +184,20 @@ size_t table_width(const struct table *t, size_t first)
 
 void table_show(const struct table *t, size_t width, struct text *ret_text)
 {
-    size_t columns = strlen(t->align), widths[TABLE_COLUMNS];
+    size_t columns = strlen(t->align), column = 0, widths[TABLE_COLUMNS];
     size_t rest = measure(t, widths);
     size_t room =
         width > rest + TABLE_FIRST_MIN ? width - rest : TABLE_FIRST_MIN;
     widths[0] = widths[0] > room ? room : widths[0];
     for (size_t i = 0; i < t->n; i++) {
-        size_t column = i % columns;
         if (column == 0)
             put_first(ret_text, t->cells[i], widths[0]);
         else if (widths[column] > 0)
             put(ret_text, t->cells[i], widths[column], t->align[column] == 'r');
-        if (column + 1 == columns)
+        column = column + 1 == columns ? 0 : column + 1;
+        if (column == 0)
             end_line(ret_text);
-        else if (widths[column + 1] > 0)
+        else if (widths[column] > 0)
             put(ret_text, "", t->gap > 0 ? t->gap : 1, false);
     }
 }
@@ -205,12 +205,13 @@ void table_show(const struct table *t, size_t width, struct text *ret_text)
 /* Returns what all but the first need, with the gaps. */
 static size_t measure(const struct table *t, size_t *ret_widths)
 {
-    size_t columns = strlen(t->align), rest = 0;
+    size_t columns = strlen(t->align), column = 0, rest = 0;
     memset(ret_widths, 0, columns * sizeof(ret_widths[0]));
     for (size_t i = 0; i < t->n; i++) {
         size_t w = columns_of(t->cells[i]);
-        size_t *most = &ret_widths[i % columns];
+        size_t *most = &ret_widths[column];
         *most = w > *most ? w : *most;
+        column = column + 1 == columns ? 0 : column + 1;
     }
     for (size_t i = 1; i < columns; i++)
         if (ret_widths[i] > 0)

@@ -148,19 +148,24 @@ vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
 /* Settle a name that is in doubt (VOW_ONCE, its owner died): with a result,
  * with a failure, or let it be done again. `fence` is the one it was in doubt
  * with: VOW_ENOENT if it is not. `value` (borrowed) may be NULL. */
-enum vow_resolution {
+enum vow_what_happened {
     VOW_IT_HAPPENED = 1,
     VOW_IT_FAILED = 2,
     VOW_DO_IT_AGAIN = 3
 };
+typedef struct vow_resolution {
+    enum vow_what_happened how;
+    vow_bytes *value;
+    uint64_t ttl_ms;
+} vow_resolution;
 #define vow_authority_resolve(a, name, fence, how, value, ttl_ms)              \
-    vow_authority_resolve_at(VOW_HERE, (a), (name), (fence), (how), (value),   \
-                             (ttl_ms))
-VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
+    vow_authority_resolve_at(                                                  \
+        VOW_HERE, (a), (name), (fence),                                        \
+        &(const vow_resolution){(how), (value), (ttl_ms)})
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3, 5)
 vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
                                      const vow_name *name, uint64_t fence,
-                                     enum vow_resolution how, vow_bytes *value,
-                                     uint64_t ttl_ms);
+                                     const vow_resolution *what);
 
 typedef struct vow_authority_stats {
     size_t names;    /* in the table */

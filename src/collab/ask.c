@@ -30,13 +30,14 @@ static void send_leave(struct vow__ask *a);
 static void on_deadline(void *ask);
 static void leave_by_message(void *ask);
 static void unlink_ask(struct vow__ask *a);
+static struct vow__end take_who(struct vow__ask *a);
 static void excuse(struct vow__ask *a);
 static void begin(void *lease);
 static void begin_work(vow_lease *l);
 static void hand_over(vow_lease *l);
 static void on_work_end(vow_future *f, void *lease);
 static vow_value claim_value(struct vow__ask *a, vow_lease *l);
-static void claim_drop(void *box);
+static void claim_drop(void *ptr);
 
 struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
                               const vow_name *name, const vow_share_opts *o)
@@ -98,6 +99,7 @@ vow_future *vow__ask_send(struct vow__ask *a, bool two_handed)
     vow_future *f = result;
     if (two_handed && vow_error_of(result) == NULL) {
         f = vow__end_open(a->site, loop, a->of->hub->loop, &a->who);
+        atomic_store(&a->untold, true);
         a->result = result;
         a->box = vow__mem_zero(&a->of->alloc, sizeof(*a->box));
     }
@@ -134,7 +136,8 @@ vow_future *vow__ask_send(struct vow__ask *a, bool two_handed)
         vow__ask_unref(a);
     vow_future_unref(f);
     vow__end_drop(&a->end);
-    vow__end_drop(&a->who);
+    struct vow__end who = take_who(a);
+    vow__end_drop(&who);
     if (a->result != NULL) {
         (void)vow_error_of(a->result);
         a->result = vow_future_unref(a->result);
@@ -291,7 +294,8 @@ void vow__ask_reject(struct vow__ask *a, vow_error *error)
 {
     unlink_ask(a);
     atomic_store(&a->done, true);
-    vow__end_reject(&a->who, error);
+    struct vow__end who = take_who(a);
+    vow__end_reject(&who, error);
     vow__end_reject(&a->end, error);
     excuse(a);
     vow__ask_unref(a);
@@ -300,7 +304,7 @@ void vow__ask_reject(struct vow__ask *a, vow_error *error)
 /* Who asked with two hands was told by the first future, and has no other. */
 static void excuse(struct vow__ask *a)
 {
-    if (a->result != NULL && vow__at_home(a->of))
+    if (vow__at_home(a->of) && a->result != NULL)
         (void)vow_error_of(a->result);
 }
 
@@ -308,7 +312,8 @@ void vow__ask_refuse(struct vow__ask *a, int code, const char *text)
 {
     unlink_ask(a);
     atomic_store(&a->done, true);
-    vow__end_refuse(&a->who, code, text);
+    struct vow__end who = take_who(a);
+    vow__end_refuse(&who, code, text);
     vow__end_refuse(&a->end, code, text);
     excuse(a);
     vow__ask_unref(a);
@@ -392,19 +397,30 @@ static void on_work_end(vow_future *f, void *lease)
 static void hand_over(vow_lease *l)
 {
     struct vow__ask *a = l->ask;
-    if (vow__end_is_open(&a->who))
-        vow__end_resolve(&a->who, claim_value(a, l));
-    else if (a->on_lease != NULL)
+    struct vow__end who = take_who(a);
+    if (vow__end_is_open(&who))
+        vow__end_resolve(&who, claim_value(a, l));
+    else if (a->on_lease != NULL && !atomic_load(&a->done))
         a->on_lease(l, a->arg);
     (void)vow_lease_unref(l); /* nobody kept it: it is abandoned */
 }
 
 /* ---- what the two-handed form gives ------------------------------------- */
 
+/* Whoever takes it settles it: the home, or the loop of the ask. */
+static struct vow__end take_who(struct vow__ask *a)
+{
+    struct vow__end who = {0};
+    if (atomic_load(&a->untold) && atomic_exchange(&a->untold, false))
+        who = a->who;
+    return who;
+}
+
 void vow__ask_waits(struct vow__ask *a)
 {
-    if (vow__end_is_open(&a->who))
-        vow__end_resolve(&a->who, claim_value(a, NULL));
+    struct vow__end who = take_who(a);
+    if (vow__end_is_open(&who))
+        vow__end_resolve(&who, claim_value(a, NULL));
 }
 
 /* Its memory came with the ask: who works is always told. */

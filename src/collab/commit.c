@@ -152,7 +152,7 @@ static void not_committed(struct vow__entry *e, int code)
     struct vow__hub *h = vow__hub_of(e);
     vow_lease *l = e->lease;
     bool down = code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
-    uint64_t left_ms = l == NULL ? 0 : vow_lease_left_ms(l);
+    uint64_t left_ms = l == NULL ? 0 : vow__lease_valid_ms(l);
     if (down && !h->closing && vow__entry_pause(e, left_ms))
         return;
     VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);

@@ -70,7 +70,8 @@ struct vow__ask {
     bool later;               /* it is in entry->later */
     vow_authority *of;        /* whose seat it has */
     struct vow__end end;      /* of the result */
-    struct vow__end who;      /* vow_claim_name(): of who works, until known */
+    struct vow__end who;      /* vow_claim_name(): of who works, */
+    atomic_bool untold;       /* until that is known */
     struct claim_box *box;    /* for the value of `who` */
     vow_future *result;       /* of `end`, counted, for that value */
     const char *site;
@@ -329,7 +330,7 @@ static inline bool vow__hub_is_bare(const struct vow__hub *h)
 /* ---- ask.c: who waits --------------------------------------------------- */
 
 /* Memory and ends of an ask; NULL: no memory. */
-struct vow__ask *vow__ask_new(const char *site, vow_authority *a,
+struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
                               const vow_name *name, const vow_share_opts *o);
 void vow__ask_unref(struct vow__ask *a);
 /* Send it to the home; it moves. The future, owned, is of its result, or, two
@@ -375,6 +376,8 @@ void vow__lease_yield(vow_lease *l);
 void vow__lease_over(vow_lease *l, bool accepted);
 /* Tell who holds it that it is over, while the hub still knows it. */
 void vow__lease_tell_lost(vow_lease *l, int code, const char *text);
+/* How long the store may take it for ours, also when we do not. */
+uint64_t vow__lease_valid_ms(const vow_lease *l);
 /* News from its worker to all who wait here; borrowed. */
 void vow__lease_news(vow_lease *l, vow_value news);
 /* The outcome, settled, goes to the store. */

@@ -93,7 +93,7 @@ static struct vow__ask *pick(const struct vow__entry *e)
 
 static bool can_work(const struct vow__ask *a)
 {
-    return a->work != NULL || a->on_lease != NULL || vow__end_is_open(&a->who);
+    return a->work != NULL || a->on_lease != NULL || atomic_load(&a->untold);
 }
 
 static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
@@ -432,5 +432,8 @@ void vow__lease_yield(vow_lease *l)
         vow__entry_again(e);
         return;
     }
+    /* From now on another may have it, before the store has answered. */
+    atomic_store(&l->state, LEASE_LOST);
+    vow__lease_tell_lost(l, VOW_ELOST, "the authority was closed");
     vow__lease_give_back(e);
 }

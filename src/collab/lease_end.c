@@ -36,7 +36,10 @@ bool vow_lease_abandon(vow_lease *l)
     (void)vow_error_of(f);
     if (!atomic_load(&l->told))
         l->abandoned = true;
-    return vow__lease_tell(l, f);
+    bool done = vow__lease_tell(l, f);
+    if (done && l->work != NULL && (l->ask->opts.flags & VOW_SHARE_KEEP) == 0)
+        (void)vow_cancel(l->work, NULL);
+    return done;
 }
 
 bool vow__lease_tell(vow_lease *l, vow_future *outcome)
@@ -112,9 +115,13 @@ uint32_t vow_lease_attempt(const vow_lease *l)
 
 uint64_t vow_lease_left_ms(const vow_lease *l)
 {
+    bool lost = atomic_load(&l->state) == LEASE_LOST;
+    return lost ? 0 : vow__lease_valid_ms(l);
+}
+
+uint64_t vow__lease_valid_ms(const vow_lease *l)
+{
     uint64_t valid = atomic_load(&l->valid_ns);
-    if (atomic_load(&l->state) == LEASE_LOST)
-        return 0;
     if (valid == UINT64_MAX)
         return UINT64_MAX; /* alone: nobody can take it */
     uint64_t now = vow__hub_now_ns(l->hub);

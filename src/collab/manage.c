@@ -76,20 +76,19 @@ vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
 
 vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
                                      const vow_name *name, uint64_t fence,
-                                     enum vow_resolution how, vow_bytes *value,
-                                     uint64_t ttl_ms)
+                                     const vow_resolution *what)
 {
-    if (how < VOW_IT_HAPPENED || how > VOW_DO_IT_AGAIN)
+    if (what->how < VOW_IT_HAPPENED || what->how > VOW_DO_IT_AGAIN)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "an unknown resolution");
-    struct request what = {.begin = begin_resolve,
-                           .name = *name,
-                           .commit = {.hold = {.name = *name, .epoch = fence},
-                                      .flags = VOW_COMMIT_RESOLVE,
-                                      .outcome = (uint32_t)how,
-                                      .value = value,
-                                      .ttl_ms = ttl_ms}};
-    return send(site, a, &what, NULL);
+    struct request r = {.begin = begin_resolve,
+                        .name = *name,
+                        .commit = {.hold = {.name = *name, .epoch = fence},
+                                   .flags = VOW_COMMIT_RESOLVE,
+                                   .outcome = (uint32_t)what->how,
+                                   .value = what->value,
+                                   .ttl_ms = what->ttl_ms}};
+    return send(site, a, &r, NULL);
 }
 
 _Static_assert((int)VOW_IT_HAPPENED == (int)VOW_OUTCOME_DONE &&

@@ -367,6 +367,7 @@ static int take_effect(const struct vow__step *s, const vow_commit_ask *ask,
         vow__text_drop(b, label);
         return rc;
     }
+    VOW__ASSERT(r != NULL);
     if (label != NULL) {
         vow__text_drop(b, r->label);
         r->label = label;

@@ -177,6 +177,7 @@ static void info_fill(struct vow__book *b, struct vow__lot *lot,
                       vow_pool_info *out)
 {
     const vow_pool_limits *limits = &lot->law->limits;
+    VOW__ASSERT(out != NULL);
     vow__lot_reap(b, lot);
     (void)vow__lot_grant(b, lot, NULL);
     vow__ledger_expire(&lot->ledger, limits->window_us, b->now_us);

@@ -261,6 +261,7 @@ static bool unwanted(const struct vow__book *b, const struct vow__rec *r)
 static void wait_detach(struct vow__book *b, struct vow__wait *w)
 {
     struct vow__rec *r = w->rec;
+    VOW__ASSERT(r != NULL);
     vow__list_remove(&r->waits, &w->in_rec);
     r->n_waits--;
     w->rec = NULL;

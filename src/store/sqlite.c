@@ -92,7 +92,7 @@ static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
     s->alloc = alloc;
     s->pid = getpid();
     s->dir = -1;
-    s->gate = -1;
+    s->mark = -1;
     s->live = -1;
     s->sock = -1;
     int rc = options(s, opts);

@@ -40,9 +40,8 @@ int vow__sq_pool_find(struct vow__sq *s, const vow_name *id,
 {
     sqlite3_stmt *q = vow__sq_sql(
         s, "SELECT p.law,p.label,l.concurrent,l.rate,l.span,p.held,p.holders,"
-           "p.waiting,p.seq,p.fence,p.spent,p.next,m.base,m.high"
-           " FROM meta m CROSS JOIN pool p ON p.id=?1"
-           " LEFT JOIN pool l ON l.id=p.law");
+           "p.waiting,p.seq,p.fence,p.spent,p.next"
+           " FROM pool p LEFT JOIN pool l ON l.id=p.law WHERE p.id=?1");
     int rc;
     p->id = *id;
     p->there = false;
@@ -62,8 +61,6 @@ int vow__sq_pool_find(struct vow__sq *s, const vow_name *id,
     p->fence = sqlite3_column_int64(q, 9);
     p->spent = (uint64_t)sqlite3_column_int64(q, 10);
     p->next_us = sqlite3_column_int64(q, 11);
-    s->base = sqlite3_column_int64(q, 12);
-    s->high = sqlite3_column_int64(q, 13);
     (void)sqlite3_reset(q);
     return 0;
 }

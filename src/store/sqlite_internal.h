@@ -3,7 +3,7 @@
  *
  *   FOLDER/vow.db         records, waiters, chunks, pools (and -wal, -shm)
  *   FOLDER/lock           held by who makes the file, or sets it aside
- *   FOLDER/gate           writers have it shared, a checkpoint alone
+ *   FOLDER/mark           removed with a file that is set aside
  *   FOLDER/line           tickets of writers: a fair order, no safety
  *   FOLDER/live/INST      locked as long as the instance lives
  *   FOLDER/sock/INST      where its wake-ups arrive
@@ -88,7 +88,7 @@ struct vow__sq {
 
     /* The files; -1 or NULL: not open. */
     int dir;
-    int gate;
+    int mark;
     sqlite3 *db;
     int prepare_rc; /* why the last statement could not be prepared */
     struct {
@@ -101,7 +101,7 @@ struct vow__sq {
     struct vow__sq_line *line;
     uint64_t ticket; /* in the line, when has_turn */
     bool has_turn;
-    bool has_gate;
+    bool wrote;      /* in this step */
     bool was_open;   /* a store was lost since: waits are to be asked again */
     uint64_t opened; /* how many times */
 

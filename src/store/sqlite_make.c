@@ -6,11 +6,11 @@
  *       be met.
  * HOW   All of this is done by who has `lock`. A new file is made under another
  *       name, whole, and then gets its own. A damaged one is renamed, with what
- *       belongs to it, while nobody writes: who does that has the gate alone,
- *       and removes it, by which all who have it open notice. A file of another
- *       boot is kept: what is in doubt stays in doubt, limits stay, and what
- *       was granted within a rate counts as granted now, as nobody knows how
- *       long the machine was off. All else was of processes that are no more.
+ *       belongs to it, and then `mark` is removed, by which all who have it
+ *       open notice. A file of another boot is kept: what is in doubt stays in
+ *       doubt, limits stay, and what was granted within a rate counts as
+ *       granted now, as nobody knows how long the machine was off. All else was
+ *       of processes that are no more.
  * THREADS  loop thread only.
  */
 #include "store/sqlite_make.h"
@@ -279,18 +279,12 @@ static int exec(struct vow__sq *s, const char *sql)
 int vow__sq_damaged(struct vow__sq *s, bool surely)
 {
     int lock = -1;
-    int gate = -1;
     vow__sq_close(s);
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    rc = lock_take(s, "gate", &gate);
-    if (rc < 0)
-        goto unlock;
     if (!vow__sq_moved(s) && (surely || !is_whole(s)))
         rc = set_aside(s);
-    lock_drop(gate);
-unlock:
     lock_drop(lock);
     return rc;
 }
@@ -341,7 +335,7 @@ static int set_aside(struct vow__sq *s)
         if (renameat(s->dir, from, s->dir, to) != 0 && errno != ENOENT)
             return vow__sq_fail_errno(s, from, errno);
     }
-    (void)unlinkat(s->dir, "gate", 0); /* by this the others notice */
+    (void)unlinkat(s->dir, "mark", 0); /* by this the others notice */
     vow__sq_path(s->home, aside, path);
     if (s->opts.on_damage != NULL)
         s->opts.on_damage(path, s->opts.on_damage_user);
@@ -353,13 +347,9 @@ static int set_aside(struct vow__sq *s)
 int vow__sq_adopt(struct vow__sq *s)
 {
     int lock = -1;
-    int gate = -1;
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    rc = lock_take(s, "gate", &gate);
-    if (rc < 0)
-        goto unlock;
     if (vow__sq_anybody_lives(s))
         rc = vow__sq_fail(s, VOW_EINVAL,
                           "%s is in use by processes with another clock (of a "
@@ -369,8 +359,6 @@ int vow__sq_adopt(struct vow__sq *s)
         rc = adopt(s);
     if (rc > 0)
         rc = vow__sq_fail_sqlite(s, rc);
-    lock_drop(gate);
-unlock:
     lock_drop(lock);
     return rc;
 }

@@ -10,7 +10,7 @@
  *       and results are void. In containers the clock may run differently; two
  *       clocks never mix.
  * INVARIANTS
- *   O1  db is open: then dir, gate and the numbers of the file are too
+ *   O1  db is open: then dir, mark and the numbers of the file are too
  *   O2  while the folder is the same one, the instance stays alive, whatever
  *       happens to the file
  * THREADS  loop thread only.
@@ -26,7 +26,7 @@ enum { NAP_US = 500, NAP_MAX_US = 1000, CHANGES_MAX = 8 };
 
 static int open_files(struct vow__sq *s);
 static bool same_folder(struct vow__sq *s);
-static int open_gate(struct vow__sq *s);
+static int open_mark(struct vow__sq *s);
 static int open_db(struct vow__sq *s);
 static int check_version(struct vow__sq *s);
 static int check_clock(struct vow__sq *s);
@@ -63,7 +63,7 @@ static int open_files(struct vow__sq *s)
     if (rc == 0 && s->boot[0] == '\0')
         rc = vow__sq_boot_read(s);
     for (int i = 0; rc == 0; i++) {
-        rc = open_gate(s);
+        rc = open_mark(s);
         if (rc == 0)
             rc = open_db(s);
         if (rc != VOW_EAGAIN && rc != VOW_EBUSY)
@@ -87,11 +87,11 @@ static bool same_folder(struct vow__sq *s)
            ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
 }
 
-static int open_gate(struct vow__sq *s)
+static int open_mark(struct vow__sq *s)
 {
     const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
-    s->gate = openat(s->dir, "gate", flags, 0600);
-    return s->gate >= 0 ? 0 : vow__sq_fail_errno(s, "gate", errno);
+    s->mark = openat(s->dir, "mark", flags, 0600);
+    return s->mark >= 0 ? 0 : vow__sq_fail_errno(s, "mark", errno);
 }
 
 /* VOW_EAGAIN: something has been done about it. VOW_EBUSY: others are doing
@@ -214,9 +214,9 @@ void vow__sq_close(struct vow__sq *s)
         vow__sq_disconnect(s);
     vow__sq_line_close(s->line);
     s->line = NULL;
-    if (s->gate >= 0)
-        (void)close(s->gate);
-    s->gate = -1;
+    if (s->mark >= 0)
+        (void)close(s->mark);
+    s->mark = -1;
 }
 
 /* ---- is it the right one ------------------------------------------------ */

@@ -125,8 +125,8 @@ static int find_or_make(struct vow__sq *s, struct acquire *a)
     if (a->pool.there)
         return 0;
     bool own = vow_name_equal(&ask->pool, &ask->limits_of);
-    int rc = vow__sq_meta(s);
-    if (rc == 0 && !own) {
+    int rc = 0;
+    if (!own) {
         rc = vow__sq_pool_find(s, &ask->limits_of, &law);
         if (rc == 0 && !law.there) {
             law.law = ask->limits_of;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sqlite_rec.c - a record as a row, who waits for it, and its numbers.
  *
- * HOW   One statement reads all a step has to know of a name: the record, how
- *       this instance waits for it, and the numbers of the file. One statement
- *       writes a whole record. A row is small, and of this machine: most of it
- *       is a struct.
+ * HOW   One statement reads a record, one writes it. A row is small, and of
+ *       this machine: most of it is a struct.
  *       Epochs are the time since the boot, plus a base that was chosen when
  *       the file was made or first used after a boot, above all before: so
  *       they rise without a counter that every claim would have to write. For
@@ -24,8 +22,6 @@
 /* Numbers that are set aside for the time to come: ten minutes of them. */
 #define RESERVE_US (INT64_C(600) * 1000 * 1000)
 
-enum { COLUMN_REC = 5 };
-
 /* What no statement looks for is one column: it costs half the time. The texts
  * stand behind it. */
 enum { HIDDEN = 1, CANCELED = 2, WAITED = 4 }; /* flags */
@@ -39,42 +35,43 @@ struct body {
 };
 enum { BODY_MAX = sizeof(struct body) + 2 * VOW_LABEL_MAX };
 
+static int find_wait(struct vow__sq *s, struct vow__sq_rec *r);
+static int numbers(struct vow__sq *s);
 static size_t pack(const struct vow__sq_rec *r, char to[BODY_MAX]);
 
 int vow__sq_rec_find(struct vow__sq *s, const vow_name *name,
                      struct vow__sq_rec *r)
 {
-    sqlite3_stmt *q;
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT " SQ_REC_COLUMNS " FROM rec r WHERE h=?1");
     int rc;
-    if (s->waited) {
-        q = vow__sq_sql(
-            s, "SELECT m.base,m.high,w.tok,w.epoch,w.read," SQ_REC_COLUMNS
-               " FROM meta m LEFT JOIN wait w ON w.h=?1 AND w.inst=?2"
-               " LEFT JOIN rec r ON r.h=?1");
-        vow__sq_bind(q, 2, s->id, SQ_ID);
-    } else {
-        q = vow__sq_sql(s, "SELECT m.base,m.high,NULL,NULL,NULL," SQ_REC_COLUMNS
-                           " FROM meta m LEFT JOIN rec r ON r.h=?1");
-    }
     vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
     r->name = *name;
     r->there = false;
     r->waits = false;
     r->waiters = 0;
-    if (!vow__sq_row(s, q, &rc))
-        return rc == 0 ? SQLITE_CORRUPT : rc;
-    s->base = sqlite3_column_int64(q, 0);
-    s->high = sqlite3_column_int64(q, 1);
-    if (sqlite3_column_type(q, 2) != SQLITE_NULL) {
-        r->waits = true;
-        vow__sq_bytes_read(q, 2, &r->wait_token, sizeof(r->wait_token));
-        r->wait_epoch = sqlite3_column_int64(q, 3);
-        r->wait_read = sqlite3_column_int(q, 4) != 0;
+    if (vow__sq_row(s, q, &rc)) {
+        rc = vow__sq_rec_read(q, 0, r);
+        (void)sqlite3_reset(q);
     }
-    if (sqlite3_column_type(q, COLUMN_REC) != SQLITE_NULL)
-        rc = vow__sq_rec_read(q, COLUMN_REC, r);
+    return rc == 0 && s->waited ? find_wait(s, r) : rc;
+}
+
+static int find_wait(struct vow__sq *s, struct vow__sq_rec *r)
+{
+    sqlite3_stmt *q = vow__sq_sql(s, "SELECT tok,epoch,read FROM wait"
+                                     " WHERE h=?1 AND inst=?2");
+    int rc;
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    vow__sq_bind(q, 2, s->id, SQ_ID);
+    if (!vow__sq_row(s, q, &rc))
+        return rc;
+    r->waits = true;
+    vow__sq_bytes_read(q, 0, &r->wait_token, sizeof(r->wait_token));
+    r->wait_epoch = sqlite3_column_int64(q, 1);
+    r->wait_read = sqlite3_column_int(q, 2) != 0;
     (void)sqlite3_reset(q);
-    return rc;
+    return 0;
 }
 
 int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r)
@@ -267,7 +264,36 @@ int vow__sq_rec_wake(struct vow__sq *s, const struct vow__sq_rec *r,
 
 /* ---- numbers ------------------------------------------------------------ */
 
-int vow__sq_meta(struct vow__sq *s)
+int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch)
+{
+    int rc = numbers(s);
+    int64_t epoch = s->base + s->now_us;
+    if (epoch <= above)
+        epoch = above + 1; /* keeps R1 */
+    *ret_epoch = epoch;
+    return rc == 0 ? vow__sq_epoch_seen(s, epoch) : rc;
+}
+
+/* What was read before may be too small by now, and never too large: that is
+ * good enough to see that nothing has to be done. */
+int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch)
+{
+    if (epoch <= s->base + s->now_us && epoch <= s->high)
+        return 0;
+    int rc = numbers(s);
+    if (rc != 0 || (epoch <= s->base + s->now_us && epoch <= s->high))
+        return rc;
+    if (epoch > s->base + s->now_us)
+        s->base = epoch - s->now_us;
+    if (epoch + RESERVE_US > s->high)
+        s->high = epoch + RESERVE_US;
+    sqlite3_stmt *q = vow__sq_sql(s, "UPDATE meta SET base=?1,high=?2");
+    vow__sq_bind_int(q, 1, s->base);
+    vow__sq_bind_int(q, 2, s->high);
+    return vow__sq_do(s, q);
+}
+
+static int numbers(struct vow__sq *s)
 {
     sqlite3_stmt *q = vow__sq_sql(s, "SELECT base,high FROM meta");
     int rc;
@@ -277,29 +303,6 @@ int vow__sq_meta(struct vow__sq *s)
     s->high = sqlite3_column_int64(q, 1);
     (void)sqlite3_reset(q);
     return 0;
-}
-
-int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch)
-{
-    int64_t epoch = s->base + s->now_us;
-    if (epoch <= above)
-        epoch = above + 1; /* keeps R1 */
-    *ret_epoch = epoch;
-    return vow__sq_epoch_seen(s, epoch);
-}
-
-int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch)
-{
-    if (epoch <= s->base + s->now_us && epoch <= s->high)
-        return 0;
-    if (epoch > s->base + s->now_us)
-        s->base = epoch - s->now_us;
-    if (epoch + RESERVE_US > s->high)
-        s->high = epoch + RESERVE_US;
-    sqlite3_stmt *q = vow__sq_sql(s, "UPDATE meta SET base=?1,high=?2");
-    vow__sq_bind_int(q, 1, s->base);
-    vow__sq_bind_int(q, 2, s->high);
-    return vow__sq_do(s, q);
 }
 
 /* ---- reading and telling ------------------------------------------------ */

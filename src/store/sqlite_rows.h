@@ -77,9 +77,7 @@ vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
                           uint32_t says);
 void vow__sq_text_cut(char *to, const char *from);
 
-/* A number above all that were given, and above `above`. Needs s->base, which
- * vow__sq_rec_find() and vow__sq_meta() read. */
-int vow__sq_meta(struct vow__sq *s);
+/* A number above all that were given, and above `above`. */
 int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch);
 /* One was given elsewhere. */
 int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch);

@@ -1,30 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_step.c - a step is a transaction, in its turn, behind the gate.
+/* sqlite_step.c - a step is a transaction, in its turn.
  *
  * WHY   Every step must be whole or not at all, whatever goes wrong in it, and
  *       end within a bounded time. And SQLite before 3.51.3 damages its file
  *       when a checkpoint and a writer that begins the log anew meet.
  * HOW   A step that may not need to write begins by reading, without waiting
- *       for anybody. When it has to write it takes its turn in the line, then
- *       the gate, which all writers share and a checkpoint has alone; so these
- *       never meet. If the file has changed since it was read, the step is run
- *       again, writing from the start, with the turn in hand.
- *       SQLite never waits for a lock by itself; we do, up to request_ms.
+ *       for anybody. When it has to write it takes its turn in the line. If the
+ *       file has changed since it was read, the step is run again, writing from
+ *       the start, with the turn in hand. SQLite never waits for a lock by
+ *       itself; we do, up to request_ms.
+ *       SQLite makes no checkpoint by itself either. Who finds the log long
+ *       takes SQLite's lock for writing, and makes one through a second
+ *       connection: so no writer meets it, in whatever process. A lock of our
+ *       own around every step would do the same, and cost a tenth of it.
  *       The file that was opened may be another's by now: someone removed the
- *       folder, or set a damaged file aside. Who sets it aside has the gate
- *       alone and removes it, so that a look at our own descriptor of the gate
- *       tells; the path is looked at ten times a second.
+ *       folder, or set a damaged file aside. Who does the latter removes `mark`
+ *       too, and our own descriptor of that shows it; the path is looked at ten
+ *       times a second. A step that is under way then counts as one before: all
+ *       that was known is gone in either case.
  * INVARIANTS
- *   S1  who writes has the gate, and has looked for the file since
+ *   S1  a checkpoint is made only by who has SQLite's lock for writing
  *   S2  letters go out and files are removed after the commit, never without
- *   S3  a failed step leaves no transaction, no gate and no turn behind
+ *   S3  a failed step leaves no transaction and no turn behind
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
+#include "store/sqlite_make.h"
 #include "store/sqlite_rows.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,7 +56,7 @@ static int enter(struct vow__sq *s);
 static bool wait_more(struct vow__sq *s, long *nap_us);
 static void leave(struct vow__sq *s);
 static void checkpoint(struct vow__sq *s);
-static int gate_lock(struct vow__sq *s, short type);
+static int backfill(struct vow__sq *s);
 static bool same_file(struct vow__sq *s);
 static bool is_busy(int rc);
 static bool is_damage(int rc);
@@ -68,7 +72,7 @@ int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
                             "in the child");
     vow__sq_patience(s);
     int rc = run(s, how, fn, arg);
-    bool wrote = s->has_gate;
+    bool wrote = s->wrote;
     leave(s);
     if (rc == 0) {
         vow__sq_send_letters(s);
@@ -189,7 +193,7 @@ static void undo(struct vow__sq *s)
         (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* ---- turn and gate ------------------------------------------------------ */
+/* ---- turns and checkpoints ---------------------------------------------- */
 
 static int enter(struct vow__sq *s)
 {
@@ -198,11 +202,8 @@ static int enter(struct vow__sq *s)
     if (s->line != NULL && !s->has_turn)
         s->has_turn =
             vow__sq_turn_take(s->line, s->pid, s->ends_ns, &s->ticket);
-    if (!s->has_gate && gate_lock(s, F_RDLCK) != 0)
-        return errno == EAGAIN || errno == EACCES ? SQLITE_BUSY
-                                                  : SQLITE_IOERR_LOCK;
-    s->has_gate = true;
-    return same_file(s) ? 0 : MOVED; /* keeps S1 */
+    s->wrote = true;
+    return same_file(s) ? 0 : MOVED;
 }
 
 /* Between two attempts. False: it has lasted long enough. */
@@ -219,48 +220,53 @@ static bool wait_more(struct vow__sq *s, long *nap_us)
 
 static void leave(struct vow__sq *s)
 {
-    if (s->has_gate) {
-        if (s->db != NULL)
-            checkpoint(s);
-        (void)gate_lock(s, F_UNLCK);
-    }
+    if (s->wrote && s->db != NULL &&
+        s->wal_frames >= CHECKPOINT_FRAMES + s->wal_tried)
+        checkpoint(s);
     if (s->has_turn)
         vow__sq_turn_pass(s->line, s->ticket);
-    s->has_gate = false;
+    s->wrote = false;
     s->has_turn = false;
 }
 
 /* The log goes into the file when it is long, and the next who writes begins it
- * anew. With our turn nobody who is awake writes, so that the gate is ours
- * alone but for who was stopped in it; then it waits for another time. Not
- * TRUNCATE: that has all locks of readers for as long as it takes to cut the
- * log, and who is stopped then stops them all. */
+ * anew. If somebody has the lock, it waits for another time: it is our turn, so
+ * that one was stopped. */
 static void checkpoint(struct vow__sq *s)
 {
-    if (s->wal_frames < CHECKPOINT_FRAMES + s->wal_tried ||
-        gate_lock(s, F_WRLCK) != 0)
-        return;
-    int frames = 0;
-    int done = 0;
-    int rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE,
-                                       &frames, &done);
-    s->wal_tried = 0;
-    if (rc != 0 || done < frames)
-        s->wal_tried = s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
-    s->wal_frames = 0;
+    s->wal_tried = s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
+    if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == 0 &&
+        backfill(s) == 0) { /* keeps S1 */
+        s->wal_tried = 0;
+        s->wal_frames = 0;
+    }
+    undo(s);
 }
 
-/* Of the open file, not of the process: two stores in one process are two. */
-static int gate_lock(struct vow__sq *s, short type)
+/* Not SQLITE_CHECKPOINT_TRUNCATE: that has all locks of readers for as long as
+ * it takes to cut the log, and who is stopped then stops them all. 0 when all
+ * of the log is in the file. */
+static int backfill(struct vow__sq *s)
 {
-    struct flock l = {.l_type = type, .l_whence = SEEK_SET};
-    return fcntl(s->gate, F_OFD_SETLK, &l);
+    int64_t version;
+    int frames = 0;
+    int done = 0;
+    sqlite3 *first = s->db;
+    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    if (rc == 0) /* opens the log */
+        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+    if (rc == 0)
+        rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                       &frames, &done);
+    (void)sqlite3_close_v2(s->db);
+    s->db = first;
+    return rc == 0 && done < frames ? SQLITE_BUSY : rc;
 }
 
 static bool same_file(struct vow__sq *s)
 {
     struct stat st;
-    if (fstat(s->gate, &st) != 0 || st.st_nlink == 0)
+    if (fstat(s->mark, &st) != 0 || st.st_nlink == 0)
         return false;
     int64_t now_us = vow__sq_clock_us();
     if (now_us < s->seen_us + LOOK_US)

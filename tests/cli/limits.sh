@@ -285,6 +285,33 @@ test_delay_keeps_starts_apart() {
     never_early starts "$before" 1 150
 }
 
+# A delay is between starts, whatever they weigh.
+test_delay_goes_with_weights() {
+    before=$(now_ms)
+    vow map -j4 --weight 2 --delay 150ms "$stamped" ::: 1 2 3 4
+    expect_code 0
+    expect_err
+    expect_lines 4 starts
+    never_early starts "$before" 1 150
+}
+
+test_delay_goes_with_a_rate() {
+    before=$(now_ms)
+    vow map -j20 --rate 100/s --delay 150ms "$stamped" ::: 1 2 3
+    expect_code 0
+    expect_lines 3 starts
+    never_early starts "$before" 1 150
+}
+
+test_run_takes_a_delay_between_tries() {
+    before=$(now_ms)
+    vow run --delay 300ms --retries 2 --backoff 1ms..1ms -- \
+        sh -c 'date +%s%N >>starts; exit 1'
+    expect_code 1
+    expect_lines 3 starts
+    never_early starts "$before" 1 300
+}
+
 test_rate_has_many_units() {
     for rate in 50/s 50/1s 100/m 10/500ms 100/h; do
         note "$rate"

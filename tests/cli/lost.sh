@@ -68,7 +68,7 @@ test_a_long_kill_sequence_is_cut_short() {
 test_a_lost_lock_may_be_told_to_keep_the_command() {
     # shellcheck disable=SC2086 # a list of words
     lost lock x $BRIEF --on-lost keep -- sh -c '
-        touch ready; sleep 1.5; echo done; exit 3'
+        touch ready; sleep "$1"; echo done; exit 3' - $((2 * VOW_TEST_SLOW))
     expect_code 3
     expect_out 'done'
     expect_lines 1 "$ERR"

@@ -315,6 +315,58 @@ test_many_pipelines_get_on_with_each_other() { # limit 60 s
     expect_file sorted a b c d d
 }
 
+# ---- told -------------------------------------------------------------------
+
+# role_of STEP KEY: from its line in the file role.
+role_of() {
+    sed -n "/\"step\":\"$1\"/s/.*\"$2\":\"\{0,1\}\([^\",}]*\).*/\1/p" role
+}
+
+test_roles_tell_who_ran_each_step() {
+    roles='exec "$VOW" pipe --role-fd 3 --ttl 1h "$@" 3>role'
+    inside "$roles" -s a='echo x' -s b=cat
+    expect_json role
+    runner=$(uname -n):$(cat "$T/pid")
+    for step in a b; do
+        expect test "$(role_of "$step" role)" = ran
+        expect test "$(role_of "$step" runner)" = "$runner"
+    done
+    inside "$roles" -s a='echo x' -s b=cat -s c=cat
+    expect_json role
+    expect_lines 3 role
+    expect test "$(role_of a role)" = none
+    expect test "$(role_of b role)" = cached
+    expect test "$(role_of b runner)" = "$runner"
+    expect test "$(role_of c role)" = ran
+    expect test "$(role_of c runner)" = "$(uname -n):$(cat "$T/pid")"
+}
+
+test_a_step_that_is_canceled_ends_the_pipeline() {
+    call a pipe --ttl 1h -s one="$(step one 'echo x')" \
+        -s two="$(step two "$GATE; cat")"
+    wait_for has_lines 2 runs
+    "$VOW" cancel "$(told two id)"
+    settle a
+    of a
+    expect_code 125
+    expect_sentence
+    expect_err_has cancel
+    expect_none_left
+}
+
+test_a_step_may_write_too_much() {
+    vow pipe --ttl 1h --max-output 1M -s one='echo x' -s much='exec yes' \
+        -s three='touch ran; cat'
+    expect_code 125
+    expect_sentence
+    expect_err_has max-output
+    expect_not test -e ran
+    expect_none_left
+    vow status --json
+    expect_lines 1 "$OUT"
+    expect_out_has '"one"'
+}
+
 # ---- killed -----------------------------------------------------------------
 
 test_a_killed_runner_is_replaced_where_it_was() {

@@ -40,6 +40,15 @@ well() {
     done
 }
 
+# told_of POOL LIMITS CALLER: it ends with 0, and was told that other limits hold
+# than it asked for.
+told_of() {
+    settle "$3"
+    of "$3"
+    expect_code 0
+    expect_err "vow: pool '$1' has $2; vow limit $1 changes it"
+}
+
 COUNTED='echo +1 >>log; sleep 0.1; echo -1 >>log; : {}'
 STAMPED='date +%s%N >>starts; : {}'
 GATED='touch ran.{}; until [ -e go.{} ]; do sleep 0.02; done'
@@ -140,7 +149,8 @@ test_the_limit_that_is_there_holds() {
     wait_for queued 1
     expect_file order a
     touch go.a go.b
-    well a b
+    well a
+    told_of 'p' '-j 1' b
 }
 
 # ---- weights ----------------------------------------------------------------
@@ -152,6 +162,15 @@ test_weights_count_in_the_pool() {
     well a b
     expect_lines 16 log
     expect test "$(peak log)" -le 4
+}
+
+test_weights_go_with_a_delay() {
+    before=$(now_ms)
+    vow map --pool p -j4 --weight 2 --delay 150ms "$STAMPED" ::: 1 2 3 4
+    expect_code 0
+    expect_err
+    expect_lines 4 starts
+    never_early starts "$before" 1 150
 }
 
 test_a_weight_above_the_limit_takes_all_of_it() {
@@ -190,6 +209,25 @@ test_a_key_may_be_written_out() {
     touch go.a
     well a b
     expect_file order a two one
+}
+
+test_a_pool_of_keys_is_told_by_its_name() {
+    call a map --pool 'h:{}' -j3 'touch ran.{}; until [ -e go ]
+        do sleep 0.02; done' ::: one two
+    wait_for test -e ran.one
+    wait_for test -e ran.two
+    vow status h
+    expect_code 0
+    for line in 'h  *running 0/3  *queue 0' 'h:one  *running 1/3  *queue 0' \
+        'h:two  *running 1/3  *queue 0'; do
+        expect grep -qx "$line" "$OUT"
+    done
+    vow limit h -j 5
+    expect_code 0
+    vow limit h
+    expect_out 'h  running 0/5  queue 0'
+    touch go
+    well a
 }
 
 # ---- in a span of time ------------------------------------------------------
@@ -331,7 +369,8 @@ test_a_limit_may_be_lowered_while_they_run() {
     touch go.b
     wait_for has_lines 3 order
     touch go.c
-    well b c
+    well b
+    told_of 'p' '-j 1' c
 }
 
 test_a_rate_may_be_changed_while_they_wait() {

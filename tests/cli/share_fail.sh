@@ -144,6 +144,17 @@ test_there_is_an_end_of_takeovers() {
     done
 }
 
+test_there_may_be_no_takeovers() {
+    OPTIONS='--takeovers 0 --lease 60s'
+    run_and_wait a b
+    send KILL a
+    settle a b
+    of b
+    expect_code 125
+    expect_sentence
+    expect runs_are 1
+}
+
 test_a_killed_waiter_does_no_harm() {
     run_and_wait a b c
     send KILL b

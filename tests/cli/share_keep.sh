@@ -156,8 +156,12 @@ test_an_old_result_is_over_in_the_end_whoever_makes_it_anew() {
     get_stale --ttl "$ttl" --stale 100ms
     wait_for now_busy "$ttl"
     expect_out
+    # Who comes now waits for that one, and does not begin a run beside it.
     call a share --ttl 1h x -- sh -c "$AGAIN"
-    wait_for told_is x waiters 1
+    wait_for test -s "$T/a.pid"
+    sleep 1
+    expect_not test -e "$T/a.status"
+    expect runs_are 2
     touch go
     all_got 2 a
     expect runs_are 2

@@ -307,6 +307,8 @@ test_what_runs_is_canceled_for_all() {
     expect_none_left
     vow result x
     expect_code 66
+    vow share --peek x
+    expect_code 66
 }
 
 test_what_is_canceled_may_clean_up() {

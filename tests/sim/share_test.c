@@ -255,7 +255,8 @@ static vow_future *resolve(struct scene *t, struct sim_node *n,
                            const struct sim_name *x)
 {
     const uint64_t what[2] = {BY_HAND, x->epoch};
-    enum vow_resolution how = (enum vow_resolution)sim_between(&t->sim, 1, 3);
+    enum vow_what_happened how =
+        (enum vow_what_happened)sim_between(&t->sim, 1, 3);
     VOW_AUTO(vow_bytes) value = NULL;
     CHECK_INT_EQ(vow_bytes_new(n->loop, what, sizeof(what), &value), 0);
     uint64_t ttl_ms = sim_draw(&t->sim, 2) * 60000; /* or nobody remembers */
