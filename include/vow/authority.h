@@ -23,7 +23,7 @@ VOW_BEGIN_DECLS
 /* When the store cannot be used. */
 enum vow_store_down {
     VOW_DOWN_DEFAULT = 0, /* run for VOW_SHARED, else fail */
-    VOW_DOWN_RUN = 1,     /* do the work, uncoordinated */
+    VOW_DOWN_RUN = 1,     /* do the work, uncoordinated; VOW_SHARED only */
     VOW_DOWN_WAIT = 2,    /* ask again, with growing pauses */
     VOW_DOWN_FAIL = 3     /* reject with VOW_ESTORE */
 };
@@ -169,7 +169,7 @@ vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
 
 typedef struct vow_authority_stats {
     size_t names;    /* in the table */
-    size_t waiting;  /* askers */
+    size_t waiting;  /* askers; those who are alike may count as one */
     size_t running;  /* leases of this process */
     uint64_t asked;  /* since it was opened: */
     uint64_t claims; /* sent to the store */

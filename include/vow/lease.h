@@ -27,7 +27,8 @@ VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_resolve(vow_lease *l, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_reject(vow_lease *l, vow_error *e);
-/* Let somebody else do it, now. */
+/* Let somebody else do it, now. What was started by vow_share() is canceled,
+ * unless VOW_SHARE_KEEP. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_abandon(vow_lease *l);
 
@@ -37,10 +38,12 @@ VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1)
 vow_future *vow_lease_settled(vow_lease *l);
 
 /* The number to show to whatever the work writes to: larger for every new
- * lease of the name, so that it can refuse a smaller one than it has seen. */
+ * lease of the name, so that it can refuse a smaller one than it has seen. An
+ * attempt after one that failed has the same. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_lease_fence(const vow_lease *l);
-/* Which attempt this is, from 1: failed, lost and abandoned ones count. */
+/* Which attempt this is, from 1: failed, lost and abandoned ones count, the
+ * latter as far as this process knows. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint32_t vow_lease_attempt(const vow_lease *l);
 /* Time until it must be taken for lost, by our own clock; 0: it is. */

@@ -57,11 +57,12 @@ typedef struct vow_share_info {
 } vow_share_info;
 
 /* Whether to wait for this run. False: this one asks again when it has ended,
- * and does not take its result. */
+ * and does not take its result. On the home's thread. */
 typedef bool (*vow_join_fn)(const vow_share_info *running, void *user);
 
-/* A chunk of the runner's, borrowed. A new attempt begins anew: then `chunk` is
- * NULL once, if there were any. */
+/* A chunk of the runner's, borrowed; the runner itself gets none. A new attempt
+ * begins anew: then `chunk` is NULL once, if there were any. The last ones may
+ * be missing when the result is there, which has them. */
 typedef void (*vow_chunk_fn)(vow_bytes *chunk, void *user);
 
 typedef struct vow_share_opts {
@@ -102,9 +103,10 @@ typedef vow_future *(*vow_shared_fn)(vow_lease *lease, void *arg);
  * attempt follows another is not defined: `arg` must stay until the future is
  * settled and the work it began has ended; with .stale_ms or .early, until the
  * authority is closed.
- * Rejected: the failure of the last attempt (of the first, if those after it
- * were lost), VOW_EGAVEUP (all were lost), VOW_ETIMEDOUT, VOW_EDOUBT,
- * VOW_ESTORE, VOW_EQUEUEFULL, VOW_E2BIG (the result), VOW_EINVAL. Since 0.1. */
+ * Rejected: the first failure of an attempt, VOW_EGAVEUP (all were lost),
+ * VOW_ETIMEDOUT, VOW_EDOUBT, VOW_ESTORE, VOW_EUNSURE (not VOW_SHARED: it was
+ * done, and the store's answer is lost), VOW_EQUEUEFULL, VOW_E2BIG (the
+ * result), VOW_EINVAL. Since 0.1. */
 #define vow_share(a, name, work, arg, opts)                                    \
     vow_share_at(VOW_HERE, (a), (name), (work), (arg), (opts))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)

@@ -385,9 +385,6 @@ static void on_work_end(vow_future *f, void *lease)
     if (vow_state_of(f) == VOW_REJECTED)
         (void)vow_error_of(f);
     atomic_fetch_sub(&l->ask->working, 1);
-    if (vow_state_of(f) == VOW_REJECTED && vow_loop_closing(l->loop) &&
-        !atomic_load(&l->told))
-        l->abandoned = true; /* that is no failure of the work */
     (void)vow__lease_tell(l, f);
     l->work = vow_future_unref(l->work);
     (void)vow_lease_unref(l);

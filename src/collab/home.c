@@ -44,13 +44,20 @@ static void *home_main(void *hub)
 {
     struct vow__hub *h = hub;
     int rc = vow_loop_new(VOW_LOOP_OPTS(.alloc = h->alloc), &h->loop);
+    VOW_AUTO(vow_future) end = NULL;
     if (rc == 0) {
         vow_loop_hold(h->loop);
+        end = vow_promise(h->loop, &h->end);
+        rc = vow_error_code(vow_error_of(end));
+    }
+    if (rc == 0) {
         vow_future *store = vow_store_open(h->loop, h->url);
         rc = vow_done(store, home_has_store, home_has_none, h);
     }
     if (rc == 0)
-        rc = vow_loop_run(h->loop);
+        rc = vow_loop_run_until(h->loop, end);
+    vow__home_end(h); /* it did not begin */
+    end = vow_future_unref(end);
     if (h->opened != NULL) { /* no memory to begin with */
         vow_error *e = vow_error_new(vow_remote_loop(h->opened),
                                      rc < 0 ? rc : VOW_ENOMEM, NULL);
@@ -65,6 +72,14 @@ static void *home_main(void *hub)
     }
     vow__hub_unref(h);
     return NULL;
+}
+
+/* Whatever is still under way: who works for a lost lease may never end. */
+void vow__home_end(struct vow__hub *h)
+{
+    if (h->end != NULL)
+        (void)vow_resolve_drop(h->end, vow_nothing());
+    h->end = NULL;
 }
 
 static vow_next home_has_store(vow_value v, void *hub)
@@ -89,6 +104,6 @@ static vow_next home_has_none(vow_error *e, void *hub)
     (void)vow_reject_any(h->opened, vow_error_new(loop, vow_error_code(e), "%s",
                                                   vow_error_message(e)));
     h->opened = vow_remote_unref(h->opened);
-    vow_loop_release(h->loop);
+    vow__home_end(h);
     return vow_ok(vow_nothing());
 }

@@ -36,7 +36,6 @@ static void on_opened(vow_future *ready, void *authority);
 static void drop_handle(void *authority);
 static void on_doubt(void *hub);
 static void sit_down(void *authority);
-static void seat_close(void *authority);
 static void leave_seat(vow_authority *a);
 static vow_next store_closed(void *hub);
 static void forget_names(struct vow__hub *h);
@@ -70,8 +69,15 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
         vow__handle_unref(a);
         return result;
     }
-    VOW_AUTO(vow_future)
-    ready = h->threaded ? vow__home_open(site, loop, h) : store_here(site, h);
+    VOW_AUTO(vow_future) ready = NULL;
+    if (!h->threaded)
+        ready = store_here(site, h);
+    else if (vow__bell_hang(a) == 0)
+        ready = vow__home_open(site, loop, h);
+    if (ready == NULL) {
+        h->threaded = false;
+        ready = vow_refused_at(site, loop, VOW_ENOMEM, NULL);
+    }
     vow_watch_start(&h->opening, ready, on_opened, a);
     return result;
 }
@@ -109,6 +115,7 @@ static struct vow__hub *hub_new(vow_loop *loop, const char *url,
         return NULL;
     }
     atomic_init(&h->refs, 1);
+    atomic_init(&h->handles, 1);
     h->alloc = *alloc;
     h->opts = *o;
     h->url = memcpy(copy, url, size);
@@ -191,6 +198,8 @@ static void on_opened(vow_future *ready, void *authority)
     if (vow_state_of(ready) == VOW_FULFILLED) {
         if (!h->threaded)
             vow__hub_ready(h, vow_as_ptr(vow_get(ready)));
+        else
+            vow__bell_ready(a);
         (void)vow_resolve_drop(result, vow_own(a, drop_handle));
         return;
     }
@@ -199,6 +208,8 @@ static void on_opened(vow_future *ready, void *authority)
         (void)pthread_join(h->thread, NULL);
     vow__end_resolve(&a->close_end, vow_nothing());
     a->closed = vow_future_unref(a->closed);
+    vow__bell_down(a);
+    a->rope = vow_future_unref(a->rope);
     vow__handle_unref(a);
     (void)vow_reject_drop(result, vow_error_ref(why));
 }
@@ -251,13 +262,19 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
     vow_authority *other = handle_new(loop, a->hub);
     if (other == NULL)
         return VOW_ENOMEM;
+    int rc = vow__bell_hang(other);
     (void)vow__handle_ref(other); /* the message's */
-    int rc = vow_loop_post(a->hub->loop, sit_down, other);
+    if (rc == 0)
+        rc = vow_loop_post(a->hub->loop, sit_down, other);
     if (rc < 0) {
+        vow__bell_down(other);
+        vow_future_unref(other->rope);
         vow__handle_unref(other);
         vow__handle_unref(other);
         return rc;
     }
+    vow__bell_ready(other);
+    atomic_fetch_add(&a->hub->handles, 1);
     *ret_authority = other;
     return 0;
 }
@@ -291,6 +308,7 @@ vow_authority *vow_authority_unref(vow_authority *a)
     if (!a->closing && !vow_loop_closing(a->loop))
         vow_future_unref(vow_authority_close(a));
     a->closed = vow_future_unref(a->closed);
+    a->rope = vow_future_unref(a->rope);
     vow__handle_unref(a);
     return NULL;
 }
@@ -328,7 +346,7 @@ vow_future *vow_authority_close_at(const char *site, vow_authority *a)
     if (vow__at_home(a)) {
         a->closing = true;
         (void)vow__handle_ref(a); /* until it is closed */
-        seat_close(a);
+        vow__seat_close(a);
         return vow_future_ref(a->closed);
     }
     VOW_AUTO(vow_future)
@@ -336,23 +354,26 @@ vow_future *vow_authority_close_at(const char *site, vow_authority *a)
     (void)vow__handle_ref(a);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
-        rc = vow_loop_post(a->hub->loop, seat_close, a);
+        rc = vow_loop_post(a->hub->loop, vow__seat_close, a);
     if (rc < 0) {
         vow__end_drop(&a->close_end);
         vow__handle_unref(a);
         return vow_refused_at(site, a->loop, rc, NULL);
     }
     a->closing = true;
+    a->last = atomic_fetch_sub(&a->hub->handles, 1) == 1;
+    vow__bell_down(a);
     (void)vow__handle_ref(a); /* of join_thread() */
     a->closed = vow_finally_at(site, f, join_thread, a);
     if (vow_state_of(a->closed) == VOW_REJECTED) { /* it will not run */
-        (void)pthread_detach(a->hub->thread);
+        if (a->last)
+            (void)pthread_detach(a->hub->thread);
         vow__handle_unref(a);
     }
     return vow_future_ref(a->closed);
 }
 
-static void seat_close(void *authority)
+void vow__seat_close(void *authority)
 {
     vow_authority *a = authority;
     struct vow__hub *h = a->hub;
@@ -365,7 +386,6 @@ static void seat_close(void *authority)
     }
     h->closing = true;
     h->closed = a;
-    a->last = true;
     if (h->steps == 0) /* not at once: the table may be on the stack */
         vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
     else
@@ -417,7 +437,7 @@ static vow_next store_closed(void *hub)
     vow_authority *last = h->closed;
     forget_names(h);
     if (h->threaded) {
-        vow_loop_release(h->loop); /* the thread ends, and tells */
+        vow__home_end(h); /* the thread ends, and tells */
     } else {
         h->closed = NULL;
         if (last != NULL) {

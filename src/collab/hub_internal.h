@@ -197,6 +197,8 @@ struct vow__hub {
     vow_loop *loop; /* the home */
     bool threaded;  /* which runs in a thread of ours */
     pthread_t thread;
+    vow_deferred *end;   /* of that thread */
+    atomic_uint handles; /* that are open */
     vow_store *store;
     vow_authority_opts opts; /* with the defaults filled in */
     char *url;
@@ -235,12 +237,15 @@ struct vow_authority {
     vow_loop *loop;
     struct vow__hub *hub; /* counted */
     atomic_bool closing;
-    vow_future *closed;        /* of its close */
+    bool last;          /* to close: it waits for the end of the thread */
+    vow_future *closed; /* of its close */
     struct vow__end close_end; /* the same */
+    vow_deferred
+        *bell;        /* the home is another loop: rings when ours is closed */
+    vow_future *rope; /* of the bell: while we have it, our loop's memory is */
     /* the home's */
     vow_link in_hub;
     bool seated;
-    bool last;      /* to close: the thread is to be joined */
     vow_link *asks; /* vow__ask.in_seat */
 };
 
@@ -258,6 +263,15 @@ void vow__hub_close_store(void *hub);
  * `threaded` any more: there is none. */
 vow_future *vow__home_open(const char *site, vow_loop *loop,
                            struct vow__hub *h);
+/* Of a handle whose home is another loop: when its own is closed, it leaves
+ * before anything can be sent there in vain. VOW_ENOMEM. */
+int vow__bell_hang(vow_authority *a);
+void vow__bell_ready(vow_authority *a);
+void vow__bell_down(vow_authority *a);
+/* On the home's loop; the caller has counted the handle. */
+void vow__seat_close(void *authority);
+/* The thread ends soon; once. */
+void vow__home_end(struct vow__hub *h);
 /* Run fn(arg) on the home's loop: now if this is it, else by a message. */
 int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg);
 vow_authority *vow__handle_ref(vow_authority *a);

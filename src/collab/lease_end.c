@@ -115,8 +115,9 @@ uint32_t vow_lease_attempt(const vow_lease *l)
 
 uint64_t vow_lease_left_ms(const vow_lease *l)
 {
-    bool lost = atomic_load(&l->state) == LEASE_LOST;
-    return lost ? 0 : vow__lease_valid_ms(l);
+    unsigned state = atomic_load(&l->state);
+    bool ours = state == LEASE_HELD || state == LEASE_ENDING;
+    return ours ? vow__lease_valid_ms(l) : 0; /* the home may be gone */
 }
 
 uint64_t vow__lease_valid_ms(const vow_lease *l)

@@ -7,7 +7,7 @@
  *   FOLDER/line           tickets of writers: a fair order, no safety
  *   FOLDER/live/INST      locked as long as the instance lives
  *   FOLDER/sock/INST      where its wake-ups arrive
- *   FOLDER/val/NAME-INST  values that are too long for a row
+ *   FOLDER/val/NAME.INST.N  values that are too long for a row
  *
  * A step is one transaction. It is written as a function that is called in one
  * and returns 0 (keep it), a negative code of ours (undo it, and answer that),
@@ -17,8 +17,8 @@
  * line; sqlite_folder.c, sqlite_open.c and sqlite_make.c the files;
  * sqlite_live.c and sqlite_peer.c who is alive; sqlite_wake.c the wake-ups;
  * sqlite_rec.c, sqlite_claim.c, sqlite_commit.c, sqlite_look.c records,
- * sqlite_value.c and sqlite_chunk.c their values; sqlite_pool.c and
- * sqlite_grant.c places; sqlite_sweep.c what is over.
+ * sqlite_value.c and sqlite_chunk.c their values; sqlite_pool.c,
+ * sqlite_grant.c and sqlite_rate.c places; sqlite_sweep.c what is over.
  */
 #ifndef VOW_STORE_SQLITE_INTERNAL_H
 #define VOW_STORE_SQLITE_INTERNAL_H
@@ -90,7 +90,8 @@ struct vow__sq {
     int dir;
     int mark;
     sqlite3 *db;
-    int prepare_rc; /* why the last statement could not be prepared */
+    sqlite3 *second; /* for checkpoints; NULL: not needed yet */
+    int prepare_rc;  /* why the last statement could not be prepared */
     struct {
         const char *sql;
         sqlite3_stmt *stmt;
@@ -221,6 +222,7 @@ int vow__sq_damaged(struct vow__sq *s, bool surely);
 /* The files belong to another boot or clock, of which nobody lives. */
 int vow__sq_adopt(struct vow__sq *s);
 int vow__sq_connect(struct vow__sq *s, const char *name, int flags);
+int vow__sq_connect_second(struct vow__sq *s);
 void vow__sq_disconnect(struct vow__sq *s);
 
 /* ---- sqlite_live.c, sqlite_peer.c --------------------------------------- */

@@ -155,6 +155,24 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
                         NULL, NULL, NULL);
 }
 
+/* For checkpoints; it stays open, or each would wait for the disk to know of a
+ * new descriptor. */
+int vow__sq_connect_second(struct vow__sq *s)
+{
+    int64_t version;
+    sqlite3 *first = s->db;
+    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    if (rc == 0) /* opens the log */
+        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+    s->second = s->db;
+    s->db = first;
+    if (rc != 0) {
+        (void)sqlite3_close_v2(s->second);
+        s->second = NULL;
+    }
+    return rc;
+}
+
 /* A process that is stopped in the middle of SQLite's own locks keeps others
  * from reading, and SQLite tries again for ten seconds, sleeping between. So it
  * has the system's functions but for that: it sleeps less, and gives up sooner,
@@ -201,7 +219,9 @@ void vow__sq_disconnect(struct vow__sq *s)
     for (size_t i = 0; i < SQ_SQL_MAX; i++)
         (void)sqlite3_finalize(s->prepared[i].stmt);
     memset(s->prepared, 0, sizeof(s->prepared));
+    (void)sqlite3_close_v2(s->second);
     (void)sqlite3_close_v2(s->db);
+    s->second = NULL;
     s->db = NULL;
     s->wal_frames = 0;
     s->wal_tried = 0;

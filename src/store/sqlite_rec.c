@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sqlite_rec.c - a record as a row, who waits for it, and its numbers.
  *
- * HOW   One statement reads a record, one writes it. A row is small, and of
- *       this machine: most of it is a struct.
+ * HOW   One statement reads a record, one writes it, and rows are small: the
+ *       fewer pages, the fewer are written.
  *       Epochs are the time since the boot, plus a base that was chosen when
  *       the file was made or first used after a boot, above all before: so
  *       they rise without a counter that every claim would have to write. For
@@ -22,22 +22,36 @@
 /* Numbers that are set aside for the time to come: ten minutes of them. */
 #define RESERVE_US (INT64_C(600) * 1000 * 1000)
 
-/* What no statement looks for is one column: it costs half the time. The texts
- * stand behind it. */
+/* What no statement looks for is one column, which costs less time and room:
+ * the token, numbers of one to ten bytes each, and the texts behind them. */
 enum { HIDDEN = 1, CANCELED = 2, WAITED = 4 }; /* flags */
-struct body {
-    vow_token token;
-    int64_t epoch, since_us, pulse_us, lease_us, cost_ms, chunks, bytes;
-    uint32_t mode, takeovers;
-    uint8_t state, flags;
-    uint16_t label, runner; /* bytes of the texts */
-    uint16_t unused;
+enum {
+    STATE,
+    FLAGS,
+    MODE,
+    TAKEOVERS,
+    EPOCH,
+    SINCE,
+    PULSE, /* after SINCE */
+    LEASE,
+    COST,
+    CHUNKS,
+    BYTES,
+    LABEL,  /* bytes of the text */
+    RUNNER, /* the same */
+    NUMBERS
 };
-enum { BODY_MAX = sizeof(struct body) + 2 * VOW_LABEL_MAX };
+enum { NUMBER_MAX = 10 };
+enum {
+    BODY_MAX = sizeof(vow_token) + NUMBERS * NUMBER_MAX + 2 * VOW_LABEL_MAX
+};
 
 static int find_wait(struct vow__sq *s, struct vow__sq_rec *r);
 static int numbers(struct vow__sq *s);
-static size_t pack(const struct vow__sq_rec *r, char to[BODY_MAX]);
+static const unsigned char *numbers_read(const unsigned char *at,
+                                         const unsigned char *end,
+                                         uint64_t n[NUMBERS]);
+static size_t pack(const struct vow__sq_rec *r, unsigned char to[BODY_MAX]);
 
 int vow__sq_rec_find(struct vow__sq *s, const vow_name *name,
                      struct vow__sq_rec *r)
@@ -76,72 +90,98 @@ static int find_wait(struct vow__sq *s, struct vow__sq_rec *r)
 
 int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r)
 {
-    struct body b;
-    const char *from = sqlite3_column_blob(q, at + 3);
+    uint64_t n[NUMBERS];
+    const unsigned char *from = sqlite3_column_blob(q, at + 3);
     size_t size = (size_t)sqlite3_column_bytes(q, at + 3);
-    if (from == NULL || size < sizeof(b))
+    if (from == NULL || size < sizeof(r->token))
         return SQLITE_CORRUPT;
-    memcpy(&b, from, sizeof(b));
-    size -= sizeof(b);
-    if (b.label > VOW_LABEL_MAX || b.runner > VOW_LABEL_MAX ||
-        size != (size_t)b.label + b.runner)
+    const unsigned char *end = from + size;
+    memcpy(&r->token, from, sizeof(r->token));
+    from = numbers_read(from + sizeof(r->token), end, n);
+    if (from == NULL || n[LABEL] > VOW_LABEL_MAX || n[RUNNER] > VOW_LABEL_MAX ||
+        (uint64_t)(end - from) != n[LABEL] + n[RUNNER])
         return SQLITE_CORRUPT;
     r->there = true;
     r->end_us = sqlite3_column_int64(q, at);
     r->owned = sqlite3_column_bytes(q, at + 1) == SQ_ID;
     vow__sq_bytes_read(q, at + 1, r->inst, SQ_ID);
     vow__sq_text_read(q, at + 2, r->file, sizeof(r->file));
-    r->token = b.token;
-    r->epoch = b.epoch;
-    r->since_us = b.since_us;
-    r->pulse_us = b.pulse_us;
-    r->lease_us = b.lease_us;
-    r->cost_ms = b.cost_ms;
-    r->chunks = b.chunks;
-    r->bytes = b.bytes;
-    r->mode = b.mode;
-    r->takeovers = b.takeovers;
-    r->state = b.state;
-    r->hidden = (b.flags & HIDDEN) != 0;
-    r->canceled = (b.flags & CANCELED) != 0;
-    r->waited = (b.flags & WAITED) != 0;
+    r->state = (uint8_t)n[STATE];
+    r->hidden = (n[FLAGS] & HIDDEN) != 0;
+    r->canceled = (n[FLAGS] & CANCELED) != 0;
+    r->waited = (n[FLAGS] & WAITED) != 0;
+    r->mode = (uint32_t)n[MODE];
+    r->takeovers = (uint32_t)n[TAKEOVERS];
+    r->epoch = (int64_t)n[EPOCH];
+    r->since_us = (int64_t)n[SINCE];
+    r->pulse_us = (int64_t)(n[SINCE] + n[PULSE]);
+    r->lease_us = (int64_t)n[LEASE];
+    r->cost_ms = (int64_t)n[COST];
+    r->chunks = (int64_t)n[CHUNKS];
+    r->bytes = (int64_t)n[BYTES];
     r->waiters = 0;
-    memcpy(r->label, from + sizeof(b), b.label);
-    r->label[b.label] = '\0';
-    memcpy(r->runner, from + sizeof(b) + b.label, b.runner);
-    r->runner[b.runner] = '\0';
+    memcpy(r->label, from, n[LABEL]);
+    r->label[n[LABEL]] = '\0';
+    memcpy(r->runner, from + n[LABEL], n[RUNNER]);
+    r->runner[n[RUNNER]] = '\0';
     return 0;
 }
 
-/* Returns the size. */
-static size_t pack(const struct vow__sq_rec *r, char to[BODY_MAX])
+/* Seven bits to a byte, and the eighth where more follow. NULL: no such
+ * numbers. */
+static const unsigned char *numbers_read(const unsigned char *at,
+                                         const unsigned char *end,
+                                         uint64_t n[NUMBERS])
 {
-    struct body b = {.token = r->token,
-                     .epoch = r->epoch,
-                     .since_us = r->since_us,
-                     .pulse_us = r->pulse_us,
-                     .lease_us = r->lease_us,
-                     .cost_ms = r->cost_ms,
-                     .chunks = r->chunks,
-                     .bytes = r->bytes,
-                     .mode = r->mode,
-                     .takeovers = r->takeovers,
-                     .state = r->state,
-                     .flags =
-                         (uint8_t)(r->hidden * HIDDEN | r->canceled * CANCELED |
-                                   r->waited * WAITED),
-                     .label = (uint16_t)strlen(r->label),
-                     .runner = (uint16_t)strlen(r->runner)};
-    memcpy(to, &b, sizeof(b));
-    memcpy(to + sizeof(b), r->label, b.label);
-    memcpy(to + sizeof(b) + b.label, r->runner, b.runner);
-    return sizeof(b) + b.label + b.runner;
+    for (int i = 0; i < NUMBERS; i++) {
+        unsigned shift = 0;
+        n[i] = 0;
+        do {
+            if (at == end || shift >= 7 * NUMBER_MAX)
+                return NULL;
+            n[i] |= (uint64_t)(*at & 127) << (shift & 63);
+            shift += 7;
+        } while ((*at++ & 128) != 0);
+    }
+    return at;
+}
+
+/* Returns the size. */
+static size_t pack(const struct vow__sq_rec *r, unsigned char to[BODY_MAX])
+{
+    const uint64_t n[NUMBERS] = {
+        [STATE] = r->state,
+        [FLAGS] = (uint64_t)(r->hidden * HIDDEN | r->canceled * CANCELED |
+                             r->waited * WAITED),
+        [MODE] = r->mode,
+        [TAKEOVERS] = r->takeovers,
+        [EPOCH] = (uint64_t)r->epoch,
+        [SINCE] = (uint64_t)r->since_us,
+        [PULSE] = (uint64_t)(r->pulse_us - r->since_us),
+        [LEASE] = (uint64_t)r->lease_us,
+        [COST] = (uint64_t)r->cost_ms,
+        [CHUNKS] = (uint64_t)r->chunks,
+        [BYTES] = (uint64_t)r->bytes,
+        [LABEL] = strlen(r->label),
+        [RUNNER] = strlen(r->runner),
+    };
+    unsigned char *at = to + sizeof(r->token);
+    memcpy(to, &r->token, sizeof(r->token));
+    for (int i = 0; i < NUMBERS; i++) {
+        uint64_t rest = n[i];
+        for (; rest > 127; rest >>= 7)
+            *at++ = (unsigned char)(rest | 128);
+        *at++ = (unsigned char)rest;
+    }
+    memcpy(at, r->label, n[LABEL]);
+    memcpy(at + n[LABEL], r->runner, n[RUNNER]);
+    return (size_t)(at - to) + n[LABEL] + n[RUNNER];
 }
 
 int vow__sq_rec_put(struct vow__sq *s, const struct vow__sq_rec *r,
                     const struct vow__sq_value *value)
 {
-    char body[BODY_MAX];
+    unsigned char body[BODY_MAX];
     size_t size = pack(r, body);
     int st = r->state != SQ_RUNS ? 2 : r->mode == VOW_ONCE;
     sqlite3_stmt *q = vow__sq_sql(s, "INSERT OR REPLACE INTO rec VALUES"
@@ -159,7 +199,7 @@ int vow__sq_rec_put(struct vow__sq *s, const struct vow__sq_rec *r,
 int vow__sq_once_put(struct vow__sq *s, const struct vow__sq_rec *r,
                      const struct vow__sq_value *value)
 {
-    char body[BODY_MAX];
+    unsigned char body[BODY_MAX];
     size_t size = pack(r, body);
     sqlite3_stmt *q = vow__sq_sql(s, "INSERT OR REPLACE INTO once VALUES"
                                      "(?1,?2,?3,x'',?4,?5,?6)");

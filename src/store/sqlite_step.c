@@ -25,7 +25,6 @@
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
-#include "store/sqlite_make.h"
 #include "store/sqlite_rows.h"
 
 #include <errno.h>
@@ -248,18 +247,12 @@ static void checkpoint(struct vow__sq *s)
  * of the log is in the file. */
 static int backfill(struct vow__sq *s)
 {
-    int64_t version;
     int frames = 0;
     int done = 0;
-    sqlite3 *first = s->db;
-    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
-    if (rc == 0) /* opens the log */
-        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+    int rc = s->second == NULL ? vow__sq_connect_second(s) : 0;
     if (rc == 0)
-        rc = sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_PASSIVE,
-                                       &frames, &done);
-    (void)sqlite3_close_v2(s->db);
-    s->db = first;
+        rc = sqlite3_wal_checkpoint_v2(
+            s->second, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
     return rc == 0 && done < frames ? SQLITE_BUSY : rc;
 }
 

@@ -127,7 +127,8 @@ static void finish(struct piece *p, const char *text)
     CHECK(vow_resolve(p->end, text_value(p->m->loop, text)));
 }
 
-/* The first two who work close their handles. The third ends the work. */
+/* The first two who work go: one closes its handle, one its loop. The third
+ * ends the work. */
 static void *goes_main(void *arg)
 {
     struct member *m = arg;
@@ -142,8 +143,11 @@ static void *goes_main(void *arg)
             continue;
         pause_ms(m->loop, 20); /* the others wait by now */
         const int gone = atomic_fetch_add(&m->c->gone, 1);
-        if (gone < 2) {
+        if (gone == 0) {
             member_leave(m);
+        } else if (gone == 1) {
+            CHECK_INT_EQ(vow_loop_close(m->loop), 0);
+            m->loop = NULL;
         } else {
             finish(&p, "third");
             CHECK_INT_EQ(vow_loop_run_until(m->loop, f), 0);
@@ -155,7 +159,10 @@ static void *goes_main(void *arg)
         CHECK_TEXT(f, "third");
     f = vow_future_unref(f);
     vow_deferred_unref(p.end);
-    member_close(m);
+    if (m->loop != NULL)
+        member_close(m);
+    else
+        vow_authority_unref(m->a);
     return NULL;
 }
 
@@ -167,6 +174,57 @@ TEST(authority_threads, when_the_one_who_works_goes_another_loop_takes_over)
     CHECK_INT_EQ(atomic_load(&c.runs), 3);
     CHECK_UINT_EQ(vow_authority_stats_get(c.first).waiting, 0);
     crew_close(&c);
+}
+
+static void ignore(vow_error *why, void *user)
+{
+    (void)why;
+    (void)user;
+}
+
+static vow_future *stubborn(vow_lease *lease, void *arg)
+{
+    struct piece *p = arg;
+    (void)lease;
+    atomic_fetch_add(&p->m->c->runs, 1);
+    vow_future *f = vow_promise(p->m->loop, &p->end);
+    vow_on_cancel(p->end, ignore, p);
+    return f;
+}
+
+TEST(authority_threads, the_close_does_not_wait_for_work_that_does_not_stop)
+{
+    for (int how = 0; how < 3; how++) {
+        struct crew c;
+        crew_open(&c);
+        struct member m = {.c = &c, .loop = c.w.loop};
+        struct piece p = {.m = &m};
+        VOW_AUTO(vow_future)
+        f = vow_share(c.first, &c.name, stubborn, &p, NULL);
+        while (atomic_load(&c.runs) == 0)
+            pause_ms(c.w.loop, 1);
+        VOW_AUTO(vow_future) closed = NULL;
+        if (how == 0)
+            closed = vow_authority_close(c.first);
+        if (how <= 1)
+            vow_authority_unref(c.first);
+        if (how == 0)
+            CHECK_INT_EQ(vow_loop_run_until(c.w.loop, closed), 0);
+        else
+            CHECK_INT_EQ(vow_loop_close(c.w.loop), 0);
+        if (how == 0)
+            CHECK_INT_EQ(vow_loop_run_until(c.w.loop, f), VOW_ECLOSED);
+        CHECK_INT_EQ(vow_error_code(vow_error_of(f)), VOW_ECLOSED);
+        f = vow_future_unref(f);
+        closed = vow_future_unref(closed);
+        vow_deferred_unref(p.end);
+        if (how == 2)
+            vow_authority_unref(c.first);
+        if (how == 0)
+            world_turn(&c.w), world_close(&c.w);
+        else
+            test_alloc_fini(TEST_HERE, &c.w.alloc);
+    }
 }
 
 /* ---- leaving at random --------------------------------------------------- */

@@ -64,7 +64,7 @@ static inline struct tally *tally(struct rig *r, const char *text)
             return &r->tallies[i];
     CHECK(r->n_tallies < TALLIES);
     struct tally *t = &r->tallies[r->n_tallies++];
-    (void)strncpy(t->text, text, LONGEST);
+    memcpy(t->text, text, strnlen(text, LONGEST));
     return t;
 }
 

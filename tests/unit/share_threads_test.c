@@ -36,7 +36,7 @@ static vow_future *work(vow_lease *lease, void *arg)
     (void)pthread_mutex_lock(&m->s->lock);
     m->s->runs[m->round]++;
     (void)pthread_mutex_unlock(&m->s->lock);
-    char text[16];
+    char text[24];
     (void)snprintf(text, sizeof(text), "round %d", m->round);
     atomic_fetch_sub(&m->s->working, 1);
     return vow_resolved(m->loop, text_value(m->loop, text));
@@ -49,7 +49,7 @@ static void *member_main(void *arg)
     CHECK_INT_EQ(vow_loop_new(NULL, &m.loop), 0);
     CHECK_INT_EQ(vow_authority_join(m.loop, m.s->first, &a), 0);
     for (m.round = 0; m.round < ROUNDS; m.round++) {
-        char text[16];
+        char text[24];
         (void)snprintf(text, sizeof(text), "round %d", m.round);
         vow_name name = vow_name_of(text);
         VOW_AUTO(vow_future)
