@@ -12,6 +12,13 @@
 
 enum { HOUR = 3600, MS_NS = 1000000 };
 
+/* Under names of our own: the headers have theirs. */
+int shim_clock(clockid_t id, struct timespec *t) __asm__("clock_gettime");
+int shim_day(struct timeval *t, void *zone) __asm__("gettimeofday");
+ssize_t shim_write(int fd, const void *buffer, size_t size,
+                   off64_t at) __asm__("pwrite64");
+int shim_sync(int fd) __asm__("fdatasync");
+
 static int real_clock(clockid_t id, struct timespec *t)
 {
     static int (*next)(clockid_t, struct timespec *);
@@ -33,7 +40,7 @@ static void slow(void)
     (void)nanosleep(&wait, NULL);
 }
 
-int clock_gettime(clockid_t id, struct timespec *t)
+int shim_clock(clockid_t id, struct timespec *t)
 {
     int rc = real_clock(id, t);
     if (id == CLOCK_REALTIME && getenv("VOW_CLOCK") != NULL)
@@ -41,17 +48,17 @@ int clock_gettime(clockid_t id, struct timespec *t)
     return rc;
 }
 
-int gettimeofday(struct timeval *restrict t, void *restrict zone)
+int shim_day(struct timeval *t, void *zone)
 {
     struct timespec now;
     (void)zone;
-    int rc = clock_gettime(CLOCK_REALTIME, &now);
+    int rc = shim_clock(CLOCK_REALTIME, &now);
     t->tv_sec = now.tv_sec;
     t->tv_usec = now.tv_nsec / 1000;
     return rc;
 }
 
-ssize_t pwrite64(int fd, const void *buffer, size_t size, off64_t at)
+ssize_t shim_write(int fd, const void *buffer, size_t size, off64_t at)
 {
     static ssize_t (*next)(int, const void *, size_t, off64_t);
     if (next == NULL)
@@ -61,7 +68,7 @@ ssize_t pwrite64(int fd, const void *buffer, size_t size, off64_t at)
     return next(fd, buffer, size, at);
 }
 
-int fdatasync(int fd)
+int shim_sync(int fd)
 {
     static int (*next)(int);
     if (next == NULL)

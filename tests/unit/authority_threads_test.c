@@ -38,6 +38,7 @@ struct piece {
 
 static void pause_ms(vow_loop *loop, uint64_t ms)
 {
+    CHECK(loop != NULL);
     VOW_AUTO(vow_future) f = vow_delay(loop, ms);
     CHECK_INT_EQ(vow_loop_run_until(loop, f), 0);
 }

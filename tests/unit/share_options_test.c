@@ -466,7 +466,7 @@ TEST(share_options, in_a_private_memory_any_value_can_be_shared)
     CHECK_INT_EQ(vow_loop_run_until(w.loop, closed), 0);
     CHECK_INT_EQ(dropped, 1);
     closed = vow_future_unref(closed);
-    a = vow_authority_unref(a);
+    vow_authority_unref(a);
     world_close(&w);
 }
 

@@ -118,7 +118,7 @@ TEST(share_threads, the_pulse_goes_on_while_user_code_blocks_its_loop)
     f = vow_authority_close(a);
     CHECK_INT_EQ(vow_loop_run_until(w.loop, f), 0);
     f = vow_future_unref(f);
-    a = vow_authority_unref(a);
+    vow_authority_unref(a);
     world_close(&w);
 }
 
@@ -145,6 +145,6 @@ TEST(share_threads, canceling_from_another_loop_leaves_and_ends_the_work)
     f = vow_authority_close(a);
     CHECK_INT_EQ(vow_loop_run_until(w.loop, f), 0);
     f = vow_future_unref(f);
-    a = vow_authority_unref(a);
+    vow_authority_unref(a);
     world_close(&w);
 }
