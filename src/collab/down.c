@@ -31,9 +31,9 @@ void vow__ask_put_off(struct vow__ask *a)
 void vow__entry_down(struct vow__entry *e)
 {
     bool alone = false;
-    const vow_store *s = vow__hub_of(e)->store;
-    const char *why =
-        s->ops->explain == NULL ? NULL : s->ops->explain(vow__hub_of(e)->store);
+    struct vow__hub *h = vow__hub_of(e);
+    const char *why = vow__store_trouble(h);
+    vow__store_is(h, true, VOW_ESTORE); /* also one that was busy too long */
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);

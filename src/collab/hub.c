@@ -526,14 +526,28 @@ void vow__step_ended(struct vow__hub *h, int code)
 {
     VOW__ASSERT(h->steps > 0);
     h->steps--;
-    bool down = code == VOW_ESTORE || code == VOW_EUNSURE;
-    if (down != h->down && code != VOW_ECLOSED) {
-        h->down = down;
-        vow__hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP, &(vow_name){{0}},
-                      0, code, vow_error_text(code));
-    }
+    if (code != VOW_ECLOSED && code != VOW_EAGAIN)
+        vow__store_is(h, code == VOW_ESTORE || code == VOW_EUNSURE, code);
     if (h->steps == 0 && h->closing && h->store != NULL)
         vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
+}
+
+void vow__store_is(struct vow__hub *h, bool down, int code)
+{
+    const char *why = down ? vow__store_trouble(h) : NULL;
+    if (down == h->down)
+        return;
+    h->down = down;
+    vow__hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP, &(vow_name){{0}}, 0,
+                  code, why == NULL ? vow_error_text(code) : why);
+}
+
+const char *vow__store_trouble(const struct vow__hub *h)
+{
+    vow_store *s = h->store;
+    const char *why =
+        s == NULL || s->ops->explain == NULL ? "" : s->ops->explain(s);
+    return why[0] == '\0' ? NULL : why;
 }
 
 void vow__hub_tell(struct vow__hub *h, uint32_t kind, const vow_name *name,

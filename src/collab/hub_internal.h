@@ -283,6 +283,10 @@ uint64_t vow__hub_now_ns(const struct vow__hub *h);
 /* A step begins; it has ended, with that code: the store is up, or down. */
 void vow__step_begins(struct vow__hub *h);
 void vow__step_ended(struct vow__hub *h, int code);
+/* Down or up: told when it changes. */
+void vow__store_is(struct vow__hub *h, bool down, int code);
+/* What is wrong with the store, as a sentence; NULL: nothing is known. */
+const char *vow__store_trouble(const struct vow__hub *h);
 void vow__hub_tell(struct vow__hub *h, uint32_t kind, const vow_name *name,
                    uint64_t fence, int code, const char *text);
 void vow__token_make(struct vow__hub *h, vow_token *t);

@@ -138,14 +138,10 @@ static void arrive(void *request)
 static void done(struct request *r, int code)
 {
     struct vow__hub *h = r->of->hub;
-    vow_store *s = h->store;
-    vow__step_ended(h, code);
-    const char *why = NULL;
-    if ((code == VOW_ESTORE || code == VOW_EAGAIN) && s != NULL &&
-        s->ops->explain != NULL)
-        why = s->ops->explain(s);
+    bool trouble = code == VOW_ESTORE || code == VOW_EAGAIN;
     if (code < 0)
-        vow__end_refuse(&r->end, code, why);
+        vow__end_refuse(&r->end, code, trouble ? vow__store_trouble(h) : NULL);
+    vow__step_ended(h, code);
     request_free(r);
 }
 

@@ -114,14 +114,4 @@ static inline struct vow__place *vow__place_ref(struct vow__place *p)
 }
 void vow__place_unref(struct vow__place *p); /* of the memory */
 
-/* Why the store cannot be used, borrowed; NULL: it does not say. */
-static inline const char *vow__store_trouble(const struct vow__hub *h)
-{
-    const vow_store *s = h->store;
-    if (s == NULL || s->ops->explain == NULL)
-        return NULL;
-    const char *text = s->ops->explain(h->store);
-    return text == NULL || text[0] == '\0' ? NULL : text;
-}
-
 #endif

@@ -199,8 +199,8 @@ static int enter(struct vow__sq *s)
     if (s->line == NULL)
         s->line = vow__sq_line_open(s->dir);
     if (s->line != NULL && !s->has_turn)
-        s->has_turn =
-            vow__sq_turn_take(s->line, s->pid, s->ends_ns, &s->ticket);
+        s->has_turn = vow__sq_turn_take(s->line, s->pid, s->ends_ns,
+                                        VOW__SQ_STUCK_MS, &s->ticket);
     s->wrote = true;
     return same_file(s) ? 0 : MOVED;
 }

@@ -7,7 +7,7 @@
  *       sleeps on a futex of its own until that is served; who has written
  *       serves the next. SQLite's lock stays what keeps the data safe. This
  *       here is only an order, and may fail in every way without harm:
- *       a turn that makes no move for STUCK_MS, or whose process has died, is
+ *       a turn that makes no move for a while, or whose process has died, is
  *       passed on by who waits; who finds its number passed draws another, and
  *       after some of those goes without. Whose turn it is and who waits for
  *       SQLite's lock (a stopped process has it, or a disk is slow) beats, so
@@ -16,7 +16,7 @@
  *   T1  serving <= next, unless the file was spoilt; then it is put right
  *   T2  a number is served once: serving grows by compare and swap only
  * LIMITS  Numbers share SLOTS futexes. A process that is stopped in the line
- *       costs STUCK_MS, once. Without a rival a turn costs no system call.
+ *       costs VOW__SQ_STUCK_MS, once. Without a rival a turn costs no system call.
  * THREADS  any, and processes.
  */
 #include "base/clock.h"
@@ -34,9 +34,8 @@
 
 enum {
     SLOTS = 1024,
-    LOOK_MS = 5,   /* how often who waits looks whether it goes on */
-    STUCK_MS = 20, /* without a move, a turn is passed on */
-    TRIES = 3      /* numbers drawn, then it goes without */
+    LOOK_MS = 5, /* how often who waits looks whether it goes on */
+    TRIES = 3    /* numbers drawn, then it goes without */
 };
 
 struct slot {
@@ -63,8 +62,9 @@ struct watch {
 enum outcome { MINE, PASSED, LATE };
 
 static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
-                             uint64_t ends_ns);
-static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns);
+                             uint64_t ends_ns, uint64_t stuck_ms);
+static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns,
+                  uint64_t stuck_ms);
 static void pass_on(struct vow__sq_line *l, uint64_t from, bool all_gone);
 static bool nobody(struct vow__sq_line *l, uint64_t ticket, bool all_gone);
 static bool dead(struct vow__sq_line *l, uint64_t ticket);
@@ -95,14 +95,14 @@ void vow__sq_line_close(struct vow__sq_line *line)
 }
 
 bool vow__sq_turn_take(struct vow__sq_line *l, pid_t pid, uint64_t ends_ns,
-                       uint64_t *ret_ticket)
+                       uint64_t stuck_ms, uint64_t *ret_ticket)
 {
     for (int i = 0; i < TRIES; i++) {
         uint64_t mine = atomic_fetch_add(&l->next, 1);
         struct slot *slot = slot_of(l, mine);
         atomic_store(&slot->pid, (int32_t)pid);
         atomic_store(&slot->ticket, mine << 1);
-        enum outcome o = wait_for(l, mine, ends_ns);
+        enum outcome o = wait_for(l, mine, ends_ns, stuck_ms);
         if (o == MINE) {
             *ret_ticket = mine;
             return true;
@@ -117,7 +117,7 @@ bool vow__sq_turn_take(struct vow__sq_line *l, pid_t pid, uint64_t ends_ns,
 }
 
 static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
-                             uint64_t ends_ns)
+                             uint64_t ends_ns, uint64_t stuck_ms)
 {
     struct slot *slot = slot_of(l, mine);
     struct watch w = {.since_ns = 0};
@@ -133,7 +133,7 @@ static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
         if (serving > mine)
             return PASSED;
         uint64_t now_ns = vow__sq_now_ns();
-        if (stuck(l, &w, now_ns)) {
+        if (stuck(l, &w, now_ns, stuck_ms)) {
             pass_on(l, w.serving, true);
             continue;
         }
@@ -144,7 +144,8 @@ static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
 }
 
 /* Nothing has moved for too long, or can: whose turn it is has died. */
-static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns)
+static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns,
+                  uint64_t stuck_ms)
 {
     uint64_t serving = atomic_load(&l->serving);
     uint64_t beats = atomic_load(&l->beats);
@@ -153,7 +154,7 @@ static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns)
         return false;
     }
     uint64_t still_ms = (now_ns - w->since_ns) / VOW__NS_PER_MS;
-    return still_ms >= STUCK_MS || (still_ms >= LOOK_MS && dead(l, serving));
+    return still_ms >= stuck_ms || (still_ms >= LOOK_MS && dead(l, serving));
 }
 
 void vow__sq_turn_beat(struct vow__sq_line *line)

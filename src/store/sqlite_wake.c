@@ -204,7 +204,7 @@ void vow__sq_send_letters(struct vow__sq *s)
         resend_soon(s);
 }
 
-/* Without a socket of its own an instance can tell too. What is refused for now
+/* Without a socket of its own an instance can tell too. What is refused
  * goes to s->unsent, which may be `p`: then it is already gathered there. */
 static void send_pile(struct vow__sq *s, struct vow__sq_pile *p)
 {

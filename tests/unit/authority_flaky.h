@@ -32,6 +32,7 @@ enum step {
 enum fate {
     FATE_FINE,
     FATE_REFUSED,     /* VOW_ESTORE: it did not happen */
+    FATE_BUSY,        /* VOW_EAGAIN: it did not happen either */
     FATE_UNSURE_DONE, /* VOW_EUNSURE: it did */
     FATE_UNSURE_NOT,  /* VOW_EUNSURE: it did not */
     FATE_HELD         /* it happened, the answer waits to be released */
@@ -166,10 +167,12 @@ static inline struct answer *answer_new(struct flaky *f, enum step step,
 /* Whether the step goes on to the store; else it is answered. */
 static inline bool answer_begins(struct answer *a)
 {
-    if (!a->f->closed && a->fate != FATE_REFUSED && a->fate != FATE_UNSURE_NOT)
+    if (!a->f->closed && a->fate != FATE_REFUSED && a->fate != FATE_BUSY &&
+        a->fate != FATE_UNSURE_NOT)
         return true;
     a->code = a->f->closed                 ? VOW_ECLOSED
               : a->fate == FATE_UNSURE_NOT ? VOW_EUNSURE
+              : a->fate == FATE_BUSY       ? VOW_EAGAIN
                                            : VOW_ESTORE;
     if (a->delay_ms > 0 && !a->f->closed)
         answer_later(a);

@@ -491,3 +491,47 @@ TEST(authority_store, the_end_of_an_authority_waits_for_no_broken_store)
         stage_close(&s);
     }
 }
+
+TEST(authority_store, a_store_that_is_busy_for_a_moment_is_waited_for)
+{
+    struct stage s;
+    stage_open(&s, 1);
+    struct labor l = {.loop = s.loop};
+    vow_share_info info = {0};
+    s.at[0].flaky.fate[STEP_CLAIM] = FATE_BUSY;
+    s.at[0].flaky.fates[STEP_CLAIM] = 3;
+    VOW_AUTO(vow_future)
+    f = ask_with(&s, &l, VOW_SHARED, VOW_DOWN_RUN, &info);
+    CHECK_INT_EQ(l.n, 0);
+    world_advance_ms(&s.w, LEASE - 1);
+    CHECK_INT_EQ(l.n, 1);
+    labor_end(&l, "together");
+    world_advance_ms(&s.w, 1);
+    CHECK_TEXT(f, "together");
+    CHECK_UINT_EQ(info.role, VOW_ROLE_RAN);
+    CHECK_INT_EQ(s.at[0].events[VOW_EVENT_DOWN], 0);
+    f = vow_future_unref(f);
+    labor_free(&l);
+    stage_close(&s);
+}
+
+TEST(authority_store, a_store_that_is_busy_for_a_lease_is_down_and_that_is_told)
+{
+    struct stage s;
+    stage_open(&s, 1);
+    struct labor l = {.loop = s.loop};
+    vow_share_info info = {0};
+    flaky_all(&s.at[0].flaky, FATE_BUSY);
+    VOW_AUTO(vow_future)
+    f = ask_with(&s, &l, VOW_SHARED, VOW_DOWN_RUN, &info);
+    world_advance_ms(&s.w, 4 * LEASE);
+    CHECK_INT_EQ(l.n, 1);
+    labor_end(&l, "alone");
+    world_advance_ms(&s.w, 1);
+    CHECK_TEXT(f, "alone");
+    CHECK_UINT_EQ(info.role, VOW_ROLE_ALONE);
+    CHECK_INT_EQ(s.at[0].events[VOW_EVENT_DOWN], 1);
+    f = vow_future_unref(f);
+    labor_free(&l);
+    stage_close(&s);
+}

@@ -282,10 +282,13 @@ TEST(backing_leave, a_grant_that_cannot_be_lost_needs_no_future)
 
 /* ---- jobs inside jobs ---------------------------------------------------- */
 
+/* When the outer one ends: at once, later, or with the inner one. */
+enum { AT_ONCE, LATER, WITH_IT };
+
 struct nest {
     struct pair p;
     struct load_job *inner;
-    enum { AT_ONCE, LATER, WITH_IT } end; /* of the outer one */
+    int end;
 };
 
 static vow_future *outer_start(vow_loop *loop, uint32_t attempt, void *arg)

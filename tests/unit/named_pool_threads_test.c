@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
+enum { BLOCKED_LEASE_MS = 400 };
 enum { THREADS = 4, ROUNDS = 300, PLACES = 3 };
 
 struct shared {
@@ -150,12 +150,37 @@ TEST(named_pool_threads, loops_of_many_threads_stay_within_the_limit)
     shared_close(&s, &w);
 }
 
+/* Of another loop: as long as three leases it finds no place. */
+static void *find_no_place(void *arg)
+{
+    struct shared *s = arg;
+    vow_loop *loop;
+    vow_authority *a;
+    vow_pool *p;
+    CHECK_INT_EQ(vow_loop_new(NULL, &loop), 0);
+    CHECK_INT_EQ(vow_authority_join(loop, s->first, &a), 0);
+    CHECK_INT_EQ(vow_pool_open(a, "api", NULL, &p), 0);
+    uint64_t end_ns = vow_loop_due_ns(loop, UINT64_C(3) * BLOCKED_LEASE_MS);
+    while (vow_loop_now_ns(loop) < end_ns) {
+        VOW_AUTO(vow_future) f = vow_pool_try(p, NULL, 1);
+        CHECK_INT_EQ(vow_loop_run_until(loop, f), VOW_EBUSY);
+        pause_ms(loop, 10);
+    }
+    vow_pool_unref(p);
+    VOW_AUTO(vow_future) closed = vow_authority_close(a);
+    CHECK_INT_EQ(vow_loop_run_until(loop, closed), 0);
+    closed = vow_future_unref(closed);
+    vow_authority_unref(a);
+    CHECK_INT_EQ(vow_loop_close(loop), 0);
+    return NULL;
+}
+
 TEST(named_pool_threads, a_place_is_kept_while_user_code_blocks_its_loop)
 {
     struct world w;
     struct shared s;
     vow_pool *p;
-    shared_open(&s, &w, 300);
+    shared_open(&s, &w, BLOCKED_LEASE_MS);
     CHECK_INT_EQ(vow_pool_open(s.first, "api",
                                VOW_POOL(.limits.concurrent = PLACES), &p),
                  0);
@@ -164,7 +189,9 @@ TEST(named_pool_threads, a_place_is_kept_while_user_code_blocks_its_loop)
     vow_grant *g = vow_grant_take(vow_get(f));
     f = vow_future_unref(f);
     f = vow_pool_acquire(p, NULL, 1);
-    (void)usleep(1000000); /* three leases without a turn of the loop */
+    pthread_t other; /* three leases without a turn of our loop */
+    CHECK_INT_EQ(pthread_create(&other, NULL, find_no_place, &s), 0);
+    CHECK_INT_EQ(pthread_join(other, NULL), 0);
     pause_ms(w.loop, 1);
     CHECK_INT_EQ(vow_state_of(g->lost), VOW_PENDING);
     CHECK_INT_EQ(vow_state_of(f), VOW_PENDING);
