@@ -44,6 +44,10 @@ function(vow_add_tests)
     ${PROJECT_SOURCE_DIR}/tests/unit/*_test.c
     ${PROJECT_SOURCE_DIR}/tests/contract/*.c
     ${PROJECT_SOURCE_DIR}/tests/sim/*_test.c)
+  if(NOT VOW_REDIS)
+    list(FILTER sources EXCLUDE REGEX
+      "/(redis_|rig_redis|resp_|stream_|tls_)[^/]*$")
+  endif()
   if(NOT VOW_SQLITE)
     list(FILTER sources EXCLUDE REGEX "/tests/[^/]*/[^/]*sqlite[^/]*$")
   endif()
@@ -52,7 +56,8 @@ function(vow_add_tests)
   endif()
   add_executable(vow-tests ${sources})
   target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE
-    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>)
+    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>
+    $<$<BOOL:${VOW_REDIS}>:VOW_HAVE_REDIS>)
   target_include_directories(vow-tests PRIVATE
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib
     ${PROJECT_SOURCE_DIR}/tests/contract)

@@ -64,11 +64,23 @@ typedef struct vow_place_ask {
 
 typedef struct vow_place_hold {
     vow_name pool;
+    vow_name limits_of; /* as it was asked for */
     vow_token token;
 } vow_place_hold;
 
 typedef void (*vow_pools_fn)(int code, const vow_pool_info *pools, size_t n,
                              void *user);
+
+/* What was looked at, how it is, and what to do about it. */
+enum { VOW_FINDING_GOOD, VOW_FINDING_WARN, VOW_FINDING_BAD };
+typedef struct vow_finding {
+    uint32_t level;     /* VOW_FINDING_... */
+    const char *what;   /* "eviction" */
+    const char *says;   /* "maxmemory-policy is allkeys-lru" */
+    const char *advice; /* a sentence; "" if there is nothing to do */
+} vow_finding;
+typedef void (*vow_findings_fn)(int code, const vow_finding *findings, size_t n,
+                                void *user);
 
 /* What a store tells by itself. Each is a hint and may be lost, doubled or
  * late. Called on the store's loop, never inside a step. */
@@ -154,6 +166,8 @@ typedef struct vow_store_ops {
 
     /* The last trouble as a sentence, borrowed; "" without one. */
     const char *(*explain)(vow_store *s);
+    /* Look at it as a doctor would. NULL: there is nothing to look at. */
+    void (*examine)(vow_store *s, vow_findings_fn done, void *user);
 
     /* Steps in flight end with VOW_ECLOSED; what is owned stays until its
      * lease ends, places are given back. The store is freed when the future is

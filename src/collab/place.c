@@ -246,7 +246,9 @@ static void give_back(struct vow__place *p)
 static void release(struct vow__place *p)
 {
     struct vow__hub *h = hub_of(p);
-    const vow_place_hold hold = {.pool = p->ask.pool, .token = p->ask.token};
+    const vow_place_hold hold = {.pool = p->ask.pool,
+                                 .limits_of = p->ask.limits_of,
+                                 .token = p->ask.token};
     vow__place_rest(p);
     vow__step_begins(h);
     h->store->ops->release(h->store, &hold, on_released, vow__place_ref(p));

@@ -142,6 +142,7 @@ static vow_future *close_store(vow_store *store)
         (void)vow__sq_step(s, VOW__SQ_WRITE, part_step, s);
     vow__sq_unwatch_all(s);
     vow__sq_leave(s);
+    vow__sq_tidy(s);
     uv_close((uv_handle_t *)&s->later, on_closed);
     return f;
 }

@@ -192,6 +192,12 @@ static int real_path(struct vow__sq *s, const char *path)
                             SQ_PATH_MAX);
     memcpy(s->folder, real, (size_t)n);
     s->folder[n] = '\0';
+    struct stat ours;
+    struct stat there;
+    if (fstat(s->dir, &ours) != 0 || lstat(s->folder, &there) != 0 ||
+        ours.st_dev != there.st_dev || ours.st_ino != there.st_ino)
+        return vow__sq_fail(
+            s, VOW_ESTORE, "%s: somebody removed it while it was opened", path);
     if (s->home[0] == '\0')
         memcpy(s->home, s->folder, sizeof(s->home));
     return 0;

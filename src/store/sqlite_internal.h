@@ -35,6 +35,7 @@
 enum {
     SQ_ID = 16,             /* bytes of an instance's id */
     SQ_HEX = 2 * SQ_ID + 1, /* the same as text, with its NUL */
+    SQ_GROWS_BY = 1 << 18,  /* bytes of the file */
     SQ_PATH_MAX = 440,      /* of the folder: SQLite takes 512 */
     SQ_FILE_MAX = 128,      /* the name of a value's file, with its NUL */
     SQ_WHY_MAX = SQ_PATH_MAX + 160,
@@ -107,10 +108,13 @@ struct vow__sq {
 
     /* The transaction. */
     enum vow__sq_phase phase;
-    int64_t now_us;   /* since the boot; read when it began to write */
-    uint64_t ends_ns; /* when waiting for others has lasted long enough */
-    int wal_frames;   /* after the last commit */
-    int wal_tried;    /* frames when the last checkpoint was begun */
+    int64_t now_us;     /* since the boot; read when it began to write */
+    uint64_t ends_ns;   /* when waiting for others has lasted long enough */
+    int wal_frames;     /* after the last commit */
+    int wal_tried;      /* frames when the last checkpoint was begun */
+    bool full;          /* this step found no space on the disk */
+    unsigned io_errors; /* steps in a row */
+    ino_t wal_ino;      /* of the log; 0: not known */
     struct vow__sq_pile letters; /* to be sent when it is committed */
     struct vow__sq_pile litter;  /* names of files to be removed then */
     struct vow__sq_pile unsent;  /* letters that were refused */
@@ -158,6 +162,10 @@ enum vow__sq_how { VOW__SQ_READ = 0, VOW__SQ_WRITE, VOW__SQ_GUESS };
 int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
                  void *arg);
 int vow__sq_write(struct vow__sq *s);
+/* Make a long log short: between two steps, and before it is closed. */
+void vow__sq_relieve(struct vow__sq *s);
+void vow__sq_tidy(struct vow__sq *s);
+void vow__sq_reserve(struct vow__sq *s);
 /* From now on, others are waited for up to request_ms. */
 void vow__sq_patience(struct vow__sq *s);
 
@@ -239,6 +247,9 @@ bool vow__sq_gone(struct vow__sq *s, const unsigned char *id);
 bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
                       pid_t *ret_pid);
 bool vow__sq_anybody_lives(struct vow__sq *s);
+bool vow__sq_erased(struct vow__sq *s);
+/* An instance of this process, though perhaps of another store. */
+bool vow__sq_ours(struct vow__sq *s, const unsigned char *id);
 void vow__sq_hex(const unsigned char *id, char hex[SQ_HEX]);
 bool vow__sq_unhex(const char *hex, unsigned char *id);
 
@@ -254,8 +265,9 @@ void vow__sq_socket_close(struct vow__sq *s);
 void vow__sq_tell(struct vow__sq *s, const void *to,
                   enum vow__sq_letter_kind kind, const void *what, size_t size);
 void vow__sq_send_letters(struct vow__sq *s);
-/* Tell on_doubt soon. */
+/* Tell on_doubt soon. Call vow__sq_relieve() soon. */
 void vow__sq_doubt(struct vow__sq *s);
+void vow__sq_relieve_soon(struct vow__sq *s);
 /* One of s->handles is closed. */
 void vow__sq_handle_closed(struct vow__sq *s);
 

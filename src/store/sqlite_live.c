@@ -36,6 +36,7 @@ enum { PATH_MAX_ = 64, TRIES = 8 };
 static int join(struct vow__sq *s);
 static int live_open(struct vow__sq *s);
 static void describe(struct vow__sq *s);
+static uint64_t process(struct vow__sq *s);
 static uint64_t process_of(void);
 static uint64_t started(void);
 static uint64_t mix(uint64_t h, uint64_t x);
@@ -72,12 +73,9 @@ static int live_open(struct vow__sq *s)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     char path[PATH_MAX_];
-    if (s->process == 0)
-        s->process = process_of();
     for (int i = 0; i < TRIES; i++) {
-        uint64_t own = vow__clock_entropy();
-        memcpy(s->id, &s->process, sizeof(s->process));
-        memcpy(s->id + sizeof(s->process), &own, sizeof(own));
+        uint64_t ids[2] = {process(s), vow__clock_entropy()};
+        memcpy(s->id, ids, sizeof(ids));
         vow__sq_hex(s->id, s->hex);
         live_path(s->id, path);
         s->live = openat(s->dir, path, flags, 0600);
@@ -111,6 +109,18 @@ static void describe(struct vow__sq *s)
         return; /* a full disk; nothing depends on it */
 }
 
+/* Somebody has removed our files: we count as dead, or cannot be woken. */
+bool vow__sq_erased(struct vow__sq *s)
+{
+    char live[PATH_MAX_];
+    char sock[PATH_MAX_];
+    live_path(s->id, live);
+    (void)snprintf(sock, sizeof(sock), "sock/%s", s->hex);
+    return s->joined &&
+           (faccessat(s->dir, live, F_OK, AT_SYMLINK_NOFOLLOW) != 0 ||
+            faccessat(s->dir, sock, F_OK, AT_SYMLINK_NOFOLLOW) != 0);
+}
+
 void vow__sq_leave(struct vow__sq *s)
 {
     char path[PATH_MAX_];
@@ -122,6 +132,19 @@ void vow__sq_leave(struct vow__sq *s)
     }
     s->live = -1;
     s->joined = false;
+}
+
+bool vow__sq_ours(struct vow__sq *s, const unsigned char *id)
+{
+    uint64_t own = process(s);
+    return memcmp(id, &own, sizeof(own)) == 0;
+}
+
+static uint64_t process(struct vow__sq *s)
+{
+    if (s->process == 0)
+        s->process = process_of();
+    return s->process;
 }
 
 /* The same for all instances of a process, and no other process on this
@@ -181,10 +204,8 @@ bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
     char path[PATH_MAX_];
     if (s->joined && memcmp(id, s->id, SQ_ID) == 0)
         return false;
-    if (s->process == 0)
-        s->process = process_of();
     live_path(id, path);
-    if (memcmp(id, &s->process, sizeof(s->process)) == 0) /* keeps V2 */
+    if (vow__sq_ours(s, id)) /* keeps V2 */
         return faccessat(s->dir, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
                errno == ENOENT;
     int fd = openat(s->dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

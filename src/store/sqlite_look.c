@@ -21,6 +21,7 @@ static void answer(struct vow__sq *s, vow__sq_fn fn, struct look *l,
                    vow_records_fn done, void *user);
 static int peek_step(struct vow__sq *s, void *arg);
 static int list_step(struct vow__sq *s, void *arg);
+static int count_living(struct vow__sq *s, struct vow__sq_rec *r);
 static int add(struct vow__sq *s, struct look *l, const struct vow__sq_rec *r,
                uint32_t says);
 static int add_text(struct vow__sq *s, struct look *l, const char *text,
@@ -94,13 +95,31 @@ static int list_step(struct vow__sq *s, void *arg)
         if (rc == 0 && r.state != SQ_RUNS && says == VOW_SAYS_NONE)
             continue;
         if (rc == 0 && r.state == SQ_RUNS)
-            rc = vow__sq_rec_count(s, &r);
+            rc = count_living(s, &r);
         if (rc == 0)
             rc = add(s, l, &r, says);
         if (rc != 0) {
             (void)sqlite3_reset(q);
             return rc;
         }
+    }
+    return rc;
+}
+
+/* A claim is told all who are registered; people, those who live. */
+static int count_living(struct vow__sq *s, struct vow__sq_rec *r)
+{
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "SELECT inst FROM wait WHERE h=?1 AND epoch=0");
+    int rc;
+    r->waiters = 0;
+    if (!r->waited)
+        return 0;
+    vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    while (vow__sq_row(s, q, &rc)) {
+        unsigned char id[SQ_ID];
+        vow__sq_bytes_read(q, 0, id, SQ_ID);
+        r->waiters += !vow__sq_gone(s, id);
     }
     return rc;
 }

@@ -225,6 +225,7 @@ static int make_file(struct vow__sq *s)
         remove_all(s, "vow.db.new");
         return rc;
     }
+    vow__sq_reserve(s);
     vow__sq_disconnect(s);
     if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
         return vow__sq_fail_errno(s, "vow.db", errno);

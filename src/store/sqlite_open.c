@@ -28,6 +28,7 @@ static int open_files(struct vow__sq *s);
 static bool same_folder(struct vow__sq *s);
 static int open_mark(struct vow__sq *s);
 static int open_db(struct vow__sq *s);
+static ino_t wal_ino(struct vow__sq *s);
 static int check_version(struct vow__sq *s);
 static int check_clock(struct vow__sq *s);
 static const char *hasty_vfs(void);
@@ -58,6 +59,8 @@ static int open_files(struct vow__sq *s)
         (void)close(s->dir);
         s->dir = -1;
     }
+    if (vow__sq_erased(s))
+        vow__sq_leave(s);
     if (s->dir < 0)
         rc = vow__sq_folder_open(s, s->home);
     if (rc == 0 && s->boot[0] == '\0')
@@ -114,6 +117,7 @@ static int open_db(struct vow__sq *s)
         rc = check_version(s);
     if (rc == 0)
         rc = check_clock(s);
+    s->wal_ino = wal_ino(s);
     if (rc > 0 &&
         ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB))
         rc = vow__sq_damaged(s, false) == 0 ? VOW_EAGAIN : VOW_ESTORE;
@@ -129,7 +133,16 @@ bool vow__sq_moved(struct vow__sq *s)
     char path[SQ_PATH_MAX + 32];
     vow__sq_path(s->home, "vow.db", path);
     return lstat(path, &st) != 0 || st.st_ino != s->db_ino ||
-           st.st_dev != s->db_dev;
+           st.st_dev != s->db_dev || wal_ino(s) != s->wal_ino ||
+           vow__sq_erased(s);
+}
+
+/* A log that was removed has our transactions, and nobody else's. */
+static ino_t wal_ino(struct vow__sq *s)
+{
+    struct stat st;
+    int rc = fstatat(s->dir, "vow.db-wal", &st, AT_SYMLINK_NOFOLLOW);
+    return rc == 0 ? st.st_ino : 0;
 }
 
 /* ---- the connection ----------------------------------------------------- */
@@ -144,14 +157,17 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
     if (rc != 0)
         return s->db == NULL ? SQLITE_NOMEM : sqlite3_extended_errcode(s->db);
     sqlite3_int64 none = 0;
+    int piece = SQ_GROWS_BY;
     (void)sqlite3_extended_result_codes(s->db, 1);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     (void)sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_MMAP_SIZE, &none);
+    (void)sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_CHUNK_SIZE, &piece);
     (void)sqlite3_wal_hook(s->db, on_wal, s); /* and so none by itself */
     return sqlite3_exec(s->db,
-                        "PRAGMA synchronous=NORMAL;PRAGMA cell_size_check=1",
+                        "PRAGMA synchronous=NORMAL;PRAGMA cell_size_check=1;"
+                        "PRAGMA journal_size_limit=4194304",
                         NULL, NULL, NULL);
 }
 
@@ -210,6 +226,8 @@ static int on_wal(void *store, sqlite3 *db, const char *name, int frames)
     struct vow__sq *s = store;
     (void)db;
     (void)name;
+    if (frames < s->wal_frames)
+        s->wal_tried = 0; /* it was begun anew */
     s->wal_frames = frames;
     return SQLITE_OK;
 }

@@ -16,16 +16,21 @@
 
 enum { NEIGHBOURS = 64 };
 
+/* Who is in a pool. */
+struct crowd {
+    size_t n_alive, n_dead;
+    unsigned char alive[NEIGHBOURS][SQ_ID];
+    unsigned char dead[NEIGHBOURS][SQ_ID];
+};
+
 struct acquire {
     const vow_place_ask *ask;
     struct vow__sq_pool pool;
     struct vow__sq_place at;
     vow_place out;
     bool fresh;  /* it came with this step */
-    bool looked; /* at the neighbours, which are: */
-    size_t n_alive, n_dead;
-    unsigned char alive[NEIGHBOURS][SQ_ID];
-    unsigned char dead[NEIGHBOURS][SQ_ID];
+    bool looked; /* at the crowd */
+    struct crowd crowd;
 };
 
 struct holds {
@@ -55,7 +60,11 @@ static int acquire_step(struct vow__sq *s, void *arg);
 static int find_or_make(struct vow__sq *s, struct acquire *a);
 static int look_around(struct vow__sq *s, struct acquire *a);
 static int waits_on(struct vow__sq *s, struct acquire *a, bool *ret_waits);
+static int see_crowd(struct vow__sq *s, const struct vow__sq_pool *p,
+                     struct crowd *c);
 static int reap_all(struct vow__sq *s, struct acquire *a);
+static int reap_crowd(struct vow__sq *s, struct vow__sq_pool *p,
+                      const struct crowd *c);
 static int ask_again(struct vow__sq *s, struct acquire *a);
 static int ask_anew(struct vow__sq *s, struct acquire *a);
 static int answer(struct vow__sq *s, struct acquire *a);
@@ -85,8 +94,8 @@ void vow__sq_acquire(vow_store *store, const vow_place_ask *ask,
     int code = ask->weight == 0 ? VOW_EINVAL : 0;
     if (code == 0)
         code = vow__sq_step(s, VOW__SQ_READ, acquire_step, &a);
-    for (size_t i = 0; i < a.n_alive && a.out.says == VOW_SAYS_WAIT; i++)
-        vow__sq_watch(s, a.alive[i]);
+    for (size_t i = 0; i < a.crowd.n_alive && a.out.says == VOW_SAYS_WAIT; i++)
+        vow__sq_watch(s, a.crowd.alive[i]);
     done(code, code == 0 ? &a.out : NULL, code == 0, user);
 }
 
@@ -147,23 +156,29 @@ static int look_around(struct vow__sq *s, struct acquire *a)
     bool room =
         p->waiting == 0 && (p->limits.concurrent == 0 ||
                             p->held + a->ask->weight <= p->limits.concurrent);
-    int rc;
     if (!p->there || room || (a->at.there && a->at.held))
         return 0;
+    a->looked = true;
+    return see_crowd(s, p, &a->crowd);
+}
+
+static int see_crowd(struct vow__sq *s, const struct vow__sq_pool *p,
+                     struct crowd *c)
+{
+    int rc;
     sqlite3_stmt *q = vow__sq_sql(
         s, "SELECT DISTINCT inst FROM place WHERE pool=?1 LIMIT 64");
     vow__sq_bind(q, 1, p->id.hash, sizeof(p->id.hash));
-    a->n_alive = 0;
-    a->n_dead = 0;
+    c->n_alive = 0;
+    c->n_dead = 0;
     while (vow__sq_row(s, q, &rc)) {
         unsigned char id[SQ_ID];
         vow__sq_bytes_read(q, 0, id, SQ_ID);
-        if (vow__sq_gone(s, id) && a->n_dead < NEIGHBOURS)
-            memcpy(a->dead[a->n_dead++], id, SQ_ID);
-        else if (a->n_alive < NEIGHBOURS)
-            memcpy(a->alive[a->n_alive++], id, SQ_ID);
+        if (vow__sq_gone(s, id))
+            memcpy(c->dead[c->n_dead++], id, SQ_ID);
+        else
+            memcpy(c->alive[c->n_alive++], id, SQ_ID);
     }
-    a->looked = true;
     return rc;
 }
 
@@ -174,7 +189,7 @@ static int waits_on(struct vow__sq *s, struct acquire *a, bool *ret_waits)
     bool stale;
     *ret_waits = false;
     if (!a->at.there || a->at.held || a->pool.limits.rate > 0 ||
-        a->n_dead > 0 || a->at.end_us > vow__sq_after(s, lease_us) ||
+        a->crowd.n_dead > 0 || a->at.end_us > vow__sq_after(s, lease_us) ||
         a->at.end_us <= vow__sq_after(s, lease_us / 2))
         return 0;
     int rc = vow__sq_pool_stale(s, &a->pool, &stale);
@@ -186,11 +201,18 @@ static int waits_on(struct vow__sq *s, struct acquire *a, bool *ret_waits)
 
 static int reap_all(struct vow__sq *s, struct acquire *a)
 {
-    int rc = vow__sq_reap(s, &a->pool);
-    for (size_t i = 0; i < a->n_dead && rc == 0; i++)
-        rc = vow__sq_reap_inst(s, &a->pool, a->dead[i]);
+    int rc = reap_crowd(s, &a->pool, &a->crowd);
     if (a->at.there && a->at.end_us <= s->now_us)
         a->at.there = false;
+    return rc;
+}
+
+static int reap_crowd(struct vow__sq *s, struct vow__sq_pool *p,
+                      const struct crowd *c)
+{
+    int rc = vow__sq_reap(s, p);
+    for (size_t i = 0; i < c->n_dead && rc == 0; i++)
+        rc = vow__sq_reap_inst(s, p, c->dead[i]);
     return rc;
 }
 
@@ -460,12 +482,15 @@ static int grant_keys(struct vow__sq *s, const vow_name *law)
 static int brush_up(struct vow__sq *s, struct vow__sq_pool *p)
 {
     bool stale;
+    struct crowd c;
     int rc = vow__sq_pool_stale(s, p, &stale);
-    if (rc != 0 || !stale)
+    if (rc == 0)
+        rc = see_crowd(s, p, &c);
+    if (rc != 0 || (!stale && c.n_dead == 0))
         return rc;
     rc = vow__sq_write(s);
     if (rc == 0)
-        rc = vow__sq_reap(s, p);
+        rc = reap_crowd(s, p, &c);
     if (rc == 0)
         rc = vow__sq_grant(s, p, NULL);
     return rc == 0 ? vow__sq_pool_put(s, p) : rc;

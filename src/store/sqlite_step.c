@@ -13,6 +13,11 @@
  *       takes SQLite's lock for writing, and makes one through a second
  *       connection: so no writer meets it, in whatever process. A lock of our
  *       own around every step would do the same, and cost a tenth of it.
+ *       It takes as long as the disk needs. So it is made between two steps,
+ *       when the first is answered, and who was told of a result has it; or in
+ *       a step, when the log is longer still.
+ *       Who opens the file alone reads all of the log first. Commands that come
+ *       one by one would do so each: the last who leaves makes it short.
  *       The file that was opened may be another's by now: someone removed the
  *       folder, or set a damaged file aside. Who does the latter removes `mark`
  *       too, and our own descriptor of that shows it; the path is looked at ten
@@ -25,6 +30,7 @@
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
+#include "store/sqlite_make.h"
 #include "store/sqlite_rows.h"
 
 #include <errno.h>
@@ -40,6 +46,9 @@ enum {
     LOOK_US = 100 * 1000, /* between looks at the path */
     CHECKPOINT_FRAMES = 1000,
     CHECKPOINT_AGAIN = 500, /* more, when readers kept the log from ending */
+    TIDY_FRAMES = 64,
+    PAGE = 4096,
+    RESERVE_PAGES = 128,
     NAP_FIRST_US = 100,
     NAP_MAX_US = 4000
 };
@@ -54,11 +63,15 @@ static void undo(struct vow__sq *s);
 static int enter(struct vow__sq *s);
 static bool wait_more(struct vow__sq *s, long *nap_us);
 static void leave(struct vow__sq *s);
+static bool is_long(const struct vow__sq *s, int frames);
 static void checkpoint(struct vow__sq *s);
 static int backfill(struct vow__sq *s);
+static void empty_log(struct vow__sq *s);
 static bool same_file(struct vow__sq *s);
 static bool is_busy(int rc);
 static bool is_damage(int rc);
+static bool is_io(int rc);
+static bool is_full(const struct vow__sq *s, int rc);
 
 /* ---- running ------------------------------------------------------------ */
 
@@ -70,10 +83,12 @@ int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
                             "a store does not survive a fork: open it again "
                             "in the child");
     vow__sq_patience(s);
+    s->full = false;
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
     leave(s);
     if (rc == 0) {
+        s->io_errors = 0;
         vow__sq_send_letters(s);
         vow__sq_litter_clear(s);
         if (wrote)
@@ -93,6 +108,7 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     long nap_us = NAP_FIRST_US;
     int damages = 0;
     int moves = 0;
+    bool emptied = false;
     for (;;) {
         int rc = vow__sq_open(s);
         if (rc == 0)
@@ -119,6 +135,10 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
             rc = vow__sq_damaged(s, damages++ == 1);
             if (rc < 0)
                 return rc;
+        } else if (is_full(s, rc) && !emptied && s->db != NULL) {
+            emptied = true; /* the log itself may be what fills the disk */
+            empty_log(s);
+            s->full = false;
         } else {
             return rc;
         }
@@ -137,7 +157,7 @@ static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
         rc = finish(s);
     if (rc != 0)
         undo(s);
-    if (rc == VOW_ESTORE && !same_file(s))
+    if ((rc == VOW_ESTORE || is_io(rc)) && !same_file(s))
         rc = MOVED; /* that may be why */
     return rc;
 }
@@ -219,13 +239,30 @@ static bool wait_more(struct vow__sq *s, long *nap_us)
 
 static void leave(struct vow__sq *s)
 {
-    if (s->wrote && s->db != NULL &&
-        s->wal_frames >= CHECKPOINT_FRAMES + s->wal_tried)
+    if (s->wrote && is_long(s, CHECKPOINT_FRAMES + CHECKPOINT_AGAIN))
         checkpoint(s);
+    else if (s->wrote && is_long(s, CHECKPOINT_FRAMES))
+        vow__sq_relieve_soon(s);
     if (s->has_turn)
         vow__sq_turn_pass(s->line, s->ticket);
     s->wrote = false;
     s->has_turn = false;
+}
+
+static bool is_long(const struct vow__sq *s, int frames)
+{
+    return s->db != NULL && s->wal_frames >= frames + s->wal_tried;
+}
+
+void vow__sq_relieve(struct vow__sq *s)
+{
+    if (getpid() != s->pid || !is_long(s, CHECKPOINT_FRAMES))
+        return;
+    vow__sq_patience(s);
+    if (enter(s) == 0)
+        checkpoint(s);
+    s->wrote = false; /* if that was in vain, the next step will see */
+    leave(s);
 }
 
 /* The log goes into the file when it is long, and the next who writes begins it
@@ -238,8 +275,20 @@ static void checkpoint(struct vow__sq *s)
         backfill(s) == 0) { /* keeps S1 */
         s->wal_tried = 0;
         s->wal_frames = 0;
+        vow__sq_reserve(s);
     }
     undo(s);
+}
+
+/* Room in the file for what the log may have next time, or a log that has taken
+ * the last of the disk could not be emptied. */
+void vow__sq_reserve(struct vow__sq *s)
+{
+    int64_t pages = 0;
+    if (vow__sq_pragma(s, "PRAGMA page_count", &pages) != 0)
+        return;
+    sqlite3_int64 size = (pages + RESERVE_PAGES) * PAGE;
+    (void)sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_SIZE_HINT, &size);
 }
 
 /* Not SQLITE_CHECKPOINT_TRUNCATE: that has all locks of readers for as long as
@@ -254,6 +303,24 @@ static int backfill(struct vow__sq *s)
         rc = sqlite3_wal_checkpoint_v2(
             s->second, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
     return rc == 0 && done < frames ? SQLITE_BUSY : rc;
+}
+
+void vow__sq_tidy(struct vow__sq *s)
+{
+    if (s->db != NULL && s->wal_frames >= TIDY_FRAMES &&
+        !vow__sq_anybody_lives(s))
+        empty_log(s);
+}
+
+/* The next who writes would begin the log anew only as long as somebody knows
+ * that all of it is in the file: so we are the next. It is cut then, if it was
+ * long. */
+static void empty_log(struct vow__sq *s)
+{
+    checkpoint(s);
+    if (s->wal_frames == 0)
+        (void)sqlite3_exec(s->db, "UPDATE meta SET high=high+1", NULL, NULL,
+                           NULL);
 }
 
 static bool same_file(struct vow__sq *s)
@@ -278,6 +345,17 @@ static bool is_damage(int rc)
 {
     return rc > 0 &&
            ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB);
+}
+
+static bool is_io(int rc)
+{
+    return rc > 0 && (rc & 0xff) == SQLITE_IOERR;
+}
+
+static bool is_full(const struct vow__sq *s, int rc)
+{
+    return s->full || (rc > 0 && (rc & 0xff) == SQLITE_FULL) ||
+           (is_io(rc) && sqlite3_system_errno(s->db) == ENOSPC);
 }
 
 /* ---- statements --------------------------------------------------------- */
@@ -353,7 +431,8 @@ int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
 
 int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error)
 {
-    if (error == ENOSPC || error == EDQUOT)
+    s->full = error == ENOSPC || error == EDQUOT;
+    if (s->full)
         return vow__sq_fail(s, VOW_ESTORE, "%s: no space left on the disk",
                             s->folder);
     return vow__sq_fail(s, VOW_ESTORE, "%s/%s: %s", s->folder, what,
@@ -388,13 +467,20 @@ int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
         code = vow__sq_fail(s, code, "%s: it can be read, but not written to",
                             s->folder);
         break;
+    case SQLITE_ERROR: /* statements of ours that it does not understand */
+        code = vow__sq_fail(s, code,
+                            "%s/vow.db has other tables than this vow makes: "
+                            "move the folder away, or use another",
+                            s->folder);
+        break;
     default:
         if (error != 0)
             text = strerror(error);
         code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder, text);
         break;
     }
-    if ((rc & 0xff) != SQLITE_FULL && (rc & 0xff) != SQLITE_IOERR)
+    s->io_errors += is_io(rc);
+    if ((rc & 0xff) != SQLITE_FULL && (!is_io(rc) || s->io_errors > 1))
         vow__sq_close(s); /* the next step opens all anew: it may help */
     return code;
 }

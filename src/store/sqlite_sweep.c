@@ -184,7 +184,7 @@ static bool remove_dead(struct vow__sq *s, const char *hex)
     unsigned char id[SQ_ID];
     char path[64];
     if (!vow__sq_unhex(hex, id) || strlen(hex) != SQ_HEX - 1 ||
-        memcmp(id, &s->process, sizeof(s->process)) == 0)
+        vow__sq_ours(s, id))
         return false;
     (void)snprintf(path, sizeof(path), "live/%s", hex);
     int fd = openat(s->dir, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);

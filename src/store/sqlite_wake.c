@@ -24,6 +24,7 @@ enum {
     LETTERS_MAX = 4096, /* of one step; the rest looks by itself */
     READ_MAX = 64,      /* in one turn of the loop */
     RESEND_MS = 1,
+    RELIEVE_MS = 2,
     LETTER = 1 + 32 /* bytes on the way */
 };
 
@@ -38,7 +39,7 @@ static void send_pile(struct vow__sq *s, struct vow__sq_pile *p);
 static bool send_one(struct vow__sq *s, int fd, const struct vow__sq_letter *l);
 static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
                        const struct vow__sq_letter *l);
-static void resend_soon(struct vow__sq *s);
+static void soon(struct vow__sq *s, uint64_t ms);
 static void on_later(uv_timer_t *timer);
 
 /* ---- receiving ---------------------------------------------------------- */
@@ -201,7 +202,7 @@ void vow__sq_send_letters(struct vow__sq *s)
     send_pile(s, &s->letters);
     s->letters.size = 0;
     if (s->unsent.size > 0)
-        resend_soon(s);
+        soon(s, RESEND_MS);
 }
 
 /* Without a socket of its own an instance can tell too. What is refused
@@ -247,23 +248,28 @@ static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
         memcpy(at, l, sizeof(*l));
 }
 
-static void resend_soon(struct vow__sq *s)
-{
-    if (s->closing != NULL || uv_is_active((uv_handle_t *)&s->later) != 0)
-        return;
-    (void)uv_timer_start(&s->later, on_later, RESEND_MS, 0);
-    uv_unref((uv_handle_t *)&s->later);
-}
+/* ---- later -------------------------------------------------------------- */
 
-/* ---- doubts ------------------------------------------------------------- */
+/* Whatever comes first: all that there is to do is done then. */
+static void soon(struct vow__sq *s, uint64_t ms)
+{
+    uv_handle_t *timer = (uv_handle_t *)&s->later;
+    if (s->closing != NULL ||
+        (uv_is_active(timer) != 0 && uv_timer_get_due_in(&s->later) <= ms))
+        return;
+    (void)uv_timer_start(&s->later, on_later, ms, 0);
+    uv_unref(timer);
+}
 
 void vow__sq_doubt(struct vow__sq *s)
 {
-    if (s->closing != NULL)
-        return;
-    s->doubts = true;
-    (void)uv_timer_start(&s->later, on_later, 0, 0);
-    uv_unref((uv_handle_t *)&s->later);
+    s->doubts = s->closing == NULL;
+    soon(s, 0);
+}
+
+void vow__sq_relieve_soon(struct vow__sq *s)
+{
+    soon(s, RELIEVE_MS);
 }
 
 static void on_later(uv_timer_t *timer)
@@ -275,7 +281,8 @@ static void on_later(uv_timer_t *timer)
     if (s->unsent.size > 0)
         send_pile(s, &s->unsent);
     if (s->unsent.size > 0)
-        resend_soon(s);
+        soon(s, RESEND_MS);
+    vow__sq_relieve(s);
     bool doubts = s->doubts;
     s->doubts = false;
     if (doubts && s->events.on_doubt != NULL)

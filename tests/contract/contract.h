@@ -134,6 +134,7 @@ struct rig_answer {
 /* The name of a text; token number so and so. Short forms of asks: the
  * address of a temporary, with LONG_MS, takeovers 3 and what is given. */
 vow_name rig_name(const char *text);
+vow_name rig_limits_name(const char *pool); /* of "p:a": that of "p" */
 vow_token rig_token(uint64_t number);
 #pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
 #define ASK(text, number, ...)                                                 \
@@ -184,7 +185,7 @@ struct rig_chunks rig_read(struct rig *r, size_t i, const char *text,
 
 #define PLACE(text, number, ...)                                               \
     (&(const vow_place_ask){.pool = rig_name(text),                            \
-                            .limits_of = rig_name(text),                       \
+                            .limits_of = rig_limits_name(text),                \
                             .token = rig_token(number),                        \
                             .weight = 1,                                       \
                             .lease_ms = LONG_MS,                               \

@@ -178,8 +178,6 @@ CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
 {
     vow_place_ask a = *PLACE("p:a", 1, .limits = at_once(1));
     vow_place_ask b = *PLACE("p:b", 2, .limits = at_once(9));
-    a.limits_of = rig_name("p");
-    b.limits_of = rig_name("p");
     CHECK_UINT_EQ(says(rig_acquire(r, 0, &a)), VOW_SAYS_OWN);
     CHECK_UINT_EQ(says(rig_acquire(r, 1, &b)), VOW_SAYS_OWN);
     a.token = rig_token(3);
@@ -192,6 +190,9 @@ CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
     rig_expect(r, &r->news[3].places, 1);
     CHECK_UINT_EQ(says(rig_acquire(r, 2, &a)), VOW_SAYS_OWN);
     CHECK_UINT_EQ(says(rig_acquire(r, 3, &b)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(says(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(says(rig_release(r, 2, "p:a", 3)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(says(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_SAYS_NONE);
 }
 
 /* ---- leases -------------------------------------------------------------- */

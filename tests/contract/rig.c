@@ -268,7 +268,8 @@ struct rig_place rig_release(struct rig *r, size_t i, const char *text,
 {
     struct rig_place out = {.code = 0};
     struct step s = {.out = &out};
-    vow_place_hold hold = {rig_name(text), rig_token(number)};
+    vow_place_hold hold = {rig_name(text), rig_limits_name(text),
+                           rig_token(number)};
     r->at[i]->ops->release(r->at[i], &hold, on_places, &s);
     finish(r, &s);
     return out;
@@ -279,7 +280,8 @@ struct rig_place rig_renew(struct rig *r, size_t i, const char *text,
 {
     struct rig_place out = {.code = 0};
     struct step s = {.out = &out};
-    vow_place_hold hold = {rig_name(text), rig_token(number)};
+    vow_place_hold hold = {rig_name(text), rig_limits_name(text),
+                           rig_token(number)};
     r->at[i]->ops->renew(r->at[i], &hold, 1, lease_ms, on_places, &s);
     finish(r, &s);
     return out;
@@ -324,6 +326,13 @@ size_t rig_pools(struct rig *r, size_t i, struct rig_pool *out, size_t room)
 /* ---- names and tokens ---------------------------------------------------- */
 
 /* Not vow_name_of(): a store need not know how names are made. */
+vow_name rig_limits_name(const char *pool)
+{
+    char text[64];
+    (void)snprintf(text, sizeof(text), "%.*s", (int)strcspn(pool, ":"), pool);
+    return rig_name(text);
+}
+
 vow_name rig_name(const char *text)
 {
     vow_name name = {.hash = {0}};

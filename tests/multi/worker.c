@@ -237,9 +237,21 @@ static vow_next entered(vow_value v, void *user)
     return vow_ok(vow_nothing());
 }
 
+/* Why there is no place: whole when it is not the last one's reason. */
+static void note_trouble(const vow_error *e)
+{
+    static char last[160];
+    char text[sizeof(last)];
+    (void)vow_error_describe(e, text, sizeof(text));
+    if (strcmp(text, last) != 0)
+        note("trouble %s", text);
+    memcpy(last, text, sizeof(last));
+}
+
 static vow_next no_place(vow_error *e, void *user)
 {
     note("noplace %s", vow_error_name(vow_error_code(e)));
+    note_trouble(e);
     free(user);
     me.pending--;
     take_place(); /* which waits a little first */

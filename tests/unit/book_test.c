@@ -291,7 +291,7 @@ TEST(book, a_pool_of_a_key_goes_when_its_window_has_passed)
             *BOOK_PLACE(100 + i, i, .limits = {.rate = 5, .window_us = 3 * S});
         ask.limits_of = book_name(1);
         CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
-        vow_place_hold hold = {ask.pool, ask.token};
+        vow_place_hold hold = {.pool = ask.pool, .token = ask.token};
         struct vow__step s = book_step(&r, 0);
         vow__book_release(&s, &hold, &out);
     }
@@ -316,7 +316,7 @@ TEST(book, a_key_with_limits_of_its_own_stays)
         *BOOK_PLACE(2, 1, .limits = {.rate = 5, .window_us = 3 * S});
     ask.limits_of = book_name(1);
     CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
-    vow_place_hold hold = {ask.pool, ask.token};
+    vow_place_hold hold = {.pool = ask.pool, .token = ask.token};
     struct vow__step s = book_step(&r, 0);
     vow__book_release(&s, &hold, &out);
     vow_pool_limits mine = {.concurrent = 77};

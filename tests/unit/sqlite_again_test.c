@@ -2,6 +2,7 @@
 /* sqlite_again_test.c - trouble ends, and the store goes on by itself. */
 #include "sqlite_kit.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -98,6 +99,141 @@ TEST(sqlite_again, a_full_disk_is_told_until_there_is_room)
     CHECK_UINT_EQ(kit_claim(&k, "b", 2).says, VOW_SAYS_OWN);
     CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_OWN);
     kit_close(&k);
+    folder_close(&f);
+}
+
+static off_t log_size(const struct folder *f)
+{
+    char path[300];
+    struct stat st;
+    snprintf(path, sizeof(path), "%s/vow.db-wal", f->path);
+    CHECK(stat(path, &st) == 0);
+    return st.st_size;
+}
+
+/* A name that nobody asked for yet. */
+static void run_new(struct kit *k)
+{
+    static int names;
+    char name[16];
+    snprintf(name, sizeof(name), "%d", names++);
+    uint64_t epoch = kit_claim(k, name, 1).epoch;
+    CHECK_UINT_EQ(kit_commit(k, name, 1, epoch, 10).says, VOW_SAYS_OWN);
+}
+
+TEST(sqlite_again, other_tables_are_told)
+{
+    struct folder f;
+    struct kit k;
+    sqlite3 *db;
+    char path[300];
+    char why[600];
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "ALTER TABLE rec RENAME TO other", NULL, NULL,
+                       NULL) == SQLITE_OK);
+    CHECK(sqlite3_close(db) == SQLITE_OK);
+    int code = kit_try_open(&k, f.path, 0, why);
+    if (code == 0) {
+        CHECK_INT_EQ(kit_claim(&k, "a", 1).code, VOW_ESTORE);
+        snprintf(why, sizeof(why), "%s", kit_why(&k));
+        kit_close(&k);
+    }
+    CHECK(strstr(why, "has other tables") != NULL);
+    folder_close(&f);
+}
+
+/* By somebody who removes the folder while it is being used, for instance. */
+static void erase(const struct folder *f, const char *sub)
+{
+    char path[400];
+    struct dirent *e;
+    snprintf(path, sizeof(path), "%s/%s", f->path, sub);
+    DIR *d = opendir(path);
+    CHECK(d != NULL);
+    while ((e = readdir(d)) != NULL)
+        if (e->d_name[0] != '.')
+            CHECK(unlinkat(dirfd(d), e->d_name, 0) == 0);
+    closedir(d);
+}
+
+TEST(sqlite_again, who_lives_is_not_taken_for_dead_when_its_files_were_removed)
+{
+    static const char *const subs[] = {"live", "sock"};
+    struct folder f;
+    struct kit k;
+    struct kit other;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    for (unsigned i = 0; i < 2; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "n%u", i);
+        CHECK_UINT_EQ(kit_claim(&k, name, 1).says, VOW_SAYS_OWN);
+        erase(&f, subs[i]);
+        kit_nap_ms(110); /* it looks ten times a second */
+        CHECK_UINT_EQ(kit_claim(&k, name, 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_count(f.path, subs[i]), 1);
+        kit_open(&other, f.path);
+        CHECK_UINT_EQ(kit_claim(&other, name, 2).says, VOW_SAYS_WAIT);
+        kit_close(&other);
+    }
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* As a folder is removed while somebody makes it anew. */
+TEST(sqlite_again, a_log_that_was_removed_is_noticed)
+{
+    struct folder f;
+    struct kit k;
+    struct kit other;
+    char path[300];
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    snprintf(path, sizeof(path), "%s/vow.db-wal", f.path);
+    CHECK(unlink(path) == 0);
+    kit_nap_ms(110); /* it looks ten times a second */
+    CHECK_UINT_EQ(kit_claim(&k, "b", 1).says, VOW_SAYS_OWN);
+    kit_open(&other, f.path);
+    CHECK_UINT_EQ(kit_claim(&other, "b", 2).says, VOW_SAYS_WAIT);
+    kit_close(&other);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* One that reads keeps the log from ending, and all try less often; but not for
+ * longer than it is there. */
+TEST(sqlite_again, a_log_that_was_long_is_short_again)
+{
+    enum { FRAMES = 2500, FRAME = 4096 + 24, SHORT = 4194304 };
+    struct folder f;
+    struct kit k[2];
+    sqlite3 *reader;
+    char path[300];
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    kit_open(&k[0], f.path);
+    kit_open(&k[1], f.path);
+    CHECK(sqlite3_open(path, &reader) == SQLITE_OK);
+    CHECK(sqlite3_exec(reader, "BEGIN;SELECT * FROM meta", NULL, NULL, NULL) ==
+          SQLITE_OK);
+    for (int i = 0; log_size(&f) < FRAMES * FRAME; i++)
+        run_new(&k[i % 2]);
+    CHECK(sqlite3_exec(reader, "COMMIT", NULL, NULL, NULL) == SQLITE_OK);
+    CHECK(sqlite3_close(reader) == SQLITE_OK);
+    while (log_size(&f) > SHORT)
+        run_new(&k[0]);
+    for (int i = 0; i < 1000; i++) {
+        run_new(&k[1]);
+        CHECK(log_size(&f) <= SHORT + 500 * FRAME);
+    }
+    kit_close(&k[0]);
+    kit_close(&k[1]);
     folder_close(&f);
 }
 

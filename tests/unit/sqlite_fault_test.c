@@ -17,6 +17,7 @@ static struct {
     unsigned fail_at; /* 0: never */
     bool for_ever;
     bool fired;
+    sqlite3_int64 room; /* for a file on the disk; 0: any */
 } trouble;
 
 static bool fails(void)
@@ -59,6 +60,8 @@ static int on_write(sqlite3_file *f, const void *from, int n, sqlite3_int64 at)
 {
     if (fails())
         return trouble.calls % 2 == 0 ? SQLITE_FULL : SQLITE_IOERR_WRITE;
+    if (trouble.room > 0 && at + n > trouble.room)
+        return SQLITE_FULL;
     return real_of(f)->pMethods->xWrite(real_of(f), from, n, at);
 }
 
@@ -309,6 +312,30 @@ TEST_OPTS(sqlite_fault, each_call_to_the_system_fails_and_all_behind_it,
           .timeout_s = 120)
 {
     sweep(true);
+}
+
+/* Then all of it is put into the file, and it is begun anew. */
+TEST(sqlite_fault, a_log_that_fills_the_disk_is_emptied)
+{
+    enum { ROOM = 200 * 1000 };
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    install();
+    kit_open(&k, f.path);
+    trouble.room = ROOM;
+    for (uint64_t token = 1; token <= 200; token++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%d", (int)token % 20);
+        struct kit_answer a = kit_claim(&k, name, token);
+        CHECK_INT_EQ(a.code, 0);
+        if (a.says == VOW_SAYS_OWN)
+            CHECK_INT_EQ(kit_commit(&k, name, token, a.epoch, 10).code, 0);
+        CHECK_INT_EQ(kit_acquire(&k, "p", token).code, 0);
+        CHECK_INT_EQ(kit_release(&k, "p", token).code, 0);
+    }
+    kit_close(&k);
+    folder_close(&f);
 }
 
 enum { RUNS = 4000 };

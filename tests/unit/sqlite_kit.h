@@ -260,7 +260,8 @@ static inline struct kit_answer kit_release(struct kit *k, const char *pool,
                                             uint64_t token)
 {
     struct kit_answer a;
-    vow_place_hold hold = {vow_name_of(pool), kit_token(token)};
+    vow_place_hold hold = {.pool = vow_name_of(pool),
+                           .token = kit_token(token)};
     k->store->ops->release(k->store, &hold, kit_on_place_answer, &a);
     return a;
 }

@@ -89,6 +89,72 @@ TEST(sqlite_live, a_dead_one_in_the_queue_does_not_block_it)
     folder_close(&f);
 }
 
+struct seen {
+    int code;
+    uint32_t waiters;
+    uint64_t holders;
+    uint64_t waiting;
+};
+
+static void see_names(int code, const vow_record *r, size_t n, void *user)
+{
+    struct seen *s = user;
+    s->code = code;
+    s->waiters = n == 1 ? r->waiters : UINT32_MAX;
+}
+
+static void see_pools(int code, const vow_pool_info *p, size_t n, void *user)
+{
+    struct seen *s = user;
+    s->code = code;
+    s->holders = n == 1 ? p->holders : UINT64_MAX;
+    s->waiting = n == 1 ? p->waiting : UINT64_MAX;
+}
+
+static struct seen look_around(struct kit *k)
+{
+    struct seen s = {.code = 1};
+    k->store->ops->list(k->store, see_names, &s);
+    CHECK_INT_EQ(s.code, 0);
+    k->store->ops->pools(k->store, see_pools, &s);
+    CHECK_INT_EQ(s.code, 0);
+    return s;
+}
+
+TEST(sqlite_live, who_looks_does_not_see_the_dead)
+{
+    struct folder f;
+    struct kit k;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    pid_t pids[2];
+    for (unsigned i = 0; i < 2; i++) {
+        if ((pids[i] = kit_child()) == 0) {
+            struct kit child;
+            kit_open(&child, f.path);
+            CHECK_UINT_EQ(kit_claim(&child, "a", 2 + i).says, VOW_SAYS_WAIT);
+            CHECK_UINT_EQ(kit_acquire(&child, "p", 2 + i).says,
+                          i == 0 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+            atomic_fetch_add(stage, 1);
+            for (;;)
+                kit_nap_ms(1000);
+        }
+        kit_await(stage, i + 1);
+    }
+    struct seen s = look_around(&k);
+    CHECK(s.waiters == 2 && s.holders == 1 && s.waiting == 1);
+    kit_kill(pids[0]);
+    s = look_around(&k);
+    CHECK(s.waiters == 1 && s.holders == 1 && s.waiting == 0);
+    kit_kill(pids[1]);
+    s = look_around(&k);
+    CHECK(s.waiters == 0 && s.holders == 0 && s.waiting == 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_live, once_and_dead_is_in_doubt)
 {
     struct folder f;
@@ -242,6 +308,31 @@ TEST(sqlite_live, two_stores_of_one_process_stay_alive)
     kit_wait(pid);
     kit_close(&a);
     kit_close(&b);
+    folder_close(&f);
+}
+
+TEST(sqlite_live, who_only_looks_sweeps_no_other_store_of_its_process)
+{
+    struct folder f;
+    struct kit owner;
+    struct kit other;
+    vow_pool_limits limits = {.concurrent = 1};
+    vow_name pool = vow_name_of("p");
+    struct seen s;
+    folder_open(&f);
+    kit_open(&owner, f.path);
+    kit_open(&other, f.path);
+    CHECK_UINT_EQ(kit_claim(&owner, "a", 1).says, VOW_SAYS_OWN);
+    for (int i = 0; i < 4000; i++) { /* a sweep comes by chance */
+        limits.concurrent = 1 + (uint32_t)i % 2;
+        other.store->ops->limit(other.store, &pool, &limits, "p", see_pools,
+                                &s);
+        CHECK_INT_EQ(s.code, 0);
+    }
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
+    CHECK_UINT_EQ(kit_claim(&other, "a", 2).says, VOW_SAYS_WAIT);
+    kit_close(&other);
+    kit_close(&owner);
     folder_close(&f);
 }
 

@@ -233,7 +233,7 @@ static void use_all(struct world *w, vow_store *a, vow_store *b)
     int rc = 0;
     struct said said = {.n = 0};
     vow_pool_limits limits = {.concurrent = 1, .rate = 3, .window_us = 1000};
-    vow_place_hold hold = {name_of(7), token_of(1)};
+    vow_place_hold hold = {.pool = name_of(7), .token = token_of(1)};
     struct said own = claim(a, 1, 1);
     check_rc(w, own.code);
     check_rc(w, claim(b, 1, 2).code);

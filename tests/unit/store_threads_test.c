@@ -124,7 +124,7 @@ static void worker_released(int code, const vow_place *places, size_t n,
 static void worker_leave(void *user)
 {
     struct worker *w = user;
-    vow_place_hold hold = {name_of(99), token_of(w->token)};
+    vow_place_hold hold = {.pool = name_of(99), .token = token_of(w->token)};
     atomic_fetch_sub(&w->shared->places, 1);
     w->store->ops->release(w->store, &hold, worker_released, w);
 }
