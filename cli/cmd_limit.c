@@ -138,6 +138,9 @@ static void check_change(const struct manage *m, const struct change *c)
         strncmp(m->word, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         die(EXIT_BROKEN, "vow limit: '%s' is a lock, its limit is one holder",
             m->word);
+    if (listing_is_taken(m->word))
+        die(EXIT_BROKEN, "vow limit: no pool has the name '%s'; see vow lock",
+            m->word);
     const char *colon = strchr(m->word, ':');
     if (colon != NULL &&
         strncmp(m->word, LOCK_LABEL, strlen(LOCK_LABEL)) != 0 &&

@@ -90,10 +90,12 @@ static struct {
 
 static void read_command(int argc, char **argv);
 static int read_options(struct options *o);
+static void take(void *unused, int id, const struct options *o);
 static void read_option(int id, const struct options *o);
 static void check(const struct options *o, const char *sentence);
 static void make_ready(void);
 static void open_pool(void);
+static void tell_difference(const char *label);
 static void make_label(struct text *ret_label);
 static void get_place(void);
 static vow_future *ask_for_place(void);
@@ -132,6 +134,7 @@ static void read_command(int argc, char **argv)
     struct options o = options_of(&lock_verb, argc, argv);
     lock.store = store_opts_of(&lock_verb);
     (void)units_kill_seq("TERM,5s,KILL", &lock.kill);
+    store_config(&lock_verb, take, NULL);
     int at = read_options(&o);
     bool dashes = strcmp(argv[at - 1], "--") == 0; /* for a name like -x */
     if (at == argc || argv[at][0] == '\0' ||
@@ -152,9 +155,15 @@ static int read_options(struct options *o)
 {
     int id;
     while ((id = options_next(o)) > 0)
-        if (!store_option(&lock.store, id, o))
-            read_option(id, o);
+        take(NULL, id, o);
     return o->at;
+}
+
+static void take(void *unused, int id, const struct options *o)
+{
+    (void)unused;
+    if (!store_option(&lock.store, id, o))
+        read_option(id, o);
 }
 
 static void read_option(int id, const struct options *o)
@@ -215,6 +224,8 @@ static void open_pool(void)
     struct text label = {0};
     make_label(&label);
     uint32_t places = lock.slots > 0 ? lock.slots : LOCK_PLACES;
+    if (lock.slots > 0)
+        tell_difference(label.at);
     int rc = vow_pool_open(
         lock.authority, label.at,
         VOW_POOL(.limits.concurrent = places, .grace_ms = grace_ms()),
@@ -222,6 +233,19 @@ static void open_pool(void)
     if (rc < 0)
         die(EXIT_BROKEN, "vow lock: %s: %s", label.at, vow_error_text(rc));
     text_free(&label);
+}
+
+/* The number that is there holds. */
+static void tell_difference(const char *label)
+{
+    char limits[LISTING_LIMITS];
+    VOW_AUTO(vow_future) f = vow_pool_limit(lock.authority, label, NULL);
+    int rc = vow_loop_run_until(lock.loop, f);
+    const vow_pool_info *there = rc == 0 ? vow_as_ptr(vow_get(f)) : NULL;
+    (void)vow_error_of(f); /* the place will tell */
+    if (there != NULL && there->limits.concurrent != lock.slots)
+        say("slots '%s' have %s; vow limit %s changes it", lock.name,
+            listing_limits(&there->limits, limits), label);
 }
 
 /* A name that is too long is told apart by its hash. */
@@ -335,7 +359,7 @@ static char **make_env(void)
             env[kept++] = environ[i];
     }
     guard_word(&run, 1);
-    text_addf(&name, "VOW_NAME=%s", lock.name);
+    text_addf(&name, "VOW_NAME=%.*s", VOW_LABEL_MAX, lock.name);
     text_addf(&fence, "VOW_FENCE=%llu", (unsigned long long)lock.grant->fence);
     env[kept++] = run.at;
     env[kept++] = name.at;

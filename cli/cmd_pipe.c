@@ -27,6 +27,7 @@ struct attempt {
     struct runner runner;
     struct feed feed;
     vow_lease *lease;
+    vow_deferred *end; /* of the step: not before its command has ended */
     /* what it reads */
     vow_input *in;
     struct replay reader; /* of the recording before it */
@@ -35,6 +36,7 @@ struct attempt {
     struct recording failure; /* of a step before it */
     vow_deferred *waits;      /* its command has ended, its input has not */
     vow_bytes *result;        /* that waits with it */
+    bool starved;             /* there is no input: the step before failed */
 };
 
 static struct {
@@ -56,14 +58,20 @@ static void pull(struct attempt *a);
 static void on_hungry(struct feed *f);
 static vow_next on_chunk(vow_value v, void *attempt);
 static vow_next on_no_chunk(vow_error *e, void *attempt);
+static void stop(struct attempt *a, vow_error *why);
 static void input_ends(struct attempt *a);
 static void on_lost(struct runner *r);
+static void on_cancel(vow_error *why, void *attempt);
 static vow_next on_ran(vow_value v, void *attempt);
 static vow_next on_not_ran(vow_error *e, void *attempt);
+static vow_next on_end(vow_value v, void *attempt);
+static vow_next on_bad_end(vow_error *e, void *attempt);
 static vow_next on_result(vow_value v, void *unused);
 static bool failed_here(void);
 static vow_next on_failure(vow_error *e, void *unused);
+static size_t failed_step(int code);
 static void tell_roles(void);
+static bool never_ran(size_t step);
 
 int cmd_pipe(int argc, char **argv)
 {
@@ -169,7 +177,12 @@ static vow_future *begin(struct attempt *a, int in)
                               .hide_out = !is_last(a),
                               .chunks = all.shared.stream && !is_last(a),
                               .lost = on_lost});
-    return vow_then_drop(f, on_ran, on_not_ran, a);
+    vow_future *end = vow_promise(meet_loop(), &a->end);
+    vow_on_cancel(a->end, on_cancel, a);
+    if (vow_done(vow_then_drop(f, on_ran, on_not_ran, a), on_end, on_bad_end,
+                 a) < 0)
+        die(EXIT_BROKEN, "out of memory");
+    return end;
 }
 
 /* The step before it has ended. */
@@ -261,11 +274,8 @@ static vow_next on_no_chunk(vow_error *e, void *attempt)
 {
     struct attempt *a = attempt;
     a->asked = false;
-    a->input_over = true;
-    runner_stop(&a->runner, e);
-    if (a->waits != NULL)
-        (void)vow_reject_drop(a->waits, vow_error_ref(e));
-    a->waits = NULL;
+    a->starved = a->starved || !a->input_over;
+    stop(a, e);
     return vow_ok(vow_nothing());
 }
 
@@ -299,6 +309,20 @@ static void on_lost(struct runner *r)
     (void)vow_cancel(all.asked, NULL);
 }
 
+static void on_cancel(vow_error *why, void *attempt)
+{
+    stop(attempt, why);
+}
+
+static void stop(struct attempt *a, vow_error *why)
+{
+    a->input_over = true;
+    runner_stop(&a->runner, why);
+    if (a->waits != NULL)
+        (void)vow_reject_drop(a->waits, vow_error_ref(why));
+    a->waits = NULL;
+}
+
 static vow_next on_ran(vow_value v, void *attempt)
 {
     struct attempt *a = attempt;
@@ -316,6 +340,21 @@ static vow_next on_not_ran(vow_error *e, void *attempt)
     if (replay_over(&a->reader) && ending_code(a->reader.end) != 0)
         return vow_follow(failure_of(a, a->reader.end));
     return vow_fail(vow_error_ref(e));
+}
+
+static vow_next on_end(vow_value v, void *attempt)
+{
+    struct attempt *a = attempt;
+    vow_bytes *bytes = vow_bytes_ref(vow_as_bytes(v));
+    (void)vow_resolve_drop(a->end, vow_bytes_value(bytes));
+    return vow_ok(vow_nothing());
+}
+
+static vow_next on_bad_end(vow_error *e, void *attempt)
+{
+    struct attempt *a = attempt;
+    (void)vow_reject_drop(a->end, vow_error_ref(e));
+    return vow_ok(vow_nothing());
 }
 
 /* ---- the end of all ------------------------------------------------------ */
@@ -352,18 +391,48 @@ static bool failed_here(void)
 
 static vow_next on_failure(vow_error *e, void *unused)
 {
+    char printed[VOW_NAME_TEXT];
     (void)unused;
     if (meet_is_over())
         return vow_ok(vow_nothing());
     for (size_t i = 0; i < all.shared.n_steps; i++)
         if (all.attempts[i] != NULL && all.attempts[i]->runner.lost)
             return vow_ok(vow_nothing()); /* told when it has ended */
-    if (vow_error_code(e) == VOW_ECANCELED)
-        say("vow pipe: a step was canceled");
-    else
+    int code = vow_error_code(e);
+    size_t step = failed_step(code);
+    if (step == all.shared.n_steps)
         say("vow pipe: %s", vow_error_message(e));
+    else if (code == VOW_ECANCELED)
+        say("vow pipe: step '%s' was canceled", all.shared.steps[step].label);
+    else if (code == VOW_EGAVEUP)
+        say("vow pipe: step '%s': %s; vow forget -- %s, or --force, to try "
+            "again at once",
+            all.shared.steps[step].label, vow_error_message(e),
+            vow_name_text(&all.infos[step].name, printed));
+    else
+        say("vow pipe: step '%s': %s", all.shared.steps[step].label,
+            vow_error_message(e));
     meet_over(EXIT_BROKEN);
     return vow_ok(vow_nothing());
+}
+
+/* The first that was stopped here. Or the last that was asked for: nothing is
+ * asked for behind a failure; but trouble with the store is of no step. */
+static size_t failed_step(int code)
+{
+    size_t n = all.shared.n_steps, last = n;
+    if (code == VOW_ESTORE || code == VOW_EAGAIN || code == VOW_ENOMEM)
+        return n;
+    for (size_t i = 0; i < n; i++) {
+        const struct attempt *a = all.attempts[i];
+        if (a != NULL && a->starved)
+            return i - 1;
+        if (a != NULL && a->runner.stopped != NULL)
+            return i;
+        if (all.infos[i].role != VOW_ROLE_NONE)
+            last = i;
+    }
+    return last;
 }
 
 static void tell_roles(void)
@@ -373,8 +442,19 @@ static void tell_roles(void)
         const char *label = all.shared.steps[i].label;
         vow_share_info info = {.role = step->role, .fence = step->fence};
         memcpy(info.runner, step->runner, sizeof(info.runner));
+        if (never_ran(i))
+            info = (vow_share_info){.role = VOW_ROLE_NONE};
         if (meet_alone() && info.role != VOW_ROLE_NONE)
             info.role = VOW_ROLE_ALONE;
         role_tell(&all.shared, label, label, &info);
     }
+}
+
+/* It fell to us, and had only the failure of a step before it to pass on. */
+static bool never_ran(size_t step)
+{
+    const struct attempt *a = all.attempts[step];
+    uint32_t role = all.infos[step].role;
+    return a != NULL && a->runner.seq == 0 && role != VOW_ROLE_JOINED &&
+           role != VOW_ROLE_CACHED;
 }

@@ -134,7 +134,7 @@ static void on_start(struct job *j)
     if (!one.settings.verbose)
         return;
     job_record(j, &command, &r);
-    say("%.*s (try %u)", (int)command.n, command.at, j->tries);
+    say_command("%.*s (try %u)", (int)command.n, command.at, j->tries);
     text_free(&command);
 }
 

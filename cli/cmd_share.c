@@ -14,6 +14,7 @@
 #include "runner.h"
 #include "say.h"
 #include "show.h"
+#include "table.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,8 @@ static void ask(void);
 static vow_future *work(vow_lease *lease, void *unused);
 static void on_published(struct runner *r);
 static void on_lost(struct runner *r);
-static vow_next on_made(vow_value v, void *unused);
+static void on_doubt(struct runner *r);
+static vow_error *on_made(struct runner *r);
 static void not_taken(void *unused);
 static void ran(void);
 static void from_start(void);
@@ -57,6 +59,7 @@ static vow_next on_result(vow_value v, void *unused);
 static void answer(const void *at, size_t n);
 static vow_next on_failure(vow_error *e, void *unused);
 static int explain(const vow_error *e);
+static const char *how_to_forget(void);
 static void out_of_patience(void *unused);
 static void start_refresh(void);
 
@@ -127,30 +130,31 @@ static vow_future *work(vow_lease *lease, void *unused)
     }
     one.runs = true;
     from_start();
-    vow_future *f = runner_start(
-        &one.runner, &(struct runner_opts){.shared = &one.shared,
-                                           .argv = one.shared.command,
-                                           .label = one.label,
-                                           .lease = lease,
-                                           .in = -1,
-                                           .hide_out = one.shared.refresh,
-                                           .hide_err = one.shared.refresh,
-                                           .chunks = one.shared.follow &&
-                                                     !one.shared.refresh,
-                                           .published = on_published,
-                                           .lost = on_lost});
-    return vow_then_drop(f, on_made, NULL, NULL);
+    return runner_start(
+        &one.runner,
+        &(struct runner_opts){
+            .shared = &one.shared,
+            .argv = one.shared.command,
+            .label = one.label,
+            .lease = lease,
+            .in = -1,
+            .hide_out = one.shared.refresh,
+            .hide_err = one.shared.refresh,
+            .chunks = one.shared.follow && !one.shared.refresh,
+            .made = on_made,
+            .published = on_published,
+            .lost = on_lost,
+            .doubt = one.shared.mode == VOW_ONCE ? on_doubt : NULL});
 }
 
 /* A failure does not replace a result that is there. */
-static vow_next on_made(vow_value v, void *unused)
+static vow_error *on_made(struct runner *r)
 {
-    (void)unused;
-    if (one.shared.refresh && ending_code(one.runner.end) != 0)
-        return vow_fail_code(VOW_EIO, "its command failed");
+    if (one.shared.refresh && ending_code(r->end) != 0)
+        return vow_error_new(meet_loop(), VOW_EIO, "its command failed");
     vow_call_at(&one.patience, meet_loop(),
                 vow_loop_due_ns(meet_loop(), PUBLISH_MS), not_taken, NULL);
-    return vow_ok(vow_bytes_value(vow_bytes_ref(vow_as_bytes(v))));
+    return NULL;
 }
 
 /* The store does not answer. Our caller need not wait for it. */
@@ -173,10 +177,21 @@ static void on_published(struct runner *r)
         ran();
 }
 
+/* To leave is to give it back, and what must not run twice is not. */
 static void on_lost(struct runner *r)
 {
     (void)r;
-    (void)vow_cancel(one.asked, NULL);
+    if (one.shared.mode != VOW_ONCE)
+        (void)vow_cancel(one.asked, NULL);
+}
+
+static void on_doubt(struct runner *r)
+{
+    (void)r;
+    say("vow share: %s was canceled when it had begun, and is in doubt. Find "
+        "out, then: %s",
+        one.label, how_to_forget());
+    meet_over(EXIT_BROKEN);
 }
 
 /* The command has ended, and what it made is where it belongs. */
@@ -286,16 +301,30 @@ static int explain(const vow_error *e)
         return s->store.busy_code;
     }
     if (code == VOW_EDOUBT)
-        say("vow share: %s is %s. Find out, then: vow forget -- %s", one.label,
-            vow_error_message(e),
-            s->name != NULL && s->n_depends == 0
-                ? s->name
-                : vow_name_text(&one.name, one.printed));
+        say("vow share: %s is %s. Find out, then: %s", one.label,
+            vow_error_message(e), how_to_forget());
+    else if (code == VOW_EGAVEUP)
+        say("vow share: %s: %s; %s, or --force, to try again at once",
+            one.label, vow_error_message(e), how_to_forget());
     else if (code == VOW_ECANCELED)
         say("vow share: %s was canceled", one.label);
     else
         say("vow share: %s: %s", one.label, vow_error_message(e));
     return EXIT_BROKEN;
+}
+
+/* By the word that was given, if it can be copied from a terminal. */
+static const char *how_to_forget(void)
+{
+    struct text t = {0}, shown = {0}; /* they stay */
+    const char *word = one.shared.n_depends == 0 ? one.shared.name : NULL;
+    if (word != NULL)
+        table_add_visible(&shown, span_of(word));
+    if (word == NULL || shown.n > VOW_LABEL_MAX || strcmp(shown.at, word) != 0)
+        word = vow_name_text(&one.name, one.printed);
+    text_addf(&t, "vow forget %s", word[0] == '-' ? "-- " : "");
+    text_add_quoted(&t, span_of(word));
+    return t.at;
 }
 
 static void out_of_patience(void *unused)

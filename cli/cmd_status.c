@@ -76,9 +76,12 @@ static size_t pick_names(const vow_records *all, const char *word,
                          vow_record *ret_picked)
 {
     size_t n = 0;
-    vow_name name = store_name_shown(word == NULL ? "" : word);
+    vow_name name = store_name_of(word == NULL ? "" : word), printed;
+    if (word == NULL || !vow_name_parse(word, &printed))
+        printed = name;
     for (size_t i = 0; i < all->n; i++)
         if (word == NULL || vow_name_equal(&all->at[i].name, &name) ||
+            vow_name_equal(&all->at[i].name, &printed) ||
             strcmp(all->at[i].label, word) == 0)
             ret_picked[n++] = all->at[i];
     return n;

@@ -165,6 +165,16 @@ bool listing_is_idle_lock(const vow_pool_info *p)
     return kind_of(p) != KIND_POOL && p->holders == 0 && p->waiting == 0;
 }
 
+bool listing_is_taken(const char *pool)
+{
+    static const char *const taken[] = {LOCK_LABEL, SLOTS_LABEL};
+    size_t n = strlen(pool);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (n + 1 == strlen(taken[i]) && strncmp(taken[i], pool, n) == 0)
+            return true;
+    return false;
+}
+
 /* Pools that people name have no colon but before a key. */
 static enum kind kind_of(const vow_pool_info *p)
 {

@@ -32,6 +32,9 @@ bool listing_is_idle_lock(const vow_pool_info *p);
 void listing_name_json(struct text *ret_text, const vow_record *r);
 void listing_pool_json(struct text *ret_text, const vow_pool_info *p);
 
+/* A pool of that name would have keys that look like locks or slots. */
+bool listing_is_taken(const char *pool);
+
 /* "-j 20 and 50/1s", "-j 4", "50/1s", "no limits". */
 enum { LISTING_LIMITS = 64 };
 const char *listing_limits(const vow_pool_limits *l, char into[LISTING_LIMITS]);

@@ -117,7 +117,7 @@ static void summary(void)
         say("%llu of %llu jobs failed:", (unsigned long long)run.failed,
             (unsigned long long)run.done);
     for (uint64_t i = 0; i < run.failed && i < FAILURES_SHOWN; i++)
-        say("  %s: %s", run.failures[i].end, run.failures[i].command);
+        say_command("  %s: %s", run.failures[i].end, run.failures[i].command);
     if (run.failed > FAILURES_SHOWN)
         say("  and %llu more",
             (unsigned long long)(run.failed - FAILURES_SHOWN));

@@ -224,9 +224,10 @@ static void on_start(struct job *j)
         text_clear(&run.command);
         template_show(run.jobs.template, &fields, &run.command);
         if (j->tries > 1)
-            say("%.*s (try %u)", (int)run.command.n, run.command.at, j->tries);
+            say_command("%.*s (try %u)", (int)run.command.n, run.command.at,
+                        j->tries);
         else
-            say("%.*s", (int)run.command.n, run.command.at);
+            say_command("%.*s", (int)run.command.n, run.command.at);
     }
     brake_started(&run.brake);
     look_around();

@@ -3,7 +3,8 @@
  *
  * HOW   Whatever is held when it is over is given up by closing the store: so a
  *       run that was ended by a signal, or could not begin, is free for the
- *       next one who waits before we are gone.
+ *       next one who waits before we are gone. What must not be done twice is
+ *       not given up: with us dead, the store has it in doubt.
  */
 #include "meet.h"
 #include "ears.h"
@@ -23,6 +24,7 @@
 enum { PAUSE_MS = 100, PAUSE_MAX_MS = 5000 };
 #define WITHOUT "others may run the same now"
 #define WAITING "waiting for it"
+#define NOT_WAITING "not waiting for it"
 
 static struct {
     const struct shared *shared;
@@ -40,6 +42,7 @@ static struct {
     bool works;
     bool broken_pipe; /* nobody reads our stdout any more */
     bool free;        /* nothing in the store is ours */
+    bool owes;        /* or something is, and stays so */
 } meet;
 
 static void on_event(const vow_event *event, void *unused);
@@ -92,6 +95,7 @@ static void open_our_own(struct shared *s, vow_error *failed)
 {
     tell_trouble(vow_error_message(failed), WITHOUT);
     s->store.url = "memory:";
+    s->store.alone = true;
     meet.authority = store_open_or_die(meet.loop, &s->store);
     meet.alone = true;
 }
@@ -108,7 +112,10 @@ static void tell_trouble(const char *why, const char *so)
 static void wait_for_store(struct shared *s, vow_error *failed)
 {
     uint64_t pause_ms = PAUSE_MS, waited_ms = 0;
-    tell_trouble(vow_error_message(failed), WAITING);
+    tell_trouble(vow_error_message(failed),
+                 s->store.no_wait ? NOT_WAITING : WAITING);
+    if (s->store.no_wait)
+        exit(s->store.busy_code);
     while (meet.authority == NULL) {
         if (s->store.waits && waited_ms >= s->store.wait_ms)
             exit(s->store.busy_code);
@@ -128,6 +135,7 @@ static void on_event(const vow_event *event, void *unused)
 {
     (void)unused;
     uint32_t how = policy(meet.shared);
+    bool gives_up = meet.shared->store.no_wait && !meet.works;
     if (event->kind == VOW_EVENT_JOINED)
         listen_for_signals();
     if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
@@ -135,7 +143,9 @@ static void on_event(const vow_event *event, void *unused)
     if (how == VOW_DOWN_RUN)
         tell_trouble(event->text, WITHOUT);
     else if (how == VOW_DOWN_WAIT)
-        tell_trouble(event->text, WAITING);
+        tell_trouble(event->text, gives_up ? NOT_WAITING : WAITING);
+    if (how == VOW_DOWN_WAIT && gives_up)
+        meet_over(meet.shared->store.busy_code);
 }
 
 vow_loop *meet_loop(void)
@@ -277,6 +287,11 @@ void meet_holds_nothing(void)
     meet.free = true;
 }
 
+void meet_owes_result(bool owes)
+{
+    meet.owes = owes;
+}
+
 bool meet_is_over(void)
 {
     return meet.over == NULL;
@@ -294,7 +309,7 @@ int meet_run(vow_future *asked)
         (void)guard_hunt(0);
         guard_hunt_children();
     }
-    if (!meet.free) {
+    if (!meet.free && !meet.owes) {
         (void)vow_cancel(asked, NULL);
         store_close(meet.loop, meet.authority);
     }

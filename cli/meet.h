@@ -37,6 +37,9 @@ void meet_over(int code);
 bool meet_is_over(void);
 /* We did not wait, nor run anything: the store need not hear of our end. */
 void meet_holds_nothing(void);
+/* A command that is not to run twice has begun, and there is no result of it:
+ * if we end now its name stays ours, and in doubt. */
+void meet_owes_result(bool owes);
 /* Run until it is over, then leave what we have asked for. What we held is
  * given back, what was shown is written. Returns the exit code, or dies by the
  * signal that told us to end. */

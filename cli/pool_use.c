@@ -104,6 +104,10 @@ static void split(const char *said, const struct verb_def *verb,
             "%d bytes, and behind a colon perhaps a key",
             verb->name, said, VOW_LABEL_MAX);
     use.name = mem_copy(said, n);
+    if (listing_is_taken(use.name))
+        die(verb->usage_code,
+            "vow %s: --pool %s: '%s' is for vow lock; give it another name",
+            verb->name, said, use.name);
     if (colon == NULL)
         return;
     if (placeholders == NULL) {

@@ -29,7 +29,7 @@ void role_tell(const struct shared *s, const char *label, const char *step,
     struct text t = {0};
     if (s->verbose) {
         text_addf(&t, "%s: %s", label,
-                  info->role == VOW_ROLE_NONE ? "not needed"
+                  info->role == VOW_ROLE_NONE ? "not run"
                                               : word_of(info->role));
         if (info->runner[0] != '\0')
             text_addf(&t, " (%s)", info->runner);

@@ -36,6 +36,7 @@ enum {
 static char buffer[CHUNK];
 
 static int launch(struct runner *r);
+static void owe_result(const struct runner *r, bool owes);
 static int open_pipe(struct runner_pipe *p, struct runner *of, int fd);
 static char **make_env(const struct runner *r);
 static bool is_ours(const char *variable);
@@ -81,7 +82,14 @@ vow_future *runner_start(struct runner *r, const struct runner_opts *o)
         meet_over(code);
     else
         watch_lease(r);
+    owe_result(r, code == 0);
     return f;
+}
+
+static void owe_result(const struct runner *r, bool owes)
+{
+    if (r->o.shared->mode == VOW_ONCE)
+        meet_owes_result(owes);
 }
 
 /* 0, or the exit code of what was said. */
@@ -150,7 +158,7 @@ static char **make_env(const struct runner *r)
             env[n++] = environ[i];
     guard_word(&word, r->seq);
     env[n++] = word.at;
-    env[n++] = entry("VOW_NAME=%s", r->o.label);
+    env[n++] = entry("VOW_NAME=%.*s", VOW_LABEL_MAX, r->o.label);
     env[n++] = entry("VOW_FENCE=%llu",
                      (unsigned long long)vow_lease_fence(r->o.lease));
     env[n++] = entry("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
@@ -338,6 +346,7 @@ static vow_next on_published(vow_value v, void *runner)
     struct runner *r = runner;
     (void)v;
     r->published = true;
+    owe_result(r, false);
     if (r->o.published != NULL)
         r->o.published(r);
     return vow_ok(vow_nothing());
@@ -376,8 +385,13 @@ static void on_end(struct proc *p)
         over_and_lost(r);
         return;
     }
+    if (r->stopped != NULL && r->o.doubt != NULL && !r->too_big) {
+        r->o.doubt(r);
+        return;
+    }
     if (r->stopped != NULL) { /* which says nothing of the next time */
         vow_deferred *done = r->done;
+        owe_result(r, false);
         r->done = NULL;
         vow_lease_keep(r->o.lease, 0);
         (void)vow_reject_drop(done, r->stopped);
@@ -416,6 +430,12 @@ static void settle(struct runner *r)
     vow_bytes *bytes = NULL;
     r->done = NULL;
     vow_on_cancel(done, NULL, NULL);
+    vow_error *refused = r->o.made == NULL ? NULL : r->o.made(r);
+    if (refused != NULL) {
+        owe_result(r, false);
+        (void)vow_reject_drop(done, refused);
+        return;
+    }
     if (ending_code(r->end) != 0)
         vow_lease_mark_failed(r->o.lease);
     if (vow_bytes_new(meet_loop(), r->recording.bytes.at, r->recording.bytes.n,

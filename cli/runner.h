@@ -26,6 +26,7 @@
 
 struct runner;
 typedef void (*runner_fn)(struct runner *r);
+typedef vow_error *(*runner_made_fn)(struct runner *r);
 
 struct runner_opts {
     const struct shared *shared;
@@ -36,10 +37,15 @@ struct runner_opts {
     bool hide_out; /* what it writes is not for our own stdout, */
     bool hide_err; /* nor stderr */
     bool chunks;   /* for those who follow */
+    /* It has ended by itself. Returns why that is no result, owned; NULL: it
+     * is. May be NULL. */
+    runner_made_fn made;
     /* The store has taken the result; may be NULL. */
     runner_fn published;
     /* The lease is lost: leave, so that it is not our turn again. */
     runner_fn lost;
+    /* Somebody canceled what is not to run twice; NULL if that is not so. */
+    runner_fn doubt;
 };
 
 /* One of its pipes. */
@@ -74,8 +80,8 @@ struct runner {
 
 /* Start it. The future, owned, is fulfilled with the recording when it has
  * ended; or rejected: VOW_E2BIG, or with why it was canceled. What makes all
- * further work pointless (it cannot be run, a signal, a lost lease) is told by
- * meet_over(), and the future stays pending. */
+ * further work pointless (it cannot be run, a signal, a lost lease, a doubt) is
+ * told by meet_over(), and the future stays pending. */
 vow_future *runner_start(struct runner *r, const struct runner_opts *o);
 /* It is of no use any more: end it, and show nothing more. The future, if it is
  * pending, is then rejected with `why`, borrowed. */

@@ -8,6 +8,7 @@
  * LIMITS  A line that finds no memory is cut at 1000 bytes.
  */
 #include "say.h"
+#include "table.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +21,9 @@
 
 enum { SHORT_LINE = 1024 };
 
-static void write_line(const char *format, va_list args);
+static void tell(bool as_is, const char *format, va_list args);
+static void write_line(bool as_is, const char *format, va_list args);
+static bool is_plain(const char *at, size_t n);
 static size_t make_line(char *into, size_t room, const char *format,
                         va_list args);
 static void write_all(const char *at, size_t n);
@@ -32,11 +35,24 @@ static void (*after_line)(void);
 
 void say(const char *format, ...)
 {
-    int saved = errno;
     va_list args;
     va_start(args, format);
-    write_line(format, args);
+    tell(false, format, args);
     va_end(args);
+}
+
+void say_command(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    tell(true, format, args);
+    va_end(args);
+}
+
+static void tell(bool as_is, const char *format, va_list args)
+{
+    int saved = errno;
+    write_line(as_is, format, args);
     call(after_line);
     errno = saved;
 }
@@ -51,7 +67,7 @@ _Noreturn void die(int code, const char *format, ...)
     va_list args;
     through = NULL;
     va_start(args, format);
-    write_line(format, args);
+    write_line(false, format, args);
     va_end(args);
     exit(code);
 }
@@ -73,7 +89,7 @@ static void call(void (*fn)(void))
     busy = false;
 }
 
-static void write_line(const char *format, va_list args)
+static void write_line(bool as_is, const char *format, va_list args)
 {
     char line[SHORT_LINE];
     int saved = errno; /* for %m */
@@ -91,14 +107,31 @@ static void write_line(const char *format, va_list args)
         memcpy(line + n - 5, "...\n", 4);
     }
     va_end(again);
+    const char *at = whole != NULL ? whole : line;
     struct text moved = {0};
-    if (through != NULL) {
-        text_add(&moved, whole != NULL ? whole : line, n - 1);
-        through(STDERR_FILENO, &moved);
-    } else {
-        write_all(whole != NULL ? whole : line, n - 1);
+    if (!as_is && !is_plain(at, n - 2)) {
+        table_add_visible(&moved, (struct span){.at = at, .n = n - 2});
+        text_add_str(&moved, "\n");
+    } else if (through != NULL) {
+        text_add(&moved, at, n - 1);
     }
+    if (through != NULL)
+        through(STDERR_FILENO, &moved);
+    else
+        write_all(moved.at != NULL ? moved.at : at,
+                  moved.at != NULL ? moved.n : n - 1);
+    text_free(&moved);
     free(whole);
+}
+
+/* What is not plain may be visible all the same. That there is no memory is
+ * told without any: those words are plain. */
+static bool is_plain(const char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (at[i] < ' ' || (unsigned char)at[i] >= 0x7f)
+            return false;
+    return true;
 }
 
 /* Returns how much room the line needs, with the newline and a NUL. A sentence

@@ -21,9 +21,12 @@ enum {
     EXIT_SIGNAL = 128
 };
 
-/* "vow: ...\n" in one write. */
+/* "vow: ...\n" in one write. What would do something to a terminal, as a name
+ * that somebody else chose might, is shown as an escape. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same, and exit with that code. Jobs that run end with us. */
+/* The same with all bytes as they are: a command, to be copied. */
+void say_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* As say(), and exit with that code. Jobs that run end with us. */
 _Noreturn void die(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

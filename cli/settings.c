@@ -211,6 +211,7 @@ const struct verb_def run_verb = {
     .run = cmd_run,
     .usage_code = EXIT_BROKEN};
 
+static void take(void *settings, int id, const struct options *o);
 static void read_one(struct settings *s, int id, const struct options *o);
 static void read_limit(struct settings *s, int id, const struct options *o);
 static void read_time(struct settings *s, int id, const struct options *o);
@@ -231,13 +232,24 @@ int settings_read(struct settings *s, const struct verb_def *verb, int argc,
     memset(s->retry_on.codes, 0xff, sizeof(s->retry_on.codes));
     s->retry_on.signal = s->retry_on.timeout = true;
     (void)units_kill_seq("TERM,5s,KILL", &s->kill);
+    store_config(verb, take, s);
+    uint32_t jobs = s->jobs;
     struct options o = options_of(verb, argc, argv);
     int id;
+    s->jobs = 0;
     while ((id = options_next(&o)) > 0)
-        if (!store_option(&s->store, id, &o))
-            read_one(s, id, &o);
+        take(s, id, &o);
     check_together(s, &o);
+    if (s->jobs == 0 && (verb == &map_verb || s->pool != NULL))
+        s->jobs = jobs; /* without a pool it says nothing to `run` */
     return o.at;
+}
+
+static void take(void *settings, int id, const struct options *o)
+{
+    struct settings *s = settings;
+    if (!store_option(&s->store, id, o))
+        read_one(s, id, o);
 }
 
 static void read_one(struct settings *s, int id, const struct options *o)

@@ -58,8 +58,8 @@ enum { MAX_OUTPUT = 64 << 20, MOST_OUTPUT = 1 << 30, TAKEOVERS_MAX = 1000 };
     {ID_MAX_OUTPUT, '\0', "max-output", "SIZE",                                \
      "end what writes more than this (default 64M)", NULL, NULL}
 #define FORCE_ROW                                                              \
-    {ID_FORCE, '\0', "force", NULL, "run it anyway, replace the result", NULL, \
-     NULL}
+    {ID_FORCE, '\0', "force", NULL,                                            \
+     "take no result that is there; a run under way is joined", NULL, NULL}
 #define RUN_ROWS                                                               \
     {ID_TAKEOVERS, '\0', "takeovers", "N",                                     \
      "lost runners that are replaced (default 3)", NULL, NULL},                \
@@ -145,7 +145,8 @@ const struct verb_def pipe_verb = {
     .run = cmd_pipe,
     .usage_code = EXIT_BROKEN};
 
-static void read_words(struct shared *s, struct options *o);
+static bool read_words(struct shared *s, struct options *o);
+static bool is_name(const struct options *o);
 static void take(void *shared, int id, const struct options *o);
 static void read_one(struct shared *s, int id, const struct options *o);
 static void read_run(struct shared *s, int id, const struct options *o);
@@ -155,7 +156,8 @@ static vow_field content_of(const struct options *o);
 static char *here(const struct options *o);
 static int by_kind_and_key(const void *a, const void *b);
 static void check(const struct options *o, const char *sentence);
-static void check_together(const struct shared *s, const struct options *o);
+static void check_together(const struct shared *s, const struct options *o,
+                           bool dashes);
 static void add_field(vow_field **fields, size_t *n, vow_field f);
 
 void shared_read(struct shared *s, const struct verb_def *verb, int argc,
@@ -166,18 +168,18 @@ void shared_read(struct shared *s, const struct verb_def *verb, int argc,
     (void)units_kill_seq("TERM,5s,KILL", &s->kill);
     store_config(verb, take, s);
     struct options o = options_of(verb, argc, argv);
-    read_words(s, &o);
+    bool dashes = read_words(s, &o);
     if (s->n_depends > 1)
         qsort(s->depends, s->n_depends, sizeof(s->depends[0]), by_kind_and_key);
     if (o.at < argc) {
         s->command = argv + o.at;
         s->n_command = (size_t)(argc - o.at);
     }
-    check_together(s, &o);
+    check_together(s, &o, dashes);
 }
 
-/* Options, perhaps a name, options. */
-static void read_words(struct shared *s, struct options *o)
+/* Options, perhaps a name, options. True: the command is behind a "--". */
+static bool read_words(struct shared *s, struct options *o)
 {
     for (;;) {
         int before = o->at;
@@ -186,10 +188,19 @@ static void read_words(struct shared *s, struct options *o)
             take(s, id, o);
             continue;
         }
-        if (o->at > before || o->at == o->argc || s->by_argv || s->name != NULL)
-            return; /* behind "--", or at the command */
+        bool dashes = o->at > before;
+        if (o->at == o->argc || s->by_argv || s->name != NULL ||
+            (dashes && !is_name(o)))
+            return dashes;
         s->name = o->argv[o->at++];
     }
+}
+
+/* A name like -x stands between two "--". */
+static bool is_name(const struct options *o)
+{
+    return o->verb == &share_verb && o->at + 1 < o->argc &&
+           strcmp(o->argv[o->at + 1], "--") == 0;
 }
 
 static void take(void *shared, int id, const struct options *o)
@@ -281,7 +292,8 @@ static void read_run(struct shared *s, int id, const struct options *o)
         check(o, units_kill_seq(o->value, &s->kill));
         break;
     case ID_FENCED:
-        s->mode = VOW_FENCED;
+        if (s->mode != VOW_ONCE) /* which is more */
+            s->mode = VOW_FENCED;
         break;
     case ID_ONCE:
         s->mode = VOW_ONCE;
@@ -321,7 +333,8 @@ static void check(const struct options *o, const char *sentence)
         options_refuse(o, sentence);
 }
 
-static void check_together(const struct shared *s, const struct options *o)
+static void check_together(const struct shared *s, const struct options *o,
+                           bool dashes)
 {
     const char *sentence = NULL;
     bool share = o->verb == &share_verb;
@@ -329,8 +342,9 @@ static void check_together(const struct shared *s, const struct options *o)
         sentence = "no step given: -s NAME=COMMAND";
     else if (!share && (s->name != NULL || s->command != NULL))
         sentence = "steps are given by -s NAME=COMMAND, and nothing else";
-    else if (share && s->by_argv && s->n_command > 1 &&
-             strcmp(s->command[1], "--") == 0)
+    else if (share && s->by_argv &&
+             (s->name != NULL || (!dashes && s->n_command > 1 &&
+                                  strcmp(s->command[1], "--") == 0)))
         sentence = "with --argv the command line is the name: leave NAME out";
     else if (share && s->name == NULL && !s->by_argv)
         sentence = "no name given: vow share NAME -- COMMAND, or --argv";
@@ -340,6 +354,10 @@ static void check_together(const struct shared *s, const struct options *o)
         sentence = "no command given: vow share NAME -- COMMAND";
     else if (s->peek && s->force)
         sentence = "--peek and --force exclude each other";
+    else if (s->mode != VOW_SHARED && s->store.down == VOW_DOWN_RUN)
+        sentence =
+            "--fenced and --once need the store: --if-store-down is wait "
+            "or fail";
     if (sentence != NULL)
         die(o->verb->usage_code, "vow %s: %s. See vow %s --help", o->verb->name,
             sentence, o->verb->name);

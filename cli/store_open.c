@@ -13,9 +13,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CLOSE_MS = 1000, LEASE_MS = 10000, REQUEST_MS = 1000 };
+
+#define MEMORY "memory:"
 
 /* A line of a config file: what it is about, and its value as of an option. */
 typedef void (*line_fn)(void *user, const char *name, const struct options *o);
@@ -31,6 +34,7 @@ struct taker {
 
 static void read_configs(const struct config *c);
 static bool read_config(const struct config *c, const char *path);
+static bool is_out_of_reach(const char *path);
 static void read_line(const struct config *c, char *line, const char *path,
                       unsigned number);
 static void take_store(void *opts, const char *name, const struct options *o);
@@ -96,7 +100,8 @@ static bool read_config(const struct config *c, const char *path)
     size_t room = 0;
     ssize_t n;
     FILE *f = fopen(path, "re");
-    if (f == NULL && errno != ENOENT && errno != ENOTDIR)
+    if (f == NULL && errno != ENOENT && errno != ENOTDIR &&
+        !is_out_of_reach(path))
         die(c->verb->usage_code, "vow %s: %s: %m", c->verb->name, path);
     for (unsigned i = 1; f != NULL && (n = getline(&line, &room, f)) > 0; i++) {
         while (n > 0 && isspace((unsigned char)line[n - 1]))
@@ -107,6 +112,16 @@ static bool read_config(const struct config *c, const char *path)
         (void)fclose(f);
     free(line);
     return f != NULL;
+}
+
+/* In a folder that we may not enter, as the home of who we were before. */
+static bool is_out_of_reach(const char *path)
+{
+    struct stat unused;
+    int why = errno;
+    bool out = why == EACCES && stat(path, &unused) < 0 && errno == EACCES;
+    errno = why; /* for %m */
+    return out;
 }
 
 /* --name=value, or name value. */
@@ -292,6 +307,11 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
         die(s->verb->usage_code,
             "vow %s: --pulse is shorter than --lease, best a third of it",
             s->verb->name);
+    if (!s->alone && strncmp(url, MEMORY, strlen(MEMORY)) == 0)
+        die(EXIT_BROKEN,
+            "vow %s: memory: is for programs: two commands do not meet there; "
+            "give file:DIR",
+            s->verb->name);
     VOW_AUTO(vow_future) f = open_folder(loop, url, lease_ms);
     int rc = f == NULL ? 0 : vow_loop_run_until(loop, f);
     if (f != NULL && rc == 0)
@@ -376,10 +396,4 @@ vow_name store_name_of(const char *word)
 {
     const vow_field fields[] = {vow_field_text("name"), vow_field_text(word)};
     return vow_name_make(NULL, fields, 2);
-}
-
-vow_name store_name_shown(const char *word)
-{
-    vow_name name;
-    return vow_name_parse(word, &name) ? name : store_name_of(word);
 }

@@ -70,6 +70,7 @@ struct store_opts {
     bool waits; /* at most wait_ms */
     uint64_t wait_ms;
     int busy_code;
+    bool alone;            /* url is a store that only we know */
     vow_event_fn on_event; /* set by the verb; may be NULL */
     void *on_event_user;
 };
@@ -105,8 +106,5 @@ bool store_has_none(int code);
 
 /* The name of a word of people, as in vow share NAME. */
 vow_name store_name_of(const char *word);
-/* The same; or, if it is the printed form of a name as status shows it, that
- * one: for verbs that manage what is there. */
-vow_name store_name_shown(const char *word);
 
 #endif

@@ -66,7 +66,23 @@ void table_free(struct table *t)
     t->n = t->room = 0;
 }
 
+/* Backslashes too, so that nothing else looks like an escape. */
 static void add_escaped(struct text *t, struct span s)
+{
+    while (s.n > 0) {
+        const char *slash = memchr(s.at, '\\', s.n);
+        size_t n = slash != NULL ? (size_t)(slash - s.at) : s.n;
+        table_add_visible(t, (struct span){.at = s.at, .n = n});
+        if (slash != NULL) {
+            text_add_str(t, "\\\\");
+            n++;
+        }
+        s.at += n;
+        s.n -= n;
+    }
+}
+
+void table_add_visible(struct text *t, struct span s)
 {
     for (size_t i = 0; i < s.n;) {
         size_t n = utf8_length((const unsigned char *)s.at + i, s.n - i);
@@ -89,8 +105,8 @@ static void add_character(struct text *t, struct span c, uint32_t code)
 
                                           {0xfeff, 0xfeff},   {0xfff9, 0xfffb},
                                           {0xe0000, 0xe0fff}, {1, 0}};
-    static const char known[] = "\a\b\t\n\v\f\r\\";
-    static const char letters[] = "abtnvfr\\";
+    static const char known[] = "\a\b\t\n\v\f\r";
+    static const char letters[] = "abtnvfr";
     const char *found =
         code != 0 && code < 0x80 ? strchr(known, (int)code) : NULL;
     if (found != NULL)

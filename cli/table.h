@@ -35,6 +35,9 @@ size_t table_width(const struct table *t, size_t first);
 void table_show(const struct table *t, size_t width, struct text *ret_text);
 void table_free(struct table *t);
 
+/* As a cell has it, but a backslash is itself: for sentences. */
+void table_add_visible(struct text *ret_text, struct span s);
+
 /* Columns that the window of `fd` has; 80 if it is none. */
 size_t table_window(int fd);
 

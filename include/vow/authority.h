@@ -130,15 +130,17 @@ vow_future *vow_authority_peek_at(const char *site, vow_authority *a,
 
 /* Forget a result: of this fence only, or 0: whichever. The future has true as
  * vow_int(1) if it is gone, vow_int(0) if it is of another fence, and is
- * rejected with VOW_EBUSY while the work runs. */
+ * rejected with VOW_EBUSY while the work runs, or, without a fence, while the
+ * result is being made anew. */
 #define vow_authority_forget(a, name, fence)                                   \
     vow_authority_forget_at(VOW_HERE, (a), (name), (fence))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
 vow_future *vow_authority_forget_at(const char *site, vow_authority *a,
                                     const vow_name *name, uint64_t fence);
 
-/* Ask whoever does the work to stop it: it is canceled there, and all who wait
- * are rejected with VOW_ECANCELED. VOW_ENOENT: nobody does. */
+/* Ask whoever does the work, or makes its result anew, to stop: it is canceled
+ * there, and all who wait are rejected with VOW_ECANCELED. VOW_ENOENT: nobody
+ * does. */
 #define vow_authority_cancel(a, name)                                          \
     vow_authority_cancel_at(VOW_HERE, (a), (name))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)

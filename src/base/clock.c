@@ -35,6 +35,14 @@ uint64_t vow__clock_boot_ns(void)
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
+uint64_t vow__clock_date_us(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_REALTIME, &t) != 0)
+        return 0;
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 bool vow__clock_has_cycles(void)
 {
 #if defined(__x86_64__)

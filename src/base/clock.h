@@ -20,6 +20,9 @@ uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms);
 /* Real time that goes on while the machine sleeps: leases end by it. */
 uint64_t vow__clock_boot_ns(void);
 
+/* The date, since 1970: only to be compared with that of others. */
+uint64_t vow__clock_date_us(void);
+
 /* The processor's counter, where it runs at a constant rate of at least half a
  * cycle per nanosecond on all of them. Not in order with the
  * instructions around it. */

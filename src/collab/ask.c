@@ -22,6 +22,10 @@ struct claim_box {
     struct vow_alloc alloc;
 };
 
+static int take_wishes(struct vow__ask *a, const vow_share_opts *o);
+static int second_hand(struct vow__ask *a, vow_future **f);
+static int watch_there(struct vow__ask *a, vow_future **f);
+static vow_future *not_sent(struct vow__ask *a, vow_future *f, int rc);
 static void arrive(void *ask);
 static void on_cancel(vow_error *why, void *ask);
 static void on_settled(vow_future *f, void *ask);
@@ -43,42 +47,49 @@ struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
                               const vow_name *name, const vow_share_opts *o)
 {
     struct vow__slab *home = NULL;
-    size_t length = o->label == NULL ? 0 : strlen(o->label);
-    char *label = NULL;
-    if (length > VOW_LABEL_MAX)
-        length = VOW_LABEL_MAX;
-    if (length > 0)
-        label = vow__mem_zero(&of->alloc, length + 1);
     struct vow__ask *a = vow__at_home(of)
                              ? vow__pool_take(&of->hub->asks, &home)
-                             : vow__mem_new(&of->alloc, sizeof(*a));
-    if (a == NULL || (label == NULL && length > 0)) {
-        vow__mem_free(&of->alloc, label, length + 1);
-        if (home != NULL)
-            vow__pool_give(home, a);
-        else
-            vow__mem_free(&of->alloc, a, sizeof(*a));
+                             : vow__mem_zero(&of->alloc, sizeof(*a));
+    if (a == NULL)
         return NULL;
-    }
-    memset(a, 0, sizeof(*a));
     a->home = home;
-    atomic_init(&a->refs, 1);
     a->of = vow__handle_ref(of);
     a->site = site;
+    a->label = "";
+    a->opts = &vow__no_wishes;
     a->name = *name;
-    a->opts = *o;
-    a->label = label == NULL ? "" : memcpy(label, o->label, length);
-    a->opts.label = a->label;
-    return a;
+    VOW__CLEAR(a, in_seat, link);
+    atomic_init(&a->refs, 1);
+    if (o == &vow__no_wishes || take_wishes(a, o) == 0)
+        return a;
+    vow__ask_free(a);
+    return NULL;
 }
 
-void vow__ask_unref(struct vow__ask *a)
+static int take_wishes(struct vow__ask *a, const vow_share_opts *o)
 {
-    if (atomic_fetch_sub(&a->refs, 1) > 1)
-        return;
+    size_t length = o->label == NULL ? 0 : strlen(o->label);
+    if (length > VOW_LABEL_MAX)
+        length = VOW_LABEL_MAX;
+    if (length > 0) {
+        char *label = vow__mem_zero(&a->of->alloc, length + 1);
+        if (label == NULL)
+            return VOW_ENOMEM;
+        a->label = memcpy(label, o->label, length);
+    }
+    a->own = *o;
+    a->own.label = a->label;
+    a->opts = &a->own;
+    a->info = (vow_share_info){0};
+    return 0;
+}
+
+void vow__ask_free(struct vow__ask *a)
+{
     vow_authority *of = a->of;
-    size_t length = strlen(a->label);
-    vow_future_unref(a->result);
+    size_t length = a->opts == &a->own ? strlen(a->label) : 0;
+    if (a->result != NULL)
+        vow_future_unref(a->result);
     if (a->box != NULL)
         vow__mem_free(&of->alloc, a->box, sizeof(*a->box));
     if (length > 0)
@@ -90,49 +101,62 @@ void vow__ask_unref(struct vow__ask *a)
     vow__handle_unref(of);
 }
 
+/* ---- coming ------------------------------------------------------------- */
+
 vow_future *vow__ask_send(struct vow__ask *a, bool two_handed)
 {
-    vow_loop *loop = a->of->loop;
-    bool home = vow__at_home(a->of);
-    vow_future *result =
-        vow__end_open(a->site, loop, a->of->hub->loop, &a->end);
-    vow_future *f = result;
-    if (two_handed && vow_error_of(result) == NULL) {
-        f = vow__end_open(a->site, loop, a->of->hub->loop, &a->who);
-        atomic_store(&a->untold, true);
-        a->result = result;
-        a->box = vow__mem_zero(&a->of->alloc, sizeof(*a->box));
-    }
+    vow_authority *of = a->of;
+    vow_future *f = vow__end_open(a->site, of->loop, of->hub->loop, &a->end);
     int rc = vow_error_code(vow_error_of(f));
-    if (rc == 0 && two_handed && a->box == NULL)
-        rc = VOW_ENOMEM;
-    if (a->box != NULL)
-        a->box->alloc = a->of->alloc;
-    if (rc == 0 && home) {
+    if (rc == 0 && two_handed)
+        rc = second_hand(a, &f);
+    if (rc == 0 && vow__at_home(of)) {
         vow_on_cancel_now(a->end.here, on_cancel, a);
-        if (two_handed)
-            vow_on_cancel_now(a->who.here, on_cancel, a);
-    } else if (rc == 0) {
-        atomic_fetch_add(&a->refs, 1);
-        vow_watch_start(&a->watch, result, on_settled, a);
-        if (two_handed) {
-            atomic_fetch_add(&a->refs, 1);
-            vow_watch_start(&a->watch_who, f, on_known, a);
-        }
-    }
-    if (rc == 0 && !home && a->opts.info != NULL) {
-        /* behind the watch, which writes it: settled when it is written */
-        result = vow_then_drop_at(a->site, result, NULL, NULL, NULL);
-        *(two_handed ? &a->result : &f) = result;
-        rc = vow_error_code(vow_error_of(result));
-    }
-    if (rc == 0)
-        rc = vow__hub_run(a->of, arrive, a);
-    if (rc == 0)
+        arrive(a);
         return f;
-    if (!home && vow_watch_stop(&a->watch))
+    }
+    if (rc == 0)
+        rc = watch_there(a, &f);
+    if (rc == 0)
+        rc = vow__hub_run(of, arrive, a);
+    return rc == 0 ? f : not_sent(a, f, rc);
+}
+
+/* The future is of who works from now on; that of the result is ours. */
+static int second_hand(struct vow__ask *a, vow_future **f)
+{
+    vow_authority *of = a->of;
+    a->result = *f;
+    *f = vow__end_open(a->site, of->loop, of->hub->loop, &a->who);
+    atomic_store(&a->untold, true);
+    a->box = vow__mem_zero(&of->alloc, sizeof(*a->box));
+    if (a->box == NULL || vow_error_of(*f) != NULL)
+        return VOW_ENOMEM;
+    a->box->alloc = of->alloc;
+    if (vow__at_home(of))
+        vow_on_cancel_now(a->who.here, on_cancel, a);
+    return 0;
+}
+
+/* Its own loop is another than the home's. */
+static int watch_there(struct vow__ask *a, vow_future **f)
+{
+    vow_future **result = a->result != NULL ? &a->result : f;
+    vow_watch_start(&vow__ask_ref(a)->watch, *result, on_settled, a);
+    if (result != f)
+        vow_watch_start(&vow__ask_ref(a)->watch_who, *f, on_known, a);
+    if (a->opts->info == NULL)
+        return 0;
+    /* behind the watch, which writes it: settled when it is written */
+    *result = vow_then_drop_at(a->site, *result, NULL, NULL, NULL);
+    return vow_error_code(vow_error_of(*result));
+}
+
+static vow_future *not_sent(struct vow__ask *a, vow_future *f, int rc)
+{
+    if (!vow__at_home(a->of) && vow_watch_stop(&a->watch))
         vow__ask_unref(a);
-    if (!home && vow_watch_stop(&a->watch_who))
+    if (!vow__at_home(a->of) && vow_watch_stop(&a->watch_who))
         vow__ask_unref(a);
     vow_future_unref(f);
     vow__end_drop(&a->end);
@@ -142,7 +166,7 @@ vow_future *vow__ask_send(struct vow__ask *a, bool two_handed)
         (void)vow_error_of(a->result);
         a->result = vow_future_unref(a->result);
     }
-    f = vow_refused_at(a->site, loop, rc, NULL);
+    f = vow_refused_at(a->site, a->of->loop, rc, NULL);
     vow__ask_unref(a);
     return f;
 }
@@ -151,6 +175,8 @@ static void arrive(void *ask)
 {
     struct vow__ask *a = ask;
     struct vow__hub *h = a->of->hub;
+    struct vow__entry *e = a->entry;
+    a->entry = NULL; /* it is not in it yet */
     vow__count(&h->counts.asked, 1);
     if (h->closing || !a->of->seated) {
         vow__ask_refuse(a, VOW_ECLOSED, "the authority was closed");
@@ -158,14 +184,14 @@ static void arrive(void *ask)
     }
     vow__list_push(&a->of->asks, &a->in_seat);
     vow__count(&h->counts.waiting, 1);
-    if (a->opts.deadline_ms > 0)
+    if (a->opts->deadline_ms > 0)
         vow_call_at(&a->deadline, h->loop,
-                    vow_loop_due_ns(h->loop, a->opts.deadline_ms), on_deadline,
+                    vow_loop_due_ns(h->loop, a->opts->deadline_ms), on_deadline,
                     a);
-    if ((a->opts.flags & VOW_SHARE_REFRESH) != 0 && !a->refresh)
+    if ((a->opts->flags & VOW_SHARE_REFRESH) != 0 && !a->refresh)
         vow__refresh(h, a);
     else
-        vow__entry_ask(h, a);
+        vow__entry_ask(h, a->looked ? e : vow__entry_find(h, &a->name), a);
 }
 
 /* ---- leaving ------------------------------------------------------------ */
@@ -181,7 +207,7 @@ static void on_deadline(void *ask)
     struct vow__ask *a = ask;
     char text[96];
     (void)snprintf(text, sizeof(text), "no result within %llu ms",
-                   (unsigned long long)a->opts.deadline_ms);
+                   (unsigned long long)a->opts->deadline_ms);
     vow__ask_refuse(a, VOW_ETIMEDOUT, text);
 }
 
@@ -195,8 +221,8 @@ static void on_settled(vow_future *f, void *ask)
             (void)vow_error_of(f);
             a->result = vow_future_unref(a->result);
         }
-        if (a->opts.info != NULL)
-            *a->opts.info = a->info;
+        if (a->opts->info != NULL)
+            *a->opts->info = a->info;
     } else {
         send_leave(a);
     }
@@ -216,7 +242,7 @@ static void on_known(vow_future *f, void *ask)
 
 static void send_leave(struct vow__ask *a)
 {
-    atomic_fetch_add(&a->refs, 1);
+    (void)vow__ask_ref(a);
     if (vow__hub_run(a->of, leave_by_message, a) < 0)
         vow__ask_unref(a); /* it stays until the run is over */
 }
@@ -235,7 +261,8 @@ static void unlink_ask(struct vow__ask *a)
 {
     struct vow__entry *e = a->entry;
     struct vow__hub *h = a->of->hub;
-    (void)vow_call_stop(&a->deadline);
+    if (a->opts->deadline_ms > 0)
+        (void)vow_call_stop(&a->deadline);
     if (a->in_seat.prev != NULL) {
         vow__list_remove(&a->of->asks, &a->in_seat);
         vow__count(&h->counts.waiting, (uint64_t)-1);
@@ -261,7 +288,7 @@ void vow__ask_tell(struct vow__ask *a, uint32_t role, uint64_t fence,
                    uint64_t age_ms, const char *runner)
 {
     vow_share_info *info = &a->info;
-    if (a->opts.info == NULL)
+    if (a->opts->info == NULL)
         return;
     info->role = role;
     info->fence = fence;
@@ -269,14 +296,14 @@ void vow__ask_tell(struct vow__ask *a, uint32_t role, uint64_t fence,
     if (runner != NULL)
         (void)snprintf(info->runner, sizeof(info->runner), "%s", runner);
     if (vow__at_home(a->of))
-        *a->opts.info = *info;
+        *a->opts->info = *info;
 }
 
 void vow__ask_resolve(struct vow__ask *a, vow_value v)
 {
     unlink_ask(a);
     vow__ask_waits(a);
-    atomic_store(&a->done, true);
+    atomic_store_explicit(&a->done, true, memory_order_release);
     vow__end_resolve(&a->end, v);
     vow__ask_unref(a);
 }
@@ -285,7 +312,7 @@ void vow__ask_copy(struct vow__ask *a, vow_future *settled)
 {
     unlink_ask(a);
     vow__ask_waits(a);
-    atomic_store(&a->done, true);
+    atomic_store_explicit(&a->done, true, memory_order_release);
     vow__end_copy(&a->end, settled);
     vow__ask_unref(a);
 }
@@ -293,7 +320,7 @@ void vow__ask_copy(struct vow__ask *a, vow_future *settled)
 void vow__ask_reject(struct vow__ask *a, vow_error *error)
 {
     unlink_ask(a);
-    atomic_store(&a->done, true);
+    atomic_store_explicit(&a->done, true, memory_order_release);
     struct vow__end who = take_who(a);
     vow__end_reject(&who, error);
     vow__end_reject(&a->end, error);
@@ -311,7 +338,7 @@ static void excuse(struct vow__ask *a)
 void vow__ask_refuse(struct vow__ask *a, int code, const char *text)
 {
     unlink_ask(a);
-    atomic_store(&a->done, true);
+    atomic_store_explicit(&a->done, true, memory_order_release);
     struct vow__end who = take_who(a);
     vow__end_refuse(&who, code, text);
     vow__end_refuse(&a->end, code, text);
@@ -324,7 +351,6 @@ void vow__ask_refuse(struct vow__ask *a, int code, const char *text)
 void vow__ask_turn(struct vow__ask *a, vow_lease *l)
 {
     a->tried = true;
-    atomic_fetch_add(&l->refs, 1); /* of begin() */
     if (vow__at_home(a->of)) {
         vow_call_soon(&l->call, l->loop, begin, l);
         return;
@@ -334,12 +360,12 @@ void vow__ask_turn(struct vow__ask *a, vow_lease *l)
         return;
     VOW_AUTO(vow_future) f = vow_refused(l->hub->loop, rc, NULL);
     (void)vow_error_of(f);
-    vow__lease_release(l);
-    if (!atomic_exchange(&l->told, true))
+    if (vow__flag_set(&l->told, l->hub->threaded))
         vow__lease_finish(l, f);
+    (void)vow_lease_unref(l);
 }
 
-/* On the loop of the ask. */
+/* On the loop of the ask; who works has the lease's first user from now on. */
 static void begin(void *lease)
 {
     vow_lease *l = lease;
@@ -357,12 +383,11 @@ static void begin(void *lease)
     } else {
         hand_over(l);
     }
-    vow__lease_release(l);
 }
 
 static void begin_work(vow_lease *l)
 {
-    atomic_fetch_add(&l->ask->working, 1);
+    vow__refs_up(&l->ask->working, l->hub->threaded);
     vow_future *f = l->ask->work(l, l->ask->arg);
     if (f == NULL || vow_future_loop(f) != l->loop) {
         vow_future_unref(f);
@@ -384,7 +409,7 @@ static void on_work_end(vow_future *f, void *lease)
     vow_lease *l = lease;
     if (vow_state_of(f) == VOW_REJECTED)
         (void)vow_error_of(f);
-    atomic_fetch_sub(&l->ask->working, 1);
+    (void)vow__refs_down(&l->ask->working, l->hub->threaded);
     (void)vow__lease_tell(l, f);
     l->work = vow_future_unref(l->work);
     (void)vow_lease_unref(l);

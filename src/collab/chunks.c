@@ -27,7 +27,6 @@ struct parcel {
 };
 
 static bool follows(const struct vow__ask *a);
-static void pump(void *entry);
 static bool hand_one(struct vow__entry *e);
 static void give(struct vow__ask *a, vow_bytes *chunk);
 static void receive(void *parcel);
@@ -41,7 +40,8 @@ static void on_written(int code, const vow_record *r, size_t n, void *parcel);
 
 static bool follows(const struct vow__ask *a)
 {
-    return (a->opts.flags & VOW_SHARE_FOLLOW) != 0 && a->opts.on_chunk != NULL;
+    return (a->opts->flags & VOW_SHARE_FOLLOW) != 0 &&
+           a->opts->on_chunk != NULL;
 }
 
 void vow__chunks_follow(struct vow__entry *e, struct vow__ask *a)
@@ -50,7 +50,7 @@ void vow__chunks_follow(struct vow__entry *e, struct vow__ask *a)
         return;
     e->followed = true;
     if (a->next_chunk < e->n_chunks && !vow_call_pending(&e->pump))
-        vow_call_soon(&e->pump, vow__hub_of(e)->loop, pump, e);
+        vow_call_soon(&e->pump, vow__hub_of(e)->loop, vow__chunks_pump, e);
 }
 
 int vow__chunks_add(struct vow__entry *e, vow_bytes *chunk)
@@ -69,15 +69,13 @@ int vow__chunks_add(struct vow__entry *e, vow_bytes *chunk)
     }
     e->chunks[e->n_chunks++] = vow_bytes_ref(chunk);
     if (e->followed && !vow_call_pending(&e->pump))
-        vow_call_soon(&e->pump, h->loop, pump, e);
+        vow_call_soon(&e->pump, h->loop, vow__chunks_pump, e);
     return 0;
 }
 
-void vow__chunks_clear(struct vow__entry *e)
+void vow__chunks_drop(struct vow__entry *e)
 {
     struct vow__hub *h = vow__hub_of(e);
-    if (e->room_chunks == 0 && !e->followed)
-        return;
     for (size_t i = 0; i < e->n_chunks; i++)
         vow_bytes_unref(e->chunks[i]);
     vow__mem_free(&h->alloc, e->chunks, e->room_chunks * sizeof(*e->chunks));
@@ -98,7 +96,7 @@ void vow__chunks_clear(struct vow__entry *e)
 }
 
 /* The code of those who follow may close the authority: the entry stays. */
-static void pump(void *entry)
+void vow__chunks_pump(void *entry)
 {
     struct vow__entry *e = entry;
     e->steps++;
@@ -107,12 +105,6 @@ static void pump(void *entry)
     e->steps--;
     if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0)
         vow__entry_free(e);
-}
-
-void vow__chunks_flush(struct vow__entry *e)
-{
-    if (e->followed)
-        pump(e);
 }
 
 /* One chunk to one who lacks it: its code may change who waits. */
@@ -133,12 +125,12 @@ static bool hand_one(struct vow__entry *e)
 static void give(struct vow__ask *a, vow_bytes *chunk)
 {
     if (vow__at_home(a->of)) {
-        a->opts.on_chunk(chunk, a->opts.user);
+        a->opts->on_chunk(chunk, a->opts->user);
         return;
     }
     struct parcel *p = parcel_new(&a->of->alloc, chunk);
     if (p != NULL) {
-        atomic_fetch_add(&a->refs, 1);
+        (void)vow__ask_ref(a);
         p->ask = a;
         if (vow_loop_post(a->of->loop, receive, p) == 0)
             return;
@@ -151,7 +143,7 @@ static void receive(void *parcel)
 {
     struct parcel *p = parcel;
     if (!p->ask->left)
-        p->ask->opts.on_chunk(p->chunk, p->ask->opts.user);
+        p->ask->opts->on_chunk(p->chunk, p->ask->opts->user);
     parcel_free(p);
 }
 
@@ -215,7 +207,7 @@ vow_future *vow_lease_write(vow_lease *l, vow_bytes *chunk)
     if (p == NULL)
         return vow_refused(l->loop, VOW_ENOMEM, NULL);
     vow_future *f = vow__end_open(l->ask->site, l->loop, h->loop, &p->end);
-    atomic_fetch_add(&l->refs, 1);
+    vow__lease_hold(l);
     p->lease = l;
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)

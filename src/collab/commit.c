@@ -11,6 +11,7 @@
 #include "base/failure.h"
 #include "collab/hub_internal.h"
 
+static void settle_here(struct vow__entry *e, vow_future *outcome);
 static void given_back(struct vow__entry *e);
 static void send_commit(struct vow__entry *e);
 static void on_committed(int code, const vow_record *r, size_t n, void *entry);
@@ -22,12 +23,17 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
 {
     struct vow__hub *h = vow__hub_of(e);
     const vow_lease *l = e->lease;
-    const vow_share_opts *o = &l->ask->opts;
+    const vow_share_opts *o = l->ask->opts;
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
     bool good = ok && !l->bad;
     uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
     if (l->ttl_ms != UINT64_MAX)
         ttl_ms = l->ttl_ms;
+    if (e->bare && ttl_ms == 0) {
+        e->commit.ttl_ms = 0;
+        settle_here(e, outcome);
+        return;
+    }
     vow_bytes *value = NULL;
     if (!ok) {
         vow_error *error = vow_error_of(outcome);
@@ -36,7 +42,7 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
     } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
         value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
     }
-    uint64_t took_ns = vow__hub_now_ns(h) - l->began_ns;
+    uint64_t took_ns = vow__hub_about_ns(h) - l->began_ns;
     e->commit = (vow_commit_ask){
         .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
         .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
@@ -50,21 +56,25 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
     e->outcome = outcome;
     if (l->ask->refresh)
         vow__refresh_commit(e, &e->commit);
-    if (l->alone || (e->bare && ttl_ms == 0)) {
-        (void)vow_future_ref(outcome);
+    if (l->alone) {
         forget_commit(e);
-        vow__entry_move(e, ENTRY_COMMITTING);
-        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, l->epoch, 0, NULL);
-        vow__entry_settle(e, outcome);
-        vow_future_unref(outcome);
+        settle_here(e, outcome);
         return;
     }
     if (e->bare) { /* its worker wants it to be kept */
         h->stored = true;
         e->commit.flags |= VOW_COMMIT_PUT;
     }
-    vow__entry_move(e, ENTRY_COMMITTING);
     send_commit(e);
+}
+
+/* The store is not asked. */
+static void settle_here(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow__entry_move(e, ENTRY_COMMITTING);
+    vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->lease->epoch, 0, NULL);
+    vow__entry_settle(e, outcome);
 }
 
 /* Somebody else is to do it. */
@@ -80,7 +90,6 @@ void vow__lease_give_back(struct vow__entry *e)
     e->commit = (vow_commit_ask){
         .hold = {.name = e->name, .token = e->token, .epoch = epoch},
         .outcome = VOW_OUTCOME_ABANDONED};
-    vow__entry_move(e, ENTRY_COMMITTING);
     send_commit(e);
 }
 
@@ -95,6 +104,10 @@ static void given_back(struct vow__entry *e)
 static void send_commit(struct vow__entry *e)
 {
     struct vow__hub *h = vow__hub_of(e);
+    if (e->state != ENTRY_COMMITTING) {
+        e->commit_ns = 0;
+        vow__entry_move(e, ENTRY_COMMITTING);
+    }
     e->steps++;
     vow__step_begins(h);
     h->store->ops->commit(h->store, &e->commit, on_committed, e);
@@ -134,7 +147,7 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
         vow__entry_settle(e, outcome);
     } else {
         struct vow__ask *worker = e->lease->ask;
-        bool once = worker->opts.mode == VOW_ONCE && worker->entry == e;
+        bool once = worker->opts->mode == VOW_ONCE && worker->entry == e;
         if (once && r->says != VOW_SAYS_SETTLED)
             vow__ask_refuse(worker, VOW_EDOUBT, "its result came too late");
         came_late(e);
@@ -145,26 +158,31 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     }
 }
 
-/* The store cannot be reached. As long as the lease may be ours the commit is
- * repeated; then the result is at least that of those who wait here. */
+/* The store does not take it. The commit is repeated as long as the lease was
+ * ours when it first failed, though pulses may be answered; then the result is
+ * at least that of those who wait here. */
 static void not_committed(struct vow__entry *e, int code)
 {
     struct vow__hub *h = vow__hub_of(e);
     vow_lease *l = e->lease;
     bool down = code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
-    uint64_t left_ms = l == NULL ? 0 : vow__lease_valid_ms(l);
+    uint64_t now = vow__hub_now_ns(h);
+    if (e->commit_ns == 0 && l != NULL)
+        e->commit_ns = now + vow__lease_valid_ms(l) * VOW__NS_PER_MS;
+    uint64_t left_ms =
+        e->commit_ns > now ? (e->commit_ns - now) / VOW__NS_PER_MS : 0;
     if (down && !h->closing && vow__entry_pause(e, left_ms))
         return;
     VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
-    bool ours = l != NULL && l->ask->opts.mode == VOW_SHARED && down;
+    bool ours = l != NULL && l->ask->opts->mode == VOW_SHARED && down;
     forget_commit(e);
     if (!abandoned && ours) {
         vow__entry_settle(e, outcome);
         return;
     }
     VOW_AUTO(vow_error)
-    error = vow_error_new(h->loop, code,
+    error = vow_error_new(h->loop, code == VOW_EAGAIN ? VOW_ESTORE : code,
                           "the work was done, and the store did not take its "
                           "result");
     if (l != NULL)

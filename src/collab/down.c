@@ -49,7 +49,7 @@ void vow__entry_down(struct vow__entry *e)
             vow__ask_put_off(vow__ask_of(l));
     }
     if (alone)
-        vow__lease_begin(e, NULL, true);
+        vow__lease_begin(e, true);
     else if (e->n_asks > 0)
         (void)vow__entry_pause(e, UINT64_MAX);
     else
@@ -58,10 +58,10 @@ void vow__entry_down(struct vow__entry *e)
 
 uint32_t vow__ask_policy(const struct vow__ask *a)
 {
-    if (a->opts.store_down != VOW_DOWN_DEFAULT)
-        return a->opts.store_down;
-    bool works = a->opts.mode == VOW_SHARED && !a->refresh &&
-                 (a->opts.flags & VOW_SHARE_PEEK) == 0;
+    if (a->opts->store_down != VOW_DOWN_DEFAULT)
+        return a->opts->store_down;
+    bool works = a->opts->mode == VOW_SHARED && !a->refresh &&
+                 (a->opts->flags & VOW_SHARE_PEEK) == 0;
     return works ? VOW_DOWN_RUN : VOW_DOWN_FAIL;
 }
 

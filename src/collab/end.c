@@ -20,20 +20,24 @@ void vow__end_resolve(struct vow__end *e, vow_value v)
         (void)vow_resolve_any(end.there, v);
     else
         vow_value_drop(v);
-    vow_remote_unref(end.there);
+    if (end.there != NULL)
+        vow_remote_unref(end.there);
 }
 
 void vow__end_copy(struct vow__end *e, vow_future *settled)
 {
     if (vow_state_of(settled) == VOW_REJECTED) {
         vow__end_reject(e, vow_error_of(settled));
+        return;
+    }
+    vow_value v = vow_get(settled);
+    if (vow__value_travels(v)) {
+        vow__end_resolve(e, vow__value_again(v));
     } else if (e->here != NULL) {
         vow_deferred *d = e->here;
         *e = (struct vow__end){0};
         (void)vow_resolve_with(d, settled);
         vow_deferred_unref(d);
-    } else if (vow__value_travels(vow_get(settled))) {
-        vow__end_resolve(e, vow__value_again(vow_get(settled)));
     } else {
         vow__end_refuse(e, VOW_EINVAL,
                         "a result for another loop is bytes, a number or "
@@ -81,17 +85,4 @@ void vow__end_notify(struct vow__end *e, vow_value news)
 void vow__end_drop(struct vow__end *e)
 {
     vow__end_resolve(e, vow_nothing());
-}
-
-vow_value vow__value_again(vow_value v)
-{
-    if (vow_kind_of(v) == VOW_BYTES)
-        return vow_bytes_value(vow_bytes_ref(vow_as_bytes(v)));
-    return vow__value_travels(v) ? v : vow_nothing();
-}
-
-bool vow__value_travels(vow_value v)
-{
-    enum vow_kind kind = vow_kind_of(v);
-    return kind != VOW_OWNED && kind != VOW_LIST;
 }

@@ -38,9 +38,19 @@ void vow__end_notify(struct vow__end *e, vow_value news);
 /* Let go of it: nobody has its future. */
 void vow__end_drop(struct vow__end *e);
 
-/* A second one of a value that can be had twice, else nothing. */
-vow_value vow__value_again(vow_value v);
 /* May it go to another loop? */
-bool vow__value_travels(vow_value v);
+static inline bool vow__value_travels(vow_value v)
+{
+    enum vow_kind kind = vow_kind_of(v);
+    return kind != VOW_OWNED && kind != VOW_LIST;
+}
+
+/* A second one of a value that can be had twice, else nothing. */
+static inline vow_value vow__value_again(vow_value v)
+{
+    if (vow_kind_of(v) == VOW_BYTES)
+        (void)vow_bytes_ref(vow_as_bytes(v));
+    return vow__value_travels(v) ? v : vow_nothing();
+}
 
 #endif

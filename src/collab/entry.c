@@ -14,13 +14,12 @@
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/sm.h"
 #include "collab/hub_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const uint8_t allowed[] = {
+const uint8_t vow__entry_moves[] = {
     [ENTRY_NEW] = VOW__TO(ENTRY_NEW) | VOW__TO(ENTRY_CLAIMING) |
                   VOW__TO(ENTRY_PAUSING) | VOW__TO(ENTRY_KEPT),
     [ENTRY_CLAIMING] = VOW__TO(ENTRY_NEW) | VOW__TO(ENTRY_WAITING) |
@@ -34,9 +33,10 @@ static const uint8_t allowed[] = {
 };
 
 static void join(struct vow__entry *e, struct vow__ask *a);
+static void join_others(struct vow__entry *e, struct vow__ask *a);
 static bool wait_with(struct vow__entry *e, struct vow__ask *a,
                       const vow_record *r);
-static bool wants_to_join(struct vow__entry *e, const struct vow__ask *a,
+static bool wants_to_join(struct vow__entry *e, struct vow__ask *a,
                           const vow_record *r);
 static bool only_look(const struct vow__entry *e);
 static void peek(struct vow__entry *e);
@@ -56,16 +56,11 @@ static void on_refresh_seen(int code, const vow_record *r, size_t n,
 static void wait_for(struct vow__entry *e, const vow_record *r);
 static void idle(void *entry);
 
-void vow__entry_move(struct vow__entry *e, enum vow__entry_state to)
-{
-    vow__sm_move(&e->state, (uint8_t)to, allowed);
-}
-
 /* ---- coming ------------------------------------------------------------- */
 
-void vow__entry_ask(struct vow__hub *h, struct vow__ask *a)
+void vow__entry_ask(struct vow__hub *h, struct vow__entry *e,
+                    struct vow__ask *a)
 {
-    struct vow__entry *e = vow__entry_find(h, &a->name);
     if (e == NULL && h->names.count >= h->opts.names_max) {
         vow__ask_refuse(a, VOW_EQUEUEFULL, "too many names are asked for");
         return;
@@ -88,9 +83,9 @@ struct vow__entry *vow__entry_new(struct vow__hub *h, const vow_name *name)
     struct vow__entry *e = vow__pool_take(&h->entries, &home);
     if (e == NULL)
         return NULL;
-    memset(e, 0, sizeof(*e));
     e->home = home;
     e->name = *name;
+    VOW__CLEAR(e, state, claimed_ns);
     e->node.name = (const char *)e->name.hash;
     e->node.length = sizeof(e->name.hash);
     if (vow__table_add(&h->names, &e->node) < 0) {
@@ -109,14 +104,23 @@ struct vow__entry *vow__entry_find(const struct vow__hub *h,
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__entry, node);
 }
 
-/* It waits with the others, if it may and wants to; the first claims. */
+/* The first claims; others find out what to wait for. */
 static void join(struct vow__entry *e, struct vow__ask *a)
+{
+    vow__list_push(&e->asks, &a->link);
+    e->n_asks++;
+    if (e->state != ENTRY_NEW && e->state != ENTRY_KEPT)
+        join_others(e, a);
+    if (e->state == ENTRY_NEW || e->state == ENTRY_KEPT)
+        vow__entry_again(e);
+}
+
+/* It waits with them, if it may and wants to. */
+static void join_others(struct vow__entry *e, struct vow__ask *a)
 {
     bool runs = e->state == ENTRY_RUNNING || e->state == ENTRY_COMMITTING;
     bool taken = runs || e->state == ENTRY_WAITING;
-    bool force = (a->opts.flags & VOW_SHARE_FORCE) != 0;
-    vow__list_push(&e->asks, &a->link);
-    e->n_asks++;
+    bool force = (a->opts->flags & VOW_SHARE_FORCE) != 0;
     bool alone = e->lease != NULL && e->lease->alone;
     if (e->dying || (e->state == ENTRY_CLAIMING && force && !e->forced) ||
         (alone && vow__ask_policy(a) != VOW_DOWN_RUN))
@@ -128,8 +132,6 @@ static void join(struct vow__entry *e, struct vow__ask *a)
     if (e->lease != NULL)
         atomic_store_explicit(&e->lease->waiters, e->n_asks,
                               memory_order_relaxed);
-    if (e->state == ENTRY_KEPT || e->state == ENTRY_NEW)
-        vow__entry_again(e);
 }
 
 /* It waits for who works; or it may not and is settled, or does not want to and
@@ -137,35 +139,26 @@ static void join(struct vow__entry *e, struct vow__ask *a)
 static bool wait_with(struct vow__entry *e, struct vow__ask *a,
                       const vow_record *r)
 {
-    if ((a->opts.flags & VOW_SHARE_PEEK) != 0) {
+    if ((a->opts->flags & VOW_SHARE_PEEK) != 0) {
         vow__ask_refuse(a, VOW_ENOENT, "there is no result yet");
         return false;
     }
-    if ((a->opts.flags & VOW_SHARE_NOWAIT) != 0) {
+    if ((a->opts->flags & VOW_SHARE_NOWAIT) != 0) {
         vow__ask_refuse(a, VOW_EBUSY, "another does the work");
         return false;
     }
-    atomic_fetch_add(&a->refs, 1);
-    bool joins = wants_to_join(e, a, r);
-    bool here = a->entry != NULL; /* or its own code has canceled it */
-    if (here && !joins) {
-        a->opts.flags |= VOW_SHARE_FORCE; /* a result of this run is none */
-        vow__ask_put_off(a);
-    } else if (here) {
-        a->waited = true;
-        vow__ask_waits(a);
-        vow__chunks_follow(e, a);
-    }
-    vow__ask_unref(a);
-    return here && joins;
+    if (a->opts->join != NULL && !wants_to_join(e, a, r))
+        return false;
+    a->waited = true;
+    vow__ask_waits(a);
+    vow__chunks_follow(e, a);
+    return true;
 }
 
-static bool wants_to_join(struct vow__entry *e, const struct vow__ask *a,
+static bool wants_to_join(struct vow__entry *e, struct vow__ask *a,
                           const vow_record *r)
 {
     struct vow__hub *h = vow__hub_of(e);
-    if (a->opts.join == NULL)
-        return true;
     vow_share_info running = {.fence = e->epoch};
     uint64_t began_ns = e->lease != NULL ? e->lease->began_ns : e->began_ns;
     running.age_ms = (vow__hub_now_ns(h) - began_ns) / VOW__NS_PER_MS;
@@ -174,7 +167,15 @@ static bool wants_to_join(struct vow__entry *e, const struct vow__ask *a,
                    r != NULL          ? r->runner
                    : e->lease != NULL ? h->runner
                                       : "");
-    return a->opts.join(&running, a->opts.user);
+    (void)vow__ask_ref(a);
+    bool joins = a->opts->join(&running, a->opts->user);
+    bool here = a->entry != NULL; /* or its own code has canceled it */
+    if (here && !joins) {
+        a->own.flags |= VOW_SHARE_FORCE; /* a result of this run is none */
+        vow__ask_put_off(a);
+    }
+    vow__ask_unref(a);
+    return here && joins;
 }
 
 /* ---- claiming ----------------------------------------------------------- */
@@ -202,7 +203,7 @@ void vow__entry_again(struct vow__entry *e)
 static bool only_look(const struct vow__entry *e)
 {
     for (const vow_link *l = e->asks; l != NULL; l = l->next)
-        if ((VOW__OUTER(l, const struct vow__ask, link)->opts.flags &
+        if ((VOW__OUTER(l, const struct vow__ask, link)->opts->flags &
              VOW_SHARE_PEEK) == 0)
             return false;
     return true;
@@ -236,7 +237,7 @@ static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);
         next = l->next;
-        if ((a->opts.flags & VOW_SHARE_PEEK) != 0)
+        if ((a->opts->flags & VOW_SHARE_PEEK) != 0)
             vow__ask_refuse(a, VOW_ENOENT, "there is no result");
     }
     vow__entry_again(e);
@@ -247,7 +248,9 @@ static bool all_bare(const struct vow__entry *e)
 {
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
         const struct vow__ask *a = vow__ask_of(l);
-        const vow_share_opts *o = &a->opts;
+        const vow_share_opts *o = a->opts;
+        if (o == &vow__no_wishes)
+            continue;
         if (o->flags != 0 || o->mode != VOW_SHARED || a->refresh ||
             (o->ttl_ms | o->fail_ttl_ms | o->stale_ms) != 0 || o->early > 0)
             return false;
@@ -258,14 +261,13 @@ static bool all_bare(const struct vow__entry *e)
 static void claim_bare(struct vow__entry *e)
 {
     struct vow__hub *h = vow__hub_of(e);
-    const vow_record own = {.says = VOW_SAYS_OWN, .epoch = ++h->floor};
     e->bare = true;
-    e->epoch = own.epoch;
-    e->claimed_ns = vow__hub_now_ns(h);
+    e->epoch = ++h->floor;
+    e->takeovers = 0;
     e->lease_ms = vow__ask_lease_ms(vow__ask_of(e->asks));
     vow__count(&h->counts.claims, 1);
     vow__entry_move(e, ENTRY_CLAIMING);
-    vow__lease_begin(e, &own, false);
+    vow__lease_begin(e, false);
 }
 
 static void claim(struct vow__entry *e)
@@ -279,24 +281,29 @@ static void claim(struct vow__entry *e)
     h->stored = true;
     const struct vow__ask *first = vow__ask_of(e->asks);
     vow_claim_ask ask = {.name = e->name,
-                         .mode = first->opts.mode,
+                         .mode = first->opts->mode,
                          .lease_ms = vow__ask_lease_ms(first),
-                         .takeovers = first->opts.takeovers,
+                         .takeovers = first->opts->takeovers,
                          .floor = h->floor,
                          .label = first->label,
                          .runner = h->runner};
     bool wait = false;
+    bool waited = e->lost_one;
     e->forced = false;
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
         const struct vow__ask *a = vow__ask_of(l);
-        uint32_t flags = a->opts.flags;
+        uint32_t flags = a->opts->flags;
         wait = wait || (flags & (VOW_SHARE_NOWAIT | VOW_SHARE_PEEK)) == 0;
+        waited = waited || a->waited;
         e->forced = e->forced || ((flags & VOW_SHARE_FORCE) != 0 && !a->waited);
     }
+    if (!waited) /* what others have lost is nothing to who just came */
+        ask.takeovers = UINT32_MAX;
     if (!wait)
         ask.flags |= VOW_CLAIM_NOWAIT;
-    if (e->forced)
+    if (e->forced || e->valueless)
         ask.flags |= VOW_CLAIM_FORCE;
+    e->valueless = false;
     if (!e->unspent)
         vow__token_make(h, &e->token);
     e->unspent = true;
@@ -350,7 +357,8 @@ static void obey(struct vow__entry *e, const vow_record *r)
         vow__hub_of(e)->floor = r->epoch;
     e->epoch = r->epoch;
     if (r->says == VOW_SAYS_OWN && has_lapsed(e) && e->n_asks > 0) {
-        vow__entry_again(e); /* the same token tells whose it is now */
+        /* The same token tells whose it is now. */
+        (void)vow__entry_pause(e, UINT64_MAX);
     } else if (r->says == VOW_SAYS_OWN) {
         e->unspent = false;
         owned(e, r);
@@ -383,16 +391,16 @@ static void owned(struct vow__entry *e, const vow_record *r)
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);
         next = l->next;
-        if ((a->opts.flags & VOW_SHARE_PEEK) != 0)
+        if ((a->opts->flags & VOW_SHARE_PEEK) != 0)
             vow__ask_refuse(a, VOW_ENOENT, "there is no result");
-        else if ((a->opts.flags & VOW_SHARE_RACE) != 0 && a->waited)
+        else if ((a->opts->flags & VOW_SHARE_RACE) != 0 && a->waited)
             vow__ask_refuse(a, VOW_ERETRY, NULL);
     }
     e->takeovers = r->takeovers;
     if (may_be_refreshed(e))
         look_for_refresh(e);
     else
-        vow__lease_begin(e, r, false);
+        vow__lease_begin(e, false);
 }
 
 /* Its last result has expired; is somebody still at making it anew? */
@@ -402,7 +410,7 @@ static bool may_be_refreshed(const struct vow__entry *e)
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
         const struct vow__ask *a = vow__ask_of(l);
         aging = aging ||
-                (!a->refresh && (a->opts.stale_ms > 0 || a->opts.early > 0));
+                (!a->refresh && (a->opts->stale_ms > 0 || a->opts->early > 0));
     }
     return aging;
 }
@@ -421,18 +429,17 @@ static void on_refresh_seen(int code, const vow_record *r, size_t n,
                             void *entry)
 {
     struct vow__entry *e = entry;
-    const vow_record own = {.epoch = e->epoch, .takeovers = e->takeovers};
     e->steps--;
     vow__step_ended(vow__hub_of(e), code);
     if (code != 0 || n != 1 || r->says != VOW_SAYS_WAIT) {
-        vow__lease_begin(e, &own, false);
+        vow__lease_begin(e, false);
         return;
     }
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);
         next = l->next;
-        if ((a->opts.flags & VOW_SHARE_NOWAIT) != 0)
+        if ((a->opts->flags & VOW_SHARE_NOWAIT) != 0)
             vow__ask_refuse(a, VOW_EBUSY, "another does the work");
     }
     e->hold_off = true;
@@ -453,7 +460,7 @@ static void wait_for(struct vow__entry *e, const vow_record *r)
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);
-        bool calls = a->opts.join != NULL && !a->waited;
+        bool calls = a->opts->join != NULL && !a->waited;
         next = l->next;
         if (a->waited)
             vow__chunks_follow(e, a);
@@ -522,11 +529,13 @@ void vow__entry_free(struct vow__entry *e)
     struct vow__hub *h = vow__hub_of(e);
     (void)vow_call_stop(&e->timer);
     (void)vow_call_stop(&e->idle);
-    (void)vow_call_stop(&e->pump);
     vow__chunks_clear(e);
-    vow_future_unref(e->outcome);
-    vow_bytes_unref(e->commit.value);
-    vow_error_unref(e->first_error);
+    if (e->outcome != NULL)
+        vow_future_unref(e->outcome);
+    if (e->commit.value != NULL)
+        e->commit.value = vow_bytes_unref(e->commit.value);
+    if (e->first_error != NULL)
+        vow_error_unref(e->first_error);
     vow__table_remove(&h->names, &e->node);
     vow__count(&h->counts.names, (uint64_t)-1);
     vow__pool_give(e->home, e);

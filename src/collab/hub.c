@@ -23,7 +23,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 10000, NAMES_MAX = 1 << 20, QUIET_MS = 1000 };
+enum {
+    LEASE_MS = 10000,
+    NAMES_MAX = 1 << 20,
+    QUIET_MS = 1000,
+    ABOUT_CYCLES = 1 << 18 /* how long a time is good enough */
+};
 
 static int complete(vow_authority_opts *o, const vow_authority_opts *given);
 static struct vow__hub *hub_new(vow_loop *loop, const char *url,
@@ -120,6 +125,8 @@ static struct vow__hub *hub_new(vow_loop *loop, const char *url,
     h->opts = *o;
     h->url = memcpy(copy, url, size);
     h->look_ns = UINT64_MAX;
+    h->quick = (vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) == 0 &&
+               vow__clock_has_cycles();
     (void)pthread_mutex_init(&h->lock, NULL);
     vow__table_init_hashed(&h->names, &h->alloc, vow_loop_random(loop));
     bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
@@ -157,17 +164,8 @@ static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h)
     return a;
 }
 
-vow_authority *vow__handle_ref(vow_authority *a)
+void vow__handle_free(vow_authority *a)
 {
-    atomic_fetch_add(&a->refs, 1);
-    return a;
-}
-
-void vow__handle_unref(void *authority)
-{
-    vow_authority *a = authority;
-    if (atomic_fetch_sub(&a->refs, 1) > 1)
-        return;
     struct vow_alloc alloc = a->alloc;
     vow__hub_unref(a->hub);
     vow__mem_free(&alloc, a, sizeof(*a));
@@ -263,10 +261,12 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
     if (other == NULL)
         return VOW_ENOMEM;
     int rc = vow__bell_hang(other);
-    (void)vow__handle_ref(other); /* the message's */
+    (void)vow__handle_ref(other);          /* the message's */
+    atomic_fetch_add(&a->hub->handles, 1); /* first: others may close */
     if (rc == 0)
         rc = vow_loop_post(a->hub->loop, sit_down, other);
     if (rc < 0) {
+        atomic_fetch_sub(&a->hub->handles, 1);
         vow__bell_down(other);
         vow_future_unref(other->rope);
         vow__handle_unref(other);
@@ -274,7 +274,6 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
         return rc;
     }
     vow__bell_ready(other);
-    atomic_fetch_add(&a->hub->handles, 1);
     *ret_authority = other;
     return 0;
 }
@@ -418,9 +417,9 @@ void vow__hub_close_store(void *hub)
     struct vow__hub *h = hub;
     vow_store *store = h->store;
     (void)vow_call_stop(&h->closer);
-    if (store == NULL)
+    if (store == NULL || store == vow__store_closed())
         return;
-    h->store = NULL;
+    h->store = vow__store_closed();
     vow__places_close(h);
     (void)vow__hub_ref(h);
     VOW_AUTO(vow_future) closed = store->ops->close(store);
@@ -490,14 +489,14 @@ static vow_next join_thread(void *authority)
 
 struct vow__hub *vow__hub_ref(struct vow__hub *h)
 {
-    atomic_fetch_add(&h->refs, 1);
+    vow__refs_up(&h->refs, h->threaded);
     return h;
 }
 
 void vow__hub_unref(void *hub)
 {
     struct vow__hub *h = hub;
-    if (atomic_fetch_sub(&h->refs, 1) > 1)
+    if (!vow__refs_down(&h->refs, h->threaded))
         return;
     struct vow_alloc alloc = h->alloc;
     (void)pthread_mutex_destroy(&h->lock);
@@ -517,6 +516,16 @@ uint64_t vow__hub_now_ns(const struct vow__hub *h)
     return vow__clock_boot_ns();
 }
 
+uint64_t vow__hub_about_ns(struct vow__hub *h)
+{
+    uint64_t cycles = vow__clock_cycles();
+    if (h->quick && cycles - h->about_cycles < ABOUT_CYCLES)
+        return h->about_ns;
+    h->about_cycles = cycles;
+    h->about_ns = vow__hub_now_ns(h);
+    return h->about_ns;
+}
+
 void vow__step_begins(struct vow__hub *h)
 {
     h->steps++;
@@ -528,7 +537,8 @@ void vow__step_ended(struct vow__hub *h, int code)
     h->steps--;
     if (code != VOW_ECLOSED && code != VOW_EAGAIN)
         vow__store_is(h, code == VOW_ESTORE || code == VOW_EUNSURE, code);
-    if (h->steps == 0 && h->closing && h->store != NULL)
+    if (h->steps == 0 && h->closing && h->store != NULL &&
+        h->store != vow__store_closed())
         vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
 }
 
@@ -550,11 +560,9 @@ const char *vow__store_trouble(const struct vow__hub *h)
     return why[0] == '\0' ? NULL : why;
 }
 
-void vow__hub_tell(struct vow__hub *h, uint32_t kind, const vow_name *name,
-                   uint64_t fence, int code, const char *text)
+void vow__hub_event(struct vow__hub *h, uint32_t kind, const vow_name *name,
+                    uint64_t fence, int code, const char *text)
 {
-    if (h->opts.on_event == NULL)
-        return;
     vow_event event = {.kind = kind,
                        .name = *name,
                        .fence = fence,

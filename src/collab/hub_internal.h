@@ -34,6 +34,7 @@
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/pool.h"
+#include "base/sm.h"
 #include "base/table.h"
 #include "collab/end.h"
 #include "vow/call.h"
@@ -42,6 +43,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum vow__entry_state {
     ENTRY_NEW = 0,
@@ -60,45 +62,55 @@ enum vow__lease_state {
     LEASE_LOST
 };
 
+/* Of the three below, most never need more than the first part: that is cleared
+ * when they are made. What follows is zero in a fresh block, and is left as it
+ * may be found: a call or watch that does not wait, or what is set before it is
+ * read. */
+
 /* Somebody who waits for a name. */
 struct vow__ask {
     struct vow__slab *home; /* NULL: a block of its own */
-    atomic_uint refs; /* the hub's, that of its own loop, those of leases */
-    vow_link link;    /* of entry->asks or entry->later */
+    vow_authority *of;      /* whose seat it has */
+    const char *site;
+    const char *label;          /* a copy, or "" */
+    const vow_share_opts *opts; /* `own`, or vow__no_wishes */
+    vow_name name;
+    /* cleared from here */
     vow_link in_seat;
     struct vow__entry *entry; /* NULL: settled, or it has left */
-    bool later;               /* it is in entry->later */
-    vow_authority *of;        /* whose seat it has */
     struct vow__end end;      /* of the result */
-    struct vow__end who;      /* vow_claim_name(): of who works, */
-    atomic_bool untold;       /* until that is known */
     struct claim_box *box;    /* for the value of `who` */
     vow_future *result;       /* of `end`, counted, for that value */
-    const char *site;
-    vow_shared_fn work; /* NULL: */
+    vow_shared_fn work;       /* NULL: */
     vow_lease_fn on_lease;
     void *arg; /* of both */
-    vow_name name;
-    vow_name target; /* refresh: the name it is for */
-    vow_share_opts opts;
+    size_t next_chunk;
+    atomic_uint refs;    /* the hub's, that of its own loop, those of leases */
+    atomic_uint working; /* its function, for a lease, lost or not */
+    atomic_bool untold;  /* `who`, until it is known who works */
+    atomic_bool done;    /* settled by the home */
+    bool later;          /* it is in entry->later */
+    bool looked;         /* for its entry, before it came */
+    bool waited;         /* it has seen another at work */
+    bool tried;          /* its turn has come once */
+    bool left;    /* its future is settled; on its own loop, if another */
+    bool refresh; /* our own: makes a stale result anew */
+    /* to here */
+    vow_link link;       /* of entry->asks or entry->later */
+    struct vow__end who; /* vow_claim_name(): of who works */
     vow_call deadline;   /* on the home's loop */
     vow_watch watch;     /* on its own, if that is another: of `end` */
     vow_watch watch_who; /* the same, of `who` */
-    vow_share_info info;
-    size_t next_chunk;
-    bool waited;      /* it has seen another at work */
-    bool tried;       /* its turn has come once */
-    bool left;        /* its future is settled; on its own loop, if another */
-    bool refresh;     /* our own: makes a stale result anew */
-    atomic_bool done; /* settled by the home */
-    atomic_uint working; /* its function, for a lease, lost or not */
-    const char *label;   /* a copy, or "" */
+    vow_name target;     /* refresh: the name it is for */
+    vow_share_opts own;
+    vow_share_info info; /* if they ask for it */
 };
 
 struct vow__entry {
     struct vow__named node; /* of hub->names, by `name` */
     struct vow__slab *home; /* whose owner is the hub */
     vow_name name;
+    /* cleared from here */
     uint8_t state;     /* enum vow__entry_state */
     bool committed;    /* PAUSING: commit again, not claim */
     bool dying;        /* nobody waits for the work any more; it is canceled */
@@ -111,79 +123,99 @@ struct vow__entry {
     bool lost_one;     /* in this chain, a lease of ours */
     bool followed;     /* an ask wants chunks */
     bool reading;      /* chunks, from the store */
+    bool valueless;    /* the store says settled, and we have no value */
     uint32_t steps;    /* in flight */
     uint32_t pauses;   /* in a row */
     uint32_t held_off; /* in a row */
     uint32_t failures; /* attempts in this chain */
     uint32_t refusals; /* those that were abandoned */
+    uint32_t takeovers;     /* before our claim */
     struct vow__ask *crowd; /* one for many askers, see share.c; NULL: none */
     vow_link *asks;
     vow_link *later; /* who asks again when this run is over */
     size_t n_asks;
-    vow_token token;
-    uint64_t claimed_ns; /* when the claim was sent */
-    uint64_t lease_ms;   /* what it asked for */
-    uint64_t busy_ns;    /* since when the store was; 0: it is not */
-    uint64_t began_ns;   /* WAITING: the run of the other */
-    uint64_t epoch;      /* of who runs, as far as it is known */
-    uint32_t takeovers;  /* before our claim */
     vow_lease *lease;
     vow_future *outcome;    /* COMMITTING: of our work; KEPT: its value */
     vow_error *first_error; /* of a failed attempt in this chain */
-    vow_commit_ask commit;  /* its value is counted */
-    vow_call timer;
-    vow_call idle; /* looks whether anybody still waits */
-    vow_call pump; /* chunks to those who follow */
     vow_bytes **chunks;
     size_t n_chunks, room_chunks;
     uint64_t chunks_from;  /* the store's number of the next */
     uint64_t chunks_epoch; /* whose they are, if another's */
+    uint64_t busy_ns;      /* since when the store was; 0: it is not */
+    uint64_t commit_ns;    /* a commit that failed is repeated until then; 0:
+                              none has */
+    /* to here */
+    uint64_t claimed_ns; /* when the claim was sent */
+    uint64_t lease_ms;   /* what it asked for */
+    uint64_t began_ns;   /* WAITING: the run of the other */
+    uint64_t epoch;      /* of who runs, as far as it is known */
+    vow_token token;
+    vow_commit_ask commit; /* its value is counted; NULL if it is not sent */
+    vow_call timer;
+    vow_call idle; /* looks whether anybody still waits */
+    vow_call pump; /* chunks to those who follow */
 };
 
 struct vow_lease {
     struct vow__slab *home; /* NULL: a block of its own */
-    atomic_uint refs;       /* of the memory; the users have one together */
-    atomic_uint users;      /* without one, it is abandoned */
-    struct vow__hub *hub;   /* counted */
+    struct vow__hub *hub;   /* of the ask */
     struct vow__ask *ask;   /* counted; whose turn it is */
     vow_loop *loop;         /* of the ask */
-    /* the home's */
-    struct vow__entry *entry; /* NULL: it is over */
-    struct vow__heap_node due;
-    bool in_heap;
-    bool pulsing; /* a pulse is in flight */
-    bool alone;   /* the store does not know of it */
-    bool stopped; /* somebody asked to cancel it */
-    bool mute;    /* the store lacks a chunk, and gets no more */
-    uint32_t beats_seen;
-    uint64_t sent_ns;    /* when the last pulse that was answered was sent */
-    uint64_t sending_ns; /* when the one in flight was */
-    uint64_t pulse_ns;   /* when the next pulse is due */
-    uint64_t began_ns;
-    uint64_t lease_ms, every_ms;
-    vow_token token;
-    vow_watch outcome_watch; /* of what came from another loop */
-    struct vow__end lost_end, settled_end;
-    /* the loop's of the ask */
-    vow_future *work;
-    vow_watch work_watch;
-    vow_call call;
-    vow_future *lost, *settled;
-    uint64_t ttl_ms; /* UINT64_MAX: as the options say */
-    bool bad;        /* its value counts as a failure */
-    /* any */
-    vow_remote *outcome; /* to the home, if that is another loop */
-    atomic_bool told;    /* the outcome */
-    bool passed;         /* its asker has left before it began; before told */
-    bool abandoned;      /* nobody wants to do it; before told */
-    atomic_uint beats;   /* pulses by hand */
-    atomic_uint state;   /* enum vow__lease_state */
+    atomic_uint refs;       /* of the memory; the users have one together */
+    atomic_uint users;      /* without one, it is abandoned */
     _Atomic uint64_t epoch;
     _Atomic uint64_t valid_ns; /* the clock's, until then */
     atomic_size_t waiters;
+    uint64_t ttl_ms;   /* the ask's; UINT64_MAX: as the options say */
+    uint64_t sent_ns;  /* when the last pulse that was answered was sent */
+    uint64_t began_ns; /* about */
+    uint64_t lease_ms;
+    vow_token token;
     uint32_t attempt;
     bool takeover;
+    bool alone; /* the store does not know of it */
+    /* cleared from here; the home's */
+    bool in_heap;
+    bool pulsing;             /* a pulse is in flight */
+    bool stopped;             /* somebody asked to cancel it */
+    bool mute;                /* the store lacks a chunk, and gets no more */
+    struct vow__entry *entry; /* NULL: it is over */
+    struct vow__end lost_end, settled_end;
+    /* the loop's of the ask */
+    vow_future *work;
+    vow_future *lost, *settled;
+    /* any */
+    vow_remote *outcome; /* to the home, if that is another loop */
+    atomic_uint beats;   /* pulses by hand */
+    atomic_uint state;   /* enum vow__lease_state */
+    atomic_bool told;    /* the outcome */
+    bool bad;            /* its value counts as a failure; the ask's */
+    bool passed;         /* its asker has left before it began; before told */
+    bool abandoned;      /* nobody wants to do it; before told */
+    /* to here; the home's, while it is pulsed */
+    struct vow__heap_node due;
+    uint32_t beats_seen;
+    uint64_t every_ms;
+    uint64_t sending_ns;     /* when the one in flight was */
+    uint64_t pulse_ns;       /* when the next pulse is due */
+    vow_watch outcome_watch; /* of what came from another loop */
+    /* the loop's of the ask */
+    vow_watch work_watch;
+    vow_call call;
 };
+
+/* The members from `first` up to `end`, 64 bytes or more. In pieces: a string
+ * instruction takes longer to begin than this to end. */
+#define VOW__CLEAR(o, first, end)                                              \
+    vow__clear(&(o)->first, (size_t)((char *)&(o)->end - (char *)&(o)->first))
+static inline void vow__clear(void *first, size_t size)
+{
+    enum { PIECE = 64 };
+    char *p = first;
+    for (size_t at = 0; at + PIECE < size; at += PIECE)
+        memset(p + at, 0, PIECE);
+    memset(p + size - PIECE, 0, PIECE);
+}
 
 /* Counted by the home alone, read by anyone. */
 struct vow__counts {
@@ -212,9 +244,12 @@ struct vow__hub {
     uint64_t due_seq;
     vow_call look; /* at the first of them */
     uint64_t look_ns;
-    uint64_t floor; /* the highest epoch seen */
-    bool stored;    /* the store may have records */
-    bool down;      /* the store, as far as it was told */
+    uint64_t floor;        /* the highest epoch seen */
+    bool quick;            /* there are cycles to go by */
+    uint64_t about_cycles; /* when about_ns was read */
+    uint64_t about_ns;
+    bool stored; /* the store may have records */
+    bool down;   /* the store, as far as it was told */
     bool closing;
     vow_call closer;
     vow_authority *closed; /* the last handle, counted; to be told */
@@ -274,22 +309,77 @@ void vow__seat_close(void *authority);
 void vow__home_end(struct vow__hub *h);
 /* Run fn(arg) on the home's loop: now if this is it, else by a message. */
 int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg);
-vow_authority *vow__handle_ref(vow_authority *a);
-void vow__handle_unref(void *authority); /* of the memory */
+void vow__handle_free(vow_authority *a);
 struct vow__hub *vow__hub_ref(struct vow__hub *h);
 void vow__hub_unref(void *hub);
 /* Time that leases are measured by; it goes on while the machine sleeps. */
 uint64_t vow__hub_now_ns(const struct vow__hub *h);
+/* The same as of up to a millisecond ago, for what is told in milliseconds. */
+uint64_t vow__hub_about_ns(struct vow__hub *h);
 /* A step begins; it has ended, with that code: the store is up, or down. */
 void vow__step_begins(struct vow__hub *h);
 void vow__step_ended(struct vow__hub *h, int code);
+/* Every step of this one ends with VOW_ECLOSED. closed.c */
+vow_store *vow__store_closed(void);
 /* Down or up: told when it changes. */
 void vow__store_is(struct vow__hub *h, bool down, int code);
 /* What is wrong with the store, as a sentence; NULL: nothing is known. */
 const char *vow__store_trouble(const struct vow__hub *h);
-void vow__hub_tell(struct vow__hub *h, uint32_t kind, const vow_name *name,
-                   uint64_t fence, int code, const char *text);
+void vow__hub_event(struct vow__hub *h, uint32_t kind, const vow_name *name,
+                    uint64_t fence, int code, const char *text);
+/* Of an event, if somebody listens, whose code may do anything. */
+static inline void vow__hub_tell(struct vow__hub *h, uint32_t kind,
+                                 const vow_name *name, uint64_t fence, int code,
+                                 const char *text)
+{
+    if (h->opts.on_event != NULL)
+        vow__hub_event(h, kind, name, fence, code, text);
+}
 void vow__token_make(struct vow__hub *h, vow_token *t);
+
+/* Counts and flags that another thread changes only if the home is one of ours:
+ * else they do without the price of an atomic step. Up; down: was it the last?
+ * Set: was it not set before? */
+static inline void vow__refs_up(atomic_uint *n, bool threaded)
+{
+    if (threaded)
+        atomic_fetch_add(n, 1);
+    else
+        atomic_store_explicit(n,
+                              atomic_load_explicit(n, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+}
+
+static inline bool vow__refs_down(atomic_uint *n, bool threaded)
+{
+    if (threaded)
+        return atomic_fetch_sub(n, 1) == 1;
+    unsigned left = atomic_load_explicit(n, memory_order_relaxed) - 1;
+    atomic_store_explicit(n, left, memory_order_relaxed);
+    return left == 0;
+}
+
+static inline bool vow__flag_set(atomic_bool *flag, bool threaded)
+{
+    if (threaded)
+        return !atomic_exchange(flag, true);
+    bool before = atomic_load_explicit(flag, memory_order_relaxed);
+    atomic_store_explicit(flag, true, memory_order_relaxed);
+    return !before;
+}
+
+/* Of the memory. */
+static inline vow_authority *vow__handle_ref(vow_authority *a)
+{
+    vow__refs_up(&a->refs, a->hub->threaded);
+    return a;
+}
+
+static inline void vow__handle_unref(vow_authority *a)
+{
+    if (vow__refs_down(&a->refs, a->hub->threaded))
+        vow__handle_free(a);
+}
 
 static inline void vow__count(_Atomic uint64_t *n, uint64_t change)
 {
@@ -300,13 +390,16 @@ static inline void vow__count(_Atomic uint64_t *n, uint64_t change)
 
 /* ---- entry.c: names ----------------------------------------------------- */
 
-/* An ask comes; the hub has its reference from now on. */
-void vow__entry_ask(struct vow__hub *h, struct vow__ask *a);
+/* An ask comes; the hub has its reference from now on. `e` is the entry of its
+ * name; NULL: there is none. */
+void vow__entry_ask(struct vow__hub *h, struct vow__entry *e,
+                    struct vow__ask *a);
 /* The event of a store. */
 void vow__entry_changed(const vow_record *r, void *hub);
 /* Claim it for those who wait, or let go of it if nobody does. */
 void vow__entry_again(struct vow__entry *e);
-/* Settle all who wait, and be done with this run. */
+/* Settle all who wait, and be done with this run. The outcome stays the
+ * caller's. */
 void vow__entry_settle(struct vow__entry *e, vow_future *outcome);
 void vow__entry_settle_record(struct vow__entry *e, const vow_record *r);
 void vow__entry_reject(struct vow__entry *e, vow_error *error);
@@ -336,7 +429,12 @@ static inline struct vow__hub *vow__hub_of(const struct vow__entry *e)
     return e->home->owner;
 }
 
-void vow__entry_move(struct vow__entry *e, enum vow__entry_state to);
+extern const uint8_t vow__entry_moves[]; /* those that are allowed */
+static inline void vow__entry_move(struct vow__entry *e,
+                                   enum vow__entry_state to)
+{
+    vow__sm_move(&e->state, (uint8_t)to, vow__entry_moves);
+}
 
 /* A private store that has never had a record need not be asked: what runs is
  * known here, and no other can come. */
@@ -347,11 +445,14 @@ static inline bool vow__hub_is_bare(const struct vow__hub *h)
 
 /* ---- ask.c: who waits --------------------------------------------------- */
 
-/* Memory and ends of an ask; NULL: no memory. */
+/* The options of who gives none. */
+extern const vow_share_opts vow__no_wishes;
+/* Memory and ends of an ask; NULL: no memory. The options are copied, but for
+ * those. */
 struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
                               const vow_name *name, const vow_share_opts *o);
-void vow__ask_unref(struct vow__ask *a);
-/* Send it to the home; it moves. The future, owned, is of its result, or, two
+void vow__ask_free(struct vow__ask *a);
+/* Send it to the home; it moves. Its entry may be set, if that is known. The future, owned, is of its result, or, two
  * handed, of who works. */
 vow_future *vow__ask_send(struct vow__ask *a, bool two_handed);
 /* How it came about, for those who asked for it. */
@@ -366,6 +467,18 @@ void vow__ask_turn(struct vow__ask *a, vow_lease *l);
 /* Who works is somebody else. */
 void vow__ask_waits(struct vow__ask *a);
 
+static inline struct vow__ask *vow__ask_ref(struct vow__ask *a)
+{
+    vow__refs_up(&a->refs, a->of->hub->threaded);
+    return a;
+}
+
+static inline void vow__ask_unref(struct vow__ask *a)
+{
+    if (vow__refs_down(&a->refs, a->of->hub->threaded))
+        vow__ask_free(a);
+}
+
 static inline struct vow__ask *vow__ask_of(vow_link *l)
 {
     return VOW__OUTER(l, struct vow__ask, link);
@@ -373,14 +486,15 @@ static inline struct vow__ask *vow__ask_of(vow_link *l)
 
 static inline uint64_t vow__ask_lease_ms(const struct vow__ask *a)
 {
-    return a->opts.lease_ms > 0 ? a->opts.lease_ms : a->of->hub->opts.lease_ms;
+    return a->opts->lease_ms > 0 ? a->opts->lease_ms
+                                 : a->of->hub->opts.lease_ms;
 }
 
 /* ---- lease.c: doing the work -------------------------------------------- */
 
-/* The entry's claim was granted: one of its asks works. `alone`: without the
- * store. */
-void vow__lease_begin(struct vow__entry *e, const vow_record *r, bool alone);
+/* The entry's claim was granted, after so many takeovers: one of its asks works.
+ * `alone`: without the store. */
+void vow__lease_begin(struct vow__entry *e, bool alone);
 /* Nobody here does it: let others. */
 void vow__lease_give_back(struct vow__entry *e);
 /* The work has ended so; a settled future of the home's loop. */
@@ -398,7 +512,7 @@ void vow__lease_tell_lost(vow_lease *l, int code, const char *text);
 uint64_t vow__lease_valid_ms(const vow_lease *l);
 /* News from its worker to all who wait here; borrowed. */
 void vow__lease_news(vow_lease *l, vow_value news);
-/* The outcome, settled, goes to the store. */
+/* The outcome, settled and the caller's, goes to the store. */
 void vow__lease_commit(struct vow__entry *e, vow_future *outcome);
 /* Commit again after a pause. */
 void vow__lease_commit_again(void *entry);
@@ -406,7 +520,19 @@ void vow__lease_commit_again(void *entry);
 void vow__lease_stop(const vow_name *name, void *hub);
 /* The outcome from the loop of the ask, once; the future stays the caller's. */
 bool vow__lease_tell(vow_lease *l, vow_future *outcome);
-void vow__lease_release(vow_lease *l); /* of the memory */
+void vow__lease_free(vow_lease *l);
+
+/* Of the memory. */
+static inline void vow__lease_hold(vow_lease *l)
+{
+    vow__refs_up(&l->refs, l->hub->threaded);
+}
+
+static inline void vow__lease_release(vow_lease *l)
+{
+    if (vow__refs_down(&l->refs, l->hub->threaded))
+        vow__lease_free(l);
+}
 
 /* ---- pulse.c: staying alive --------------------------------------------- */
 
@@ -431,9 +557,19 @@ void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit);
 
 void vow__chunks_follow(struct vow__entry *e, struct vow__ask *a);
 int vow__chunks_add(struct vow__entry *e, vow_bytes *chunk);
+void vow__chunks_drop(struct vow__entry *e);
 /* A new attempt begins, or it is over. */
-void vow__chunks_clear(struct vow__entry *e);
-void vow__chunks_flush(struct vow__entry *e);
+static inline void vow__chunks_clear(struct vow__entry *e)
+{
+    if (e->room_chunks > 0 || e->followed)
+        vow__chunks_drop(e);
+}
+void vow__chunks_pump(void *entry);
+static inline void vow__chunks_flush(struct vow__entry *e)
+{
+    if (e->followed)
+        vow__chunks_pump(e);
+}
 /* Read what another process wrote. */
 void vow__chunks_read(struct vow__entry *e);
 void vow__chunks_changed(const vow_name *name, void *hub);

@@ -24,6 +24,7 @@ static void nobody_can(struct vow__entry *e, bool alone);
 static struct vow__ask *pick(const struct vow__entry *e);
 static bool can_work(const struct vow__ask *a);
 static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone);
+static void no_memory(struct vow__entry *e, bool alone);
 static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a,
                             bool alone);
 static int from_afar(vow_lease *l);
@@ -34,23 +35,26 @@ static void failed(struct vow__entry *e, vow_future *outcome);
 static bool again(struct vow__entry *e);
 static void next_attempt(struct vow__entry *e);
 static void race(struct vow__entry *e, vow_error *why);
-static vow_future *acceptable(struct vow__hub *h, vow_future *outcome);
+static vow_future *unacceptable(struct vow__hub *h, vow_future *outcome);
 static void cancel_there(void *lease);
 
 /* ---- attempts ----------------------------------------------------------- */
 
-void vow__lease_begin(struct vow__entry *e, const vow_record *r, bool alone)
+void vow__lease_begin(struct vow__entry *e, bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
-    e->takeovers = r == NULL ? 0 : r->takeovers;
+    if (alone)
+        e->takeovers = 0;
     vow__chunks_clear(e);
-    if (!alone && pick(e) != NULL) {
+    struct vow__ask *a = pick(e);
+    if (a != NULL && !alone) {
         bool takeover = e->takeovers > 0;
+        vow__count(&h->counts.takeovers, takeover);
         vow__hub_tell(h, takeover ? VOW_EVENT_TAKEOVER : VOW_EVENT_CLAIMED,
                       &e->name, e->epoch, 0, NULL);
-        vow__count(&h->counts.takeovers, takeover);
+        if (h->opts.on_event != NULL)
+            a = pick(e); /* who was told may have left */
     }
-    struct vow__ask *a = pick(e); /* who was told may have left */
     if (a != NULL)
         attempt(e, a, alone);
     else
@@ -100,21 +104,12 @@ static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
     vow_lease *l = lease_new(e, a, alone);
-    int rc = l == NULL ? VOW_ENOMEM : from_afar(l);
-    if (rc < 0) {
-        VOW_AUTO(vow_future) none = vow_refused(h->loop, rc, NULL);
+    if (l == NULL || (!vow__at_home(a->of) && from_afar(l) < 0)) {
         if (l != NULL)
             vow__lease_release(l);
-        VOW_AUTO(vow_error) why = vow_error_ref(vow_error_of(none));
-        while (e->asks != NULL)
-            vow__ask_reject(vow__ask_of(e->asks), why);
-        if (alone)
-            vow__entry_again(e);
-        else
-            vow__lease_give_back(e);
+        no_memory(e, alone);
         return;
     }
-    l->alone = alone;
     e->lease = l;
     vow__entry_move(e, ENTRY_RUNNING);
     vow__count(&h->counts.runs, 1);
@@ -133,48 +128,52 @@ static void attempt(struct vow__entry *e, struct vow__ask *a, bool alone)
     vow__ask_turn(a, l);
 }
 
+static void no_memory(struct vow__entry *e, bool alone)
+{
+    VOW_AUTO(vow_error)
+    why = vow_error_new(vow__hub_of(e)->loop, VOW_ENOMEM, NULL);
+    while (e->asks != NULL)
+        vow__ask_reject(vow__ask_of(e->asks), why);
+    if (alone)
+        vow__entry_again(e);
+    else
+        vow__lease_give_back(e);
+}
+
 static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a,
                             bool alone)
 {
     struct vow__hub *h = vow__hub_of(e);
     struct vow__slab *home = NULL;
     vow_lease *l = vow__at_home(a->of) ? vow__pool_take(&h->leases, &home)
-                                       : vow__mem_new(&h->alloc, sizeof(*l));
+                                       : vow__mem_zero(&h->alloc, sizeof(*l));
     if (l == NULL)
         return NULL;
-    memset(l, 0, sizeof(*l));
     l->home = home;
-    uint64_t third = e->lease_ms / 3 + (e->lease_ms < 3);
+    l->hub = h;
+    l->ask = vow__ask_ref(a);
+    l->loop = a->of->loop;
     atomic_init(&l->refs, 2); /* the hub's, the users' */
     atomic_init(&l->users, 1);
-    atomic_fetch_add(&a->refs, 1);
-    l->hub = vow__hub_ref(h);
-    l->ask = a;
-    l->loop = a->of->loop;
-    l->entry = e;
-    l->token = e->token;
-    l->lease_ms = e->lease_ms; /* not the ask's: the store knows this one */
-    l->every_ms = a->opts.pulse_ms > 0   ? a->opts.pulse_ms
-                  : a->opts.lease_ms > 0 ? third
-                                         : h->opts.pulse_ms;
-    if (l->every_ms >= l->lease_ms)
-        l->every_ms = third;
-    l->sent_ns = e->claimed_ns;
-    l->began_ns = vow__hub_now_ns(h);
+    atomic_init(&l->epoch, alone ? 0 : e->epoch);
+    atomic_init(&l->valid_ns, UINT64_MAX);
+    atomic_init(&l->waiters, e->n_asks);
     l->ttl_ms = UINT64_MAX;
+    l->sent_ns = e->claimed_ns;
+    l->began_ns = vow__hub_about_ns(h);
+    l->lease_ms = e->lease_ms; /* not the ask's: the store knows this one */
+    l->token = e->token;
     l->attempt = e->takeovers + e->failures + e->refusals + 1;
     l->takeover = e->takeovers > 0 || e->lost_one;
-    atomic_init(&l->epoch, alone ? 0 : e->epoch);
-    atomic_init(&l->waiters, e->n_asks);
-    atomic_init(&l->valid_ns, UINT64_MAX);
+    l->alone = alone;
+    VOW__CLEAR(l, in_heap, due);
+    l->entry = e;
     return l;
 }
 
 /* What is done on another loop comes home as a promise. */
 static int from_afar(vow_lease *l)
 {
-    if (vow__at_home(l->ask->of))
-        return 0;
     VOW_AUTO(vow_future)
     f = vow_promise_remote_at(l->ask->site, l->hub->loop, &l->outcome);
     if (l->outcome == NULL)
@@ -182,7 +181,7 @@ static int from_afar(vow_lease *l)
     VOW_AUTO(vow_future) heard = vow_on_progress(f, on_news, l);
     if (vow_error_of(heard) != NULL)
         return VOW_ENOMEM;
-    atomic_fetch_add(&l->refs, 1);
+    vow__lease_hold(l);
     vow_watch_start(&l->outcome_watch, heard, on_outcome, l);
     return 0;
 }
@@ -223,8 +222,9 @@ void vow__lease_finish(vow_lease *l, vow_future *outcome)
     }
     if (e->state != ENTRY_RUNNING) /* it is being given back */
         return;
-    atomic_store(&l->state, LEASE_ENDING);
-    VOW_AUTO(vow_future) fit = acceptable(h, outcome);
+    atomic_store_explicit(&l->state, LEASE_ENDING, memory_order_release);
+    VOW_AUTO(vow_future) other = unacceptable(h, outcome);
+    vow_future *fit = other != NULL ? other : outcome;
     if (l->passed)
         next_attempt(e);
     else if (l->abandoned && !l->alone)
@@ -246,12 +246,13 @@ static void refused(struct vow__entry *e)
     vow__lease_give_back(e);
 }
 
-/* A result that leaves the process is bytes that the store can keep. */
-static vow_future *acceptable(struct vow__hub *h, vow_future *outcome)
+/* A result that leaves the process is bytes that the store can keep; else it is
+ * this instead. */
+static vow_future *unacceptable(struct vow__hub *h, vow_future *outcome)
 {
     if (vow_state_of(outcome) != VOW_FULFILLED ||
         (h->store->ops->flags & VOW_STORE_LOCAL) != 0)
-        return vow_future_ref(outcome);
+        return NULL;
     vow_value v = vow_get(outcome);
     const char *text = NULL;
     int code = VOW_EINVAL;
@@ -264,7 +265,7 @@ static vow_future *acceptable(struct vow__hub *h, vow_future *outcome)
         text = "the result is larger than the store keeps";
     }
     if (text == NULL)
-        return vow_future_ref(outcome);
+        return NULL;
     vow_future *refused = vow_refused(h->loop, code, text);
     (void)vow_error_of(refused);
     return refused;
@@ -289,7 +290,7 @@ static void failed(struct vow__entry *e, vow_future *outcome)
     if (e->first_error == NULL)
         e->first_error = vow_error_ref(error);
     if (again(e)) {
-        atomic_fetch_add(&l->refs, 1);
+        vow__lease_hold(l);
         vow__hub_tell(h, VOW_EVENT_RETRY, &e->name, e->epoch,
                       vow_error_code(error), vow_error_message(error));
         if (l->entry != NULL) /* the authority may have been closed */
@@ -297,7 +298,7 @@ static void failed(struct vow__entry *e, vow_future *outcome)
         vow__lease_release(l);
         return;
     }
-    if ((l->ask->opts.flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
+    if ((l->ask->opts->flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
         e->n_asks > 1) {
         struct vow__ask *mine = l->ask;
         if (mine->entry != NULL)
@@ -315,9 +316,9 @@ static void failed(struct vow__entry *e, vow_future *outcome)
 static bool again(struct vow__entry *e)
 {
     const vow_lease *l = e->lease;
-    uint32_t tries = l->ask->opts.tries == 0 ? 1 : l->ask->opts.tries;
+    uint32_t tries = l->ask->opts->tries == 0 ? 1 : l->ask->opts->tries;
     return e->failures < tries && !l->stopped && e->n_asks > 0 &&
-           (l->ask->opts.flags & VOW_SHARE_RACE) == 0;
+           (l->ask->opts->flags & VOW_SHARE_RACE) == 0;
 }
 
 /* Another lease under the same claim. */
@@ -353,8 +354,8 @@ void vow__lease_lose(vow_lease *l, const char *why)
     struct vow__hub *h = l->hub;
     if (e == NULL || e->state != ENTRY_RUNNING)
         return;
-    bool keep = (l->ask->opts.flags & VOW_SHARE_KEEP) != 0;
-    atomic_fetch_add(&l->refs, 1);
+    bool keep = (l->ask->opts->flags & VOW_SHARE_KEEP) != 0;
+    vow__lease_hold(l);
     vow__count(&h->counts.lost, 1);
     vow__hub_tell(h, VOW_EVENT_LOST, &e->name, atomic_load(&l->epoch),
                   VOW_ELOST, why);
@@ -376,9 +377,9 @@ void vow__lease_lose(vow_lease *l, const char *why)
         struct vow__ask *a = vow__ask_of(k);
         next = k->next;
         a->waited = true;
-        if (a == l->ask && a->opts.mode == VOW_ONCE)
+        if (a == l->ask && a->opts->mode == VOW_ONCE)
             vow__ask_refuse(a, VOW_EDOUBT, "its lease was lost");
-        else if ((a->opts.flags & VOW_SHARE_RACE) != 0)
+        else if ((a->opts->flags & VOW_SHARE_RACE) != 0)
             vow__ask_refuse(a, VOW_ERETRY, NULL);
     }
     vow__entry_again(e);
@@ -392,7 +393,7 @@ void vow__lease_cancel(vow_lease *l, vow_error *why, bool stopped)
         if (l->work != NULL)
             (void)vow_cancel(l->work, why);
     } else {
-        atomic_fetch_add(&l->refs, 1);
+        vow__lease_hold(l);
         if (vow_loop_post(l->loop, cancel_there, l) < 0)
             vow__lease_release(l);
     }

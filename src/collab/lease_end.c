@@ -12,8 +12,9 @@
 
 static vow_future *end_of(vow_lease *l, vow_future **made,
                           struct vow__end *end);
-static void settle_end(vow_lease *l, struct vow__end *end, int code,
-                       const char *text);
+static void settle_end(struct vow__end *end, int code, const char *text);
+static void lock(struct vow__hub *h);
+static void unlock(struct vow__hub *h);
 
 /* ---- settling ----------------------------------------------------------- */
 
@@ -37,7 +38,7 @@ bool vow_lease_abandon(vow_lease *l)
     if (!atomic_load(&l->told))
         l->abandoned = true;
     bool done = vow__lease_tell(l, f);
-    if (done && l->work != NULL && (l->ask->opts.flags & VOW_SHARE_KEEP) == 0)
+    if (done && l->work != NULL && (l->ask->opts->flags & VOW_SHARE_KEEP) == 0)
         (void)vow_cancel(l->work, NULL);
     return done;
 }
@@ -45,7 +46,7 @@ bool vow_lease_abandon(vow_lease *l)
 bool vow__lease_tell(vow_lease *l, vow_future *outcome)
 {
     bool held = atomic_load(&l->state) == LEASE_HELD;
-    if (atomic_exchange(&l->told, true))
+    if (!vow__flag_set(&l->told, l->hub->threaded))
         return false;
     if (vow__at_home(l->ask->of)) {
         vow__lease_finish(l, outcome);
@@ -71,34 +72,34 @@ bool vow__lease_tell(vow_lease *l, vow_future *outcome)
 vow_lease *vow_lease_ref(vow_lease *l)
 {
     if (l != NULL)
-        atomic_fetch_add(&l->users, 1);
+        vow__refs_up(&l->users, l->hub->threaded);
     return l;
 }
 
 vow_lease *vow_lease_unref(vow_lease *l)
 {
-    if (l == NULL || atomic_fetch_sub(&l->users, 1) > 1)
+    if (l == NULL || !vow__refs_down(&l->users, l->hub->threaded))
         return NULL;
     if (!atomic_load(&l->told))
         (void)vow_lease_abandon(l);
-    l->lost = vow_future_unref(l->lost);
-    l->settled = vow_future_unref(l->settled);
+    if (l->lost != NULL)
+        l->lost = vow_future_unref(l->lost);
+    if (l->settled != NULL)
+        l->settled = vow_future_unref(l->settled);
     vow__lease_release(l);
     return NULL;
 }
 
-void vow__lease_release(vow_lease *l)
+void vow__lease_free(vow_lease *l)
 {
-    if (atomic_fetch_sub(&l->refs, 1) > 1)
-        return;
-    struct vow__hub *h = l->hub;
-    vow_remote_unref(l->outcome);
-    vow__ask_unref(l->ask);
+    struct vow__ask *a = l->ask;
+    if (l->outcome != NULL)
+        vow_remote_unref(l->outcome);
     if (l->home != NULL)
         vow__pool_give(l->home, l);
     else
-        vow__mem_free(&h->alloc, l, sizeof(*l));
-    vow__hub_unref(h);
+        vow__mem_free(&l->hub->alloc, l, sizeof(*l));
+    vow__ask_unref(a);
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -148,7 +149,7 @@ vow_future *vow_lease_settled(vow_lease *l)
 static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
 {
     if (*made == NULL) {
-        (void)pthread_mutex_lock(&l->hub->lock);
+        lock(l->hub);
         unsigned state = atomic_load(&l->state);
         if (state == LEASE_OVER)
             *made = vow_resolved(l->loop, vow_nothing());
@@ -156,7 +157,7 @@ static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
             *made = vow_refused(l->loop, VOW_ELOST, NULL);
         else
             *made = vow__end_open(l->ask->site, l->loop, l->hub->loop, end);
-        (void)pthread_mutex_unlock(&l->hub->lock);
+        unlock(l->hub);
     }
     return vow_future_ref(*made);
 }
@@ -199,38 +200,49 @@ void vow__lease_over(vow_lease *l, bool accepted)
 {
     struct vow__entry *e = l->entry;
     VOW__ASSERT(e != NULL && e->lease == l);
-    vow__pulse_remove(l);
+    if (l->in_heap)
+        vow__pulse_remove(l);
     l->entry = NULL;
     e->lease = NULL;
     vow__count(&l->hub->counts.running, (uint64_t)-1);
-    (void)pthread_mutex_lock(&l->hub->lock);
-    atomic_store(&l->state, accepted ? LEASE_OVER : LEASE_LOST);
-    struct vow__end lost = l->lost_end;
-    struct vow__end settled = l->settled_end;
-    l->lost_end = (struct vow__end){0};
-    l->settled_end = (struct vow__end){0};
-    (void)pthread_mutex_unlock(&l->hub->lock);
-    settle_end(l, &lost, accepted ? 0 : VOW_ELOST, NULL);
-    settle_end(l, &settled, accepted ? 0 : VOW_ELOST, NULL);
+    lock(l->hub);
+    atomic_store_explicit(&l->state, accepted ? LEASE_OVER : LEASE_LOST,
+                          memory_order_release);
+    unlock(l->hub); /* now nobody opens an end any more */
+    settle_end(&l->lost_end, accepted ? 0 : VOW_ELOST, NULL);
+    settle_end(&l->settled_end, accepted ? 0 : VOW_ELOST, NULL);
     vow__lease_release(l);
 }
 
 /* It is still ours, but its worker is to stop. */
 void vow__lease_tell_lost(vow_lease *l, int code, const char *text)
 {
-    (void)pthread_mutex_lock(&l->hub->lock);
+    lock(l->hub);
     struct vow__end lost = l->lost_end;
     l->lost_end = (struct vow__end){0};
-    (void)pthread_mutex_unlock(&l->hub->lock);
-    settle_end(l, &lost, code, text);
+    unlock(l->hub);
+    settle_end(&lost, code, text);
 }
 
-static void settle_end(vow_lease *l, struct vow__end *end, int code,
-                       const char *text)
+static void settle_end(struct vow__end *end, int code, const char *text)
 {
-    (void)l;
+    if (!vow__end_is_open(end)) /* nobody has asked for it */
+        return;
     if (code == 0)
         vow__end_resolve(end, vow_nothing());
     else
         vow__end_refuse(end, code, text);
+}
+
+/* Against the loops of those who ask, if they are others. */
+static void lock(struct vow__hub *h)
+{
+    if (h->threaded)
+        (void)pthread_mutex_lock(&h->lock);
+}
+
+static void unlock(struct vow__hub *h)
+{
+    if (h->threaded)
+        (void)pthread_mutex_unlock(&h->lock);
 }

@@ -36,8 +36,13 @@ static void begin_cancel(struct request *r);
 static void begin_resolve(struct request *r);
 static void on_records(int code, const vow_record *r, size_t n, void *request);
 static void on_pools(int code, const vow_pool_info *p, size_t n, void *request);
+static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
+                                 void *request);
+static void forget_name(struct request *r);
 static void on_forgotten(int code, const vow_record *r, size_t n,
                          void *request);
+static void on_name_canceled(int code, const vow_record *rec, size_t n,
+                             void *request);
 static void on_canceled(int code, const vow_record *r, size_t n, void *request);
 static void on_resolved(int code, const vow_record *r, size_t n, void *request);
 
@@ -311,7 +316,27 @@ static void on_pools(int code, const vow_pool_info *pools, size_t n,
 
 /* ---- changing ----------------------------------------------------------- */
 
+/* Whatever is there is to go: not while a newer one is being made. */
 static void begin_forget(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    vow_name refresh = vow__refresh_name(&r->name);
+    if (r->fence == 0)
+        s->ops->forget(s, &refresh, 0, on_refresh_forgotten, r);
+    else
+        forget_name(r);
+}
+
+static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
+                                 void *request)
+{
+    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+        on_forgotten(code, rec, n, request);
+    else
+        forget_name(request);
+}
+
+static void forget_name(struct request *r)
 {
     vow_store *s = r->of->hub->store;
     vow_record runs;
@@ -343,7 +368,20 @@ static void begin_cancel(struct request *r)
         on_canceled(0, &runs, 1, r);
         return;
     }
-    s->ops->cancel(s, &r->name, on_canceled, r);
+    s->ops->cancel(s, &r->name, on_name_canceled, r);
+}
+
+/* If nobody does the work, somebody may be making its result anew. */
+static void on_name_canceled(int code, const vow_record *rec, size_t n,
+                             void *request)
+{
+    struct request *r = request;
+    vow_store *s = r->of->hub->store;
+    vow_name refresh = vow__refresh_name(&r->name);
+    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+        on_canceled(code, rec, n, request);
+    else
+        s->ops->cancel(s, &refresh, on_canceled, r);
 }
 
 static void on_canceled(int code, const vow_record *rec, size_t n,

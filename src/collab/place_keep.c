@@ -109,10 +109,9 @@ void vow__place_renew(struct vow__place *first, uint64_t now)
         vow__place_plan(p);
         b->places[b->n] = vow__place_ref(p);
         b->rounds[b->n] = p->round;
-        b->holds[b->n++] =
-            (vow_place_hold){.pool = p->ask.pool,
-                             .limits_of = p->ask.limits_of,
-                             .token = p->ask.token};
+        b->holds[b->n++] = (vow_place_hold){.pool = p->ask.pool,
+                                            .limits_of = p->ask.limits_of,
+                                            .token = p->ask.token};
     }
     vow__step_begins(h);
     h->store->ops->renew(h->store, b->holds, b->n, lease_ms, on_renewed, b);

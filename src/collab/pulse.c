@@ -35,6 +35,13 @@ static uint64_t every_ns(vow_lease *l);
 
 void vow__pulse_add(vow_lease *l)
 {
+    const vow_share_opts *o = l->ask->opts;
+    uint64_t third = l->lease_ms / 3 + (l->lease_ms < 3);
+    l->every_ms = o->pulse_ms > 0   ? o->pulse_ms
+                  : o->lease_ms > 0 ? third
+                                    : l->hub->opts.pulse_ms;
+    if (l->every_ms >= l->lease_ms)
+        l->every_ms = third;
     trust(l, l->sent_ns);
     l->pulse_ns = l->sent_ns + every_ns(l);
     l->beats_seen = atomic_load_explicit(&l->beats, memory_order_relaxed);
@@ -44,8 +51,6 @@ void vow__pulse_add(vow_lease *l)
 void vow__pulse_remove(vow_lease *l)
 {
     struct vow__hub *h = l->hub;
-    if (!l->in_heap)
-        return;
     vow__heap_remove(&h->due, &l->due);
     l->in_heap = false;
     if (h->due == NULL && vow_call_stop(&h->look))
@@ -122,7 +127,7 @@ static void look(void *hub)
 static bool may_pulse(const vow_lease *l, uint64_t now)
 {
     unsigned beats = atomic_load_explicit(&l->beats, memory_order_relaxed);
-    bool by_hand = (l->ask->opts.flags & VOW_SHARE_MANUAL_PULSE) != 0;
+    bool by_hand = (l->ask->opts->flags & VOW_SHARE_MANUAL_PULSE) != 0;
     return l->pulse_ns <= now && !l->pulsing &&
            (!by_hand || beats != l->beats_seen);
 }
@@ -149,7 +154,7 @@ static void send(struct vow__hub *h, vow_lease *first, uint64_t now)
         l->sending_ns = now;
         l->pulse_ns = now + every_ns(l);
         schedule(l);
-        atomic_fetch_add(&l->refs, 1);
+        vow__lease_hold(l);
         b->leases[b->n] = l;
         b->holds[b->n++] = (vow_hold){.name = l->entry->name,
                                       .token = l->token,

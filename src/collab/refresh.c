@@ -25,7 +25,7 @@ static void on_put(int code, const vow_record *r, size_t n, void *entry);
 bool vow__refresh_due(struct vow__hub *h, const struct vow__ask *a,
                       const vow_record *r)
 {
-    const vow_share_opts *o = &a->opts;
+    const vow_share_opts *o = a->opts;
     if (a->refresh || a->waited || a->work == NULL ||
         (o->flags & (VOW_SHARE_NO_REFRESH | VOW_SHARE_PEEK)) != 0)
         return false;
@@ -53,18 +53,23 @@ static double exponential(uint64_t random)
     return (53 - bits) * ln2 - 2 * series;
 }
 
+/* One here at a time: it may have to wait, and more would only wait too. */
 void vow__refresh_for(struct vow__hub *h, const struct vow__ask *because)
 {
-    struct vow__ask *a = vow__ask_new(because->site, because->of,
-                                      &because->name, &because->opts);
+    vow_name name = vow__refresh_name(&because->name);
+    const struct vow__entry *e = vow__entry_find(h, &name);
+    if (e != NULL && (e->n_asks > 0 || e->lease != NULL))
+        return;
+    struct vow__ask *a =
+        vow__ask_new(because->site, because->of, &because->name, because->opts);
     if (a == NULL)
         return; /* the next who finds it old will */
     a->work = because->work;
     a->arg = because->arg;
-    a->opts.info = NULL;
-    a->opts.deadline_ms = 0;
-    a->opts.join = NULL;
-    a->opts.flags |= VOW_SHARE_NOWAIT;
+    a->own.info = NULL;
+    a->own.deadline_ms = 0;
+    a->own.join = NULL;
+    a->own.flags |= VOW_SHARE_NOWAIT;
     vow__list_push(&a->of->asks, &a->in_seat);
     vow__count(&h->counts.waiting, 1);
     vow__refresh(h, a);
@@ -75,9 +80,9 @@ void vow__refresh(struct vow__hub *h, struct vow__ask *a)
     a->refresh = true;
     a->target = a->name;
     a->name = vow__refresh_name(&a->target);
-    a->opts.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
-    a->opts.mode = VOW_SHARED;
-    vow__entry_ask(h, a);
+    a->own.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
+    a->own.mode = VOW_SHARED;
+    vow__entry_ask(h, vow__entry_find(h, &a->name), a);
 }
 
 vow_name vow__refresh_name(const vow_name *name)
@@ -109,7 +114,7 @@ void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit)
     vow_bytes_unref(commit->value);
     commit->value = NULL;
     uint64_t fresh_ms =
-        a->opts.stale_ms > 0 ? a->opts.stale_ms : commit->cost_ms;
+        a->opts->stale_ms > 0 ? a->opts->stale_ms : commit->cost_ms;
     commit->ttl_ms = fresh_ms < commit->ttl_ms ? fresh_ms : commit->ttl_ms;
 }
 

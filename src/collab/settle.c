@@ -34,12 +34,18 @@ static vow_link *take_asks(struct vow__entry *e)
 static void over(struct vow__entry *e, uint64_t keep_ms)
 {
     struct vow__hub *h = vow__hub_of(e);
+    bool wanted = e->later != NULL || e->n_asks > 0 || e->steps > 0;
+    if (!wanted && keep_ms == 0) {
+        vow__entry_free(e);
+        return;
+    }
     vow__entry_move(e, ENTRY_NEW);
     e->failures = e->refusals = 0;
+    e->held_off = 0;
     e->lost_one = false;
     e->first_error = vow_error_unref(e->first_error);
     vow__chunks_clear(e);
-    if (e->later != NULL || e->n_asks > 0 || e->steps > 0 || keep_ms == 0) {
+    if (wanted) {
         vow__entry_again(e);
         return;
     }
@@ -80,10 +86,10 @@ void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
     const vow_lease *l = e->lease;
     vow__chunks_flush(e);
     vow_link *all = take_asks(e);
-    uint64_t keep_ms = 0;
-    (void)vow_future_ref(outcome);
-    if (local && vow_state_of(outcome) == VOW_FULFILLED)
-        keep_ms = e->commit.ttl_ms;
+    bool ok = vow_state_of(outcome) == VOW_FULFILLED;
+    uint64_t keep_ms = local && ok ? e->commit.ttl_ms : 0;
+    vow_value v = ok ? vow_get(outcome) : vow_nothing();
+    bool again = ok && vow__value_travels(v);
     if (keep_ms > 0 && e->outcome != outcome) {
         vow_future_unref(e->outcome);
         e->outcome = vow_future_ref(outcome);
@@ -99,13 +105,17 @@ void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
     vow__lease_over(e->lease, true);
     while (all != NULL) {
         struct vow__ask *a = vow__ask_of(vow__list_take(&all));
-        a->info.attempt = attempt;
-        vow__ask_tell(a, a == worker ? mine : VOW_ROLE_JOINED, fence, 0,
-                      h->runner);
-        vow__ask_copy(a, outcome);
+        if (a->opts->info != NULL) {
+            a->info.attempt = attempt;
+            vow__ask_tell(a, a == worker ? mine : VOW_ROLE_JOINED, fence, 0,
+                          h->runner);
+        }
+        if (again)
+            vow__ask_resolve(a, vow__value_again(v));
+        else
+            vow__ask_copy(a, outcome);
     }
     over(e, keep_ms);
-    vow_future_unref(outcome);
 }
 
 void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
@@ -122,6 +132,11 @@ void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
     }
     vow__chunks_flush(e);
     VOW_AUTO(vow_future) kept = local ? vow_future_ref(e->outcome) : NULL;
+    if (local && kept == NULL && failure == NULL) {
+        e->valueless = true; /* it was lost here: it has to be made again */
+        vow__entry_again(e);
+        return;
+    }
     vow_link *all = take_asks(e);
     struct vow__ask *refresher = NULL;
     for (vow_link *l = all; l != NULL && !r->failed; l = l->next)
@@ -145,7 +160,7 @@ static vow_error *failure_of(struct vow__hub *h, vow_bytes *value)
 static void hand_out(struct vow__ask *a, const vow_record *r,
                      vow_error *failure, vow_future *kept)
 {
-    bool stale = a->opts.stale_ms > 0 && r->age_ms > a->opts.stale_ms &&
+    bool stale = a->opts->stale_ms > 0 && r->age_ms > a->opts->stale_ms &&
                  !a->waited && failure == NULL;
     a->info.attempt = r->takeovers + 1;
     vow__ask_tell(a,

@@ -13,15 +13,27 @@
 
 enum { TAKEOVERS = 3, SHARE_FLAGS = 2 * VOW_SHARE_REFRESH - 1 };
 
+const vow_share_opts vow__no_wishes = {.size = sizeof(vow__no_wishes),
+                                       .takeovers = TAKEOVERS};
+
+/* What somebody asks for. */
+struct question {
+    const char *site;
+    vow_authority *of;
+    const vow_name *name;
+    vow_shared_fn work; /* NULL: */
+    vow_lease_fn on_lease;
+    void *arg;
+    const vow_share_opts *opts;
+    bool looked;              /* for the entry of the name: */
+    struct vow__entry *entry; /* NULL: there is none */
+};
+
 static const char *complete(const vow_authority *a, const vow_share_opts *given,
                             vow_share_opts *ret_opts);
-static vow_future *ask(const char *site, vow_authority *a, const vow_name *name,
-                       const struct vow__ask *what, const vow_share_opts *opts);
-
+static vow_future *ask(const struct question *q);
 static bool is_plain(const vow_share_opts *o);
-static vow_future *join_crowd(const char *site, vow_authority *a,
-                              struct vow__entry *e, const struct vow__ask *what,
-                              const vow_share_opts *opts);
+static vow_future *join_crowd(const struct question *q);
 
 vow_future *vow_share_at(const char *site, vow_authority *a,
                          const vow_name *name, vow_shared_fn work, void *arg,
@@ -32,13 +44,19 @@ vow_future *vow_share_at(const char *site, vow_authority *a,
     if (work == NULL && !peeks)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "there is no function that does the work");
-    const struct vow__ask what = {.work = work, .arg = arg};
-    struct vow__entry *e = NULL;
-    if (vow__at_home(a) && !a->closing && is_plain(opts))
-        e = vow__entry_find(a->hub, name);
-    if (e == NULL || e->asks == NULL || e->dying)
-        return ask(site, a, name, &what, opts);
-    return join_crowd(site, a, e, &what, opts);
+    struct question q = {.site = site,
+                         .of = a,
+                         .name = name,
+                         .work = work,
+                         .arg = arg,
+                         .opts = opts};
+    if (vow__at_home(a) && !a->closing && is_plain(opts)) {
+        q.looked = true;
+        q.entry = vow__entry_find(a->hub, name);
+    }
+    if (q.entry == NULL || q.entry->asks == NULL || q.entry->dying)
+        return ask(&q);
+    return join_crowd(&q);
 }
 
 static bool is_plain(const vow_share_opts *o)
@@ -49,24 +67,22 @@ static bool is_plain(const vow_share_opts *o)
             o->stale_ms == 0 && o->early == 0 && o->store_down == 0);
 }
 
-static vow_future *join_crowd(const char *site, vow_authority *a,
-                              struct vow__entry *e, const struct vow__ask *what,
-                              const vow_share_opts *opts)
+static vow_future *join_crowd(const struct question *q)
 {
+    struct vow__entry *e = q->entry;
+    struct vow__hub *h = q->of->hub;
     const struct vow__ask *like =
         e->crowd != NULL ? e->crowd : vow__ask_of(e->asks);
-    if (like->work != what->work || like->arg != what->arg)
-        return ask(site, a, &e->name, what, opts);
-    VOW_AUTO(vow_future) of_crowd = NULL;
+    if (like->work != q->work || like->arg != q->arg)
+        return ask(q);
     if (e->crowd != NULL) {
-        vow__count(&a->hub->counts.asked, 1);
-        vow__count(&a->hub->counts.joined, 1);
-        return vow_then_at(site, vow_deferred_future(e->crowd->end.here), NULL,
-                           NULL, NULL);
+        vow__count(&h->counts.asked, 1);
+        vow__count(&h->counts.joined, 1);
+        return vow_then_at(q->site, vow_deferred_future(e->crowd->end.here),
+                           NULL, NULL, NULL);
     }
-    vow_name name = e->name;
-    of_crowd = ask(site, a, &name, what, opts);
-    e = vow__entry_find(a->hub, &name);
+    VOW_AUTO(vow_future) of_crowd = ask(q);
+    e = vow__entry_find(h, q->name);
     if (e == NULL || e->asks == NULL || vow_state_of(of_crowd) != VOW_PENDING)
         return vow_future_ref(of_crowd);
     struct vow__ask *last = vow__ask_of(e->asks->prev);
@@ -74,38 +90,50 @@ static vow_future *join_crowd(const char *site, vow_authority *a,
         vow_deferred_future(last->end.here) != of_crowd)
         return vow_future_ref(of_crowd);
     e->crowd = last;
-    return vow_then_at(site, of_crowd, NULL, NULL, NULL);
+    return vow_then_at(q->site, of_crowd, NULL, NULL, NULL);
 }
 
 vow_future *vow_claim_name_at(const char *site, vow_authority *a,
                               const vow_name *name, vow_lease_fn on_lease,
                               void *user, const vow_share_opts *opts)
 {
-    const struct vow__ask what = {.on_lease = on_lease, .arg = user};
+    const struct question q = {.site = site,
+                               .of = a,
+                               .name = name,
+                               .on_lease = on_lease,
+                               .arg = user,
+                               .opts = opts};
     if (opts != NULL && opts->size == sizeof(*opts) &&
         (opts->flags & VOW_SHARE_REFRESH) != 0)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "a result is made anew by vow_share()");
-    return ask(site, a, name, &what, opts);
+    return ask(&q);
 }
 
-static vow_future *ask(const char *site, vow_authority *a, const vow_name *name,
-                       const struct vow__ask *what, const vow_share_opts *opts)
+static vow_future *ask(const struct question *q)
 {
-    vow_share_opts o;
-    const char *wrong = complete(a, opts, &o);
+    vow_authority *a = q->of;
+    const vow_share_opts *o = &vow__no_wishes;
+    vow_share_opts complete_ones;
+    const char *wrong = NULL;
+    if (q->opts != NULL) {
+        wrong = complete(a, q->opts, &complete_ones);
+        o = &complete_ones;
+    }
     if (wrong != NULL)
-        return vow_refused_at(site, a->loop, VOW_EINVAL, wrong);
+        return vow_refused_at(q->site, a->loop, VOW_EINVAL, wrong);
     if (a->closing)
-        return vow_refused_at(site, a->loop, VOW_ECLOSED,
+        return vow_refused_at(q->site, a->loop, VOW_ECLOSED,
                               "the authority was closed");
-    struct vow__ask *new = vow__ask_new(site, a, name, &o);
+    struct vow__ask *new = vow__ask_new(q->site, a, q->name, o);
     if (new == NULL)
-        return vow_refused_at(site, a->loop, VOW_ENOMEM, NULL);
-    new->work = what->work;
-    new->on_lease = what->on_lease;
-    new->arg = what->arg;
-    bool two_handed = what->work == NULL && (o.flags & VOW_SHARE_PEEK) == 0;
+        return vow_refused_at(q->site, a->loop, VOW_ENOMEM, NULL);
+    new->looked = q->looked;
+    new->entry = q->entry;
+    new->work = q->work;
+    new->on_lease = q->on_lease;
+    new->arg = q->arg;
+    bool two_handed = q->work == NULL && (o->flags & VOW_SHARE_PEEK) == 0;
     return vow__ask_send(new, two_handed);
 }
 

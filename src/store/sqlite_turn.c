@@ -16,7 +16,7 @@
  *   T1  serving <= next, unless the file was spoilt; then it is put right
  *   T2  a number is served once: serving grows by compare and swap only
  * LIMITS  Numbers share SLOTS futexes. A process that is stopped in the line
- *       costs VOW__SQ_STUCK_MS, once. Without a rival a turn costs no system call.
+ *       costs VOW__SQ_STUCK_MS, once. Without a rival a turn needs no kernel.
  * THREADS  any, and processes.
  */
 #include "base/clock.h"

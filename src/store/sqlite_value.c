@@ -8,15 +8,7 @@
  *       behind by somebody who died is found by sqlite_sweep.c, from its name:
  *       the name of the work, and the instance that wrote it.
  *       A row whose file is missing or cut counts as gone.
- *       What is in a file is not copied: the bytes are the file's own, mapped,
- *       with all of it there. Fresh memory for them would take most of the time
- *       of a look at a long result.
- * INVARIANTS
- *   A1  a file has all of its bytes before a row names it, and none of them is
- *       ever changed; who has it mapped keeps it when it is removed
- * LIMITS  who cuts a file of the folder by hand while a program has it mapped
- *       ends that program by SIGBUS.
- * THREADS  loop thread only; what was read is freed on any.
+ * THREADS  loop thread only.
  */
 #include "base/bytes.h"
 #include "store/sqlite_rows.h"
@@ -32,8 +24,7 @@ enum { PIECE = 1 << 20 }; /* of a read or write */
 
 static int file_get(struct vow__sq *s, const char *file, int64_t size,
                     vow_bytes **ret_bytes);
-static bool map(int fd, size_t size, vow_bytes **ret_bytes);
-static void *map_or_unmap(void *plan, void *ptr, size_t old, size_t size);
+static void make_ready(unsigned char *at, size_t size);
 static int fill(int fd, unsigned char *to, size_t size);
 static int join_step(struct vow__sq *s, void *arg);
 static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes);
@@ -85,11 +76,10 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
                                : vow__sq_fail_errno(s, path, errno);
     int rc = VOW_ENOENT;
     if (fstat(fd, &st) == 0 && size > 0 && st.st_size == size)
-        rc = 0;
-    if (rc == 0 && !map(fd, (size_t)size, ret_bytes)) {
         rc = vow__bytes_room(&s->alloc, (size_t)size, ret_bytes);
-        if (rc == 0)
-            rc = fill(fd, vow_bytes_data(*ret_bytes), (size_t)size);
+    if (rc == 0) {
+        make_ready(vow_bytes_data(*ret_bytes), (size_t)size);
+        rc = fill(fd, vow_bytes_data(*ret_bytes), (size_t)size);
     }
     if (rc > 0)
         rc = vow__sq_fail_errno(s, path, rc);
@@ -99,43 +89,20 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
     return rc;
 }
 
-struct plan {
-    int fd;
-    size_t size;
-};
-
-/* False: it has to be read. */
-static bool map(int fd, size_t size, vow_bytes **ret_bytes)
+/* Fresh memory, all at once: to be given it page by page would take most of the
+ * time of a look at a long result. */
+static void make_ready(unsigned char *at, size_t size)
 {
-    struct plan plan = {.fd = fd, .size = size};
-    struct vow_alloc a = {.fn = map_or_unmap, .ctx = &plan};
-    return vow__bytes_room(&a, size, ret_bytes) == 0;
-}
-
-/* As an allocator: what comes before the bytes ends the page before them. The
- * plan is for making only. */
-static void *map_or_unmap(void *plan, void *ptr, size_t old, size_t size)
-{
-    const struct plan *p = plan;
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (size == 0) {
-        size_t before = (uintptr_t)ptr % page;
-        (void)munmap((char *)ptr - before, before + old);
-        return NULL;
-    }
-#ifdef MADV_POPULATE_READ /* what cannot be read is an error, and no SIGBUS */
-    const int how = PROT_READ | PROT_WRITE;
-    char *at =
-        mmap(NULL, page + p->size, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return NULL;
-    if (mmap(at + page, p->size, how, MAP_PRIVATE | MAP_FIXED, p->fd, 0) !=
-            MAP_FAILED &&
-        madvise(at + page, p->size, MADV_POPULATE_READ) == 0)
-        return at + page - (size - p->size);
-    (void)munmap(at, page + p->size);
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)at + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)at + size) / page * page;
+    if (end > first) /* a kernel that cannot says so, and no more */
+        (void)madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+#else
+    (void)at;
+    (void)size;
 #endif
-    return NULL;
 }
 
 /* 0, an errno, or VOW_ENOENT if it is shorter. */

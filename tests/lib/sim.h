@@ -28,7 +28,7 @@
 
 enum {
     SIM_NODES = 10, /* also those that died */
-    SIM_NAMES = 3,
+    SIM_NAMES = 6,  /* with those of refreshes */
     SIM_GRANTS = 256,
     SIM_EPOCHS = 128
 };

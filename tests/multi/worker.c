@@ -14,7 +14,8 @@
  * that kind (claim, pulse, commit, acquire, release, renew): the store it uses
  * is wrapped by one that counts. VOW_FORK=1: a child that outlives it inherits
  * everything. VOW_STAMPEDE=FILE: ask five times for one name when the file
- * appears, and nothing else. VOW_LONG=1: work takes longer than the time
+ * appears, and nothing else. VOW_STOP=FILE: the time is over when the file
+ * appears. VOW_LONG=1: work takes longer than the time
  * between pulses. */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -76,6 +77,14 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
     line[n++] = '\n';
     if (write(me.history, line, (size_t)n) != n)
         _exit(9);
+}
+
+static bool time_is_over(void)
+{
+    const char *stop = getenv("VOW_STOP");
+    if (stop != NULL && me.until_ns > now_ns() && access(stop, F_OK) == 0)
+        me.until_ns = now_ns();
+    return now_ns() >= me.until_ns;
 }
 
 /* ---- the work ----------------------------------------------------------- */
@@ -155,7 +164,7 @@ static void ask(struct asker *a);
 static void again(struct asker *a)
 {
     me.pending--;
-    if (now_ns() < me.until_ns)
+    if (!time_is_over())
         ask(a);
     else
         free(a);
@@ -270,7 +279,7 @@ static vow_next ask_place(vow_value v, void *user)
 
 static void take_place(void)
 {
-    if (now_ns() >= me.until_ns)
+    if (time_is_over())
         return;
     struct place *p = calloc(1, sizeof(*p));
     if (p == NULL)
@@ -418,6 +427,7 @@ static bool open_all(const char *address)
 static void wait_for_all(void)
 {
     while (me.pending > 0) {
+        (void)time_is_over();
         VOW_AUTO(vow_future) wait = vow_delay(me.loop, 5);
         (void)vow_loop_run_until(me.loop, wait);
         if (now_ns() > me.until_ns + UINT64_C(20) * NS_PER_S)

@@ -230,21 +230,31 @@ TEST(authority_stale, who_wants_to_refresh_by_itself_is_left_alone)
     cache_close(&c);
 }
 
-TEST(authority_stale, a_result_forgotten_while_it_is_refreshed_stays_forgotten)
+TEST(authority_stale, what_is_made_anew_can_be_stopped_and_then_forgotten)
 {
     struct cache c;
     cache_open(&c, 2);
     check_get(&c, 0, "old", VOW_ROLE_STALE);
+    VOW_AUTO(vow_future) busy = vow_authority_forget(c.s.at[1].a, &c.name, 0);
+    world_turn(&c.s.w);
+    CHECK_CODE(busy, VOW_EBUSY);
+    check_get(&c, 1, "old", VOW_ROLE_STALE);
+    VOW_AUTO(vow_future) stop = vow_authority_cancel(c.s.at[1].a, &c.name);
+    world_advance_ms(&c.s.w, LEASE);
+    CHECK_CODE(stop, 0);
     VOW_AUTO(vow_future) gone = vow_authority_forget(c.s.at[1].a, &c.name, 0);
     world_turn(&c.s.w);
-    (void)vow_error_of(gone);
+    CHECK_CODE(gone, 0);
     VOW_AUTO(vow_future) f = ask(&c, 1, 0);
     world_turn(&c.s.w);
     CHECK_PENDING(f);
+    CHECK_INT_EQ(c.l.n, 3);
     labor_end(&c.l, "new");
     stage_heal(&c.s, &c.l, &f, 1);
-    CHECK_CODE(f, 0);
+    CHECK_TEXT(f, "new");
     f = vow_future_unref(f);
+    busy = vow_future_unref(busy);
+    stop = vow_future_unref(stop);
     gone = vow_future_unref(gone);
     cache_close(&c);
 }

@@ -237,6 +237,34 @@ TEST(sqlite_again, a_log_that_was_long_is_short_again)
     folder_close(&f);
 }
 
+/* Who opens the file alone reads all of the log. */
+TEST(sqlite_again, the_last_who_leaves_makes_the_log_short)
+{
+    enum { SHORT = 64 };
+    struct folder f;
+    struct kit k[2];
+    sqlite3 *next;
+    char path[300];
+    int frames = 0;
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    kit_open(&k[0], f.path);
+    kit_open(&k[1], f.path);
+    for (int i = 0; i < 100; i++)
+        run_new(&k[i % 2]);
+    kit_close(&k[0]);
+    run_new(&k[1]);
+    kit_close(&k[1]);
+    CHECK(sqlite3_open(path, &next) == SQLITE_OK);
+    CHECK(sqlite3_exec(next, "SELECT * FROM meta", NULL, NULL, NULL) ==
+          SQLITE_OK); /* opens the log */
+    CHECK(sqlite3_wal_checkpoint_v2(next, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                    &frames, NULL) == SQLITE_OK);
+    CHECK(frames > 0 && frames < SHORT);
+    CHECK(sqlite3_close(next) == SQLITE_OK);
+    folder_close(&f);
+}
+
 static void as_nobody(const struct folder *f)
 {
     enum { NOBODY = 65534 };
