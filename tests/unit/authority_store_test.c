@@ -106,15 +106,16 @@ TEST(authority_store, who_waits_for_the_store_asks_ever_less_often)
         struct flaky *flaky = &s.at[0].flaky;
         flaky_all(flaky, FATE_REFUSED);
         VOW_AUTO(vow_future) f = ask_with(&s, &l, mode, VOW_DOWN_WAIT, NULL);
+        world_advance_ms(&s.w, 500);
+        CHECK(flaky->begun[STEP_CLAIM] >= 3);
         world_advance_ms(&s.w, 60000);
         CHECK_PENDING(f);
         CHECK_INT_EQ(l.n, 0);
         CHECK_INT_EQ(s.at[0].events[VOW_EVENT_DOWN], 1);
         const int tries = flaky->begun[STEP_CLAIM];
-        CHECK(tries >= 4 && tries <= 300);
-        world_advance_ms(&s.w, 60000);
-        CHECK(flaky->begun[STEP_CLAIM] - tries <= tries);
-        CHECK(flaky->begun[STEP_CLAIM] - tries >= 2); /* but does not stop */
+        world_advance_ms(&s.w, 60000); /* seldom, but it does not stop */
+        CHECK(flaky->begun[STEP_CLAIM] - tries <= 94);
+        CHECK(flaky->begun[STEP_CLAIM] - tries >= 31);
         flaky_all(flaky, FATE_FINE);
         world_advance_ms(&s.w, 60000);
         CHECK_INT_EQ(l.n, 1);
