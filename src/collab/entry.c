@@ -118,7 +118,8 @@ static void join(struct vow__entry *e, struct vow__ask *a)
 /* It waits with them, if it may and wants to. */
 static void join_others(struct vow__entry *e, struct vow__ask *a)
 {
-    bool runs = e->state == ENTRY_RUNNING || e->state == ENTRY_COMMITTING;
+    bool runs = e->state == ENTRY_RUNNING || e->state == ENTRY_COMMITTING ||
+                (e->state == ENTRY_PAUSING && e->committed);
     bool taken = runs || e->state == ENTRY_WAITING;
     bool force = (a->opts->flags & VOW_SHARE_FORCE) != 0;
     bool alone = e->lease != NULL && e->lease->alone;
