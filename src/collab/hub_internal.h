@@ -452,8 +452,8 @@ extern const vow_share_opts vow__no_wishes;
 struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
                               const vow_name *name, const vow_share_opts *o);
 void vow__ask_free(struct vow__ask *a);
-/* Send it to the home; it moves. Its entry may be set, if that is known. The future, owned, is of its result, or, two
- * handed, of who works. */
+/* Send it to the home; it moves. Its entry may be set, if that is known. The
+ * future, owned, is of its result, or, two handed, of who works. */
 vow_future *vow__ask_send(struct vow__ask *a, bool two_handed);
 /* How it came about, for those who asked for it. */
 void vow__ask_tell(struct vow__ask *a, uint32_t role, uint64_t fence,
@@ -492,8 +492,8 @@ static inline uint64_t vow__ask_lease_ms(const struct vow__ask *a)
 
 /* ---- lease.c: doing the work -------------------------------------------- */
 
-/* The entry's claim was granted, after so many takeovers: one of its asks works.
- * `alone`: without the store. */
+/* The entry's claim was granted: one of its asks works. `alone`: without the
+ * store. */
 void vow__lease_begin(struct vow__entry *e, bool alone);
 /* Nobody here does it: let others. */
 void vow__lease_give_back(struct vow__entry *e);

@@ -24,7 +24,7 @@ enum { PIECE = 1 << 20 }; /* of a read or write */
 
 static int file_get(struct vow__sq *s, const char *file, int64_t size,
                     vow_bytes **ret_bytes);
-static void make_ready(unsigned char *at, size_t size);
+static void make_ready(const unsigned char *at, size_t size);
 static int fill(int fd, unsigned char *to, size_t size);
 static int join_step(struct vow__sq *s, void *arg);
 static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes);
@@ -91,7 +91,7 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
 
 /* Fresh memory, all at once: to be given it page by page would take most of the
  * time of a look at a long result. */
-static void make_ready(unsigned char *at, size_t size)
+static void make_ready(const unsigned char *at, size_t size)
 {
 #ifdef MADV_POPULATE_WRITE
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
