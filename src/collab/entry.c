@@ -289,17 +289,13 @@ static void claim(struct vow__entry *e)
                          .label = first->label,
                          .runner = h->runner};
     bool wait = false;
-    bool waited = e->lost_one;
     e->forced = false;
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
         const struct vow__ask *a = vow__ask_of(l);
         uint32_t flags = a->opts->flags;
         wait = wait || (flags & (VOW_SHARE_NOWAIT | VOW_SHARE_PEEK)) == 0;
-        waited = waited || a->waited;
         e->forced = e->forced || ((flags & VOW_SHARE_FORCE) != 0 && !a->waited);
     }
-    if (!waited) /* what others have lost is nothing to who just came */
-        ask.takeovers = UINT32_MAX;
     if (!wait)
         ask.flags |= VOW_CLAIM_NOWAIT;
     if (e->forced || e->valueless)

@@ -121,18 +121,20 @@ static bool counts(const struct vow__book *b, const struct vow__rec *r,
            vow__rec_says(b, r) == VOW_SAYS_SETTLED;
 }
 
-/* Its lease has lapsed. */
+/* Its lease has lapsed. When that is long ago, it is a new beginning. */
 static int take_over(const struct vow__step *s, const vow_claim_ask *ask,
                      struct vow__rec *r, uint32_t *ret_says)
 {
+    bool anew = s->book->now_us >= r->end_us &&
+                s->book->now_us - r->end_us >= VOW__GAVE_UP_US;
     *ret_says = VOW_SAYS_SETTLED;
-    if (r->takeovers >= ask->takeovers)
+    if (!anew && r->takeovers >= ask->takeovers)
         return give_up(s->book, r);
     *ret_says = VOW_SAYS_OWN;
     int rc = own(s, ask, r);
     if (rc < 0)
         return rc;
-    r->takeovers++;
+    r->takeovers = anew ? 0 : r->takeovers + 1;
     r->late = true;
     return 0;
 }

@@ -193,6 +193,8 @@ static int own(struct vow__sq *s, struct claim *c)
     const vow_claim_ask *ask = c->ask;
     struct vow__sq_rec *r = &c->rec;
     bool over = r->there && r->state == SQ_RUNS;
+    bool anew = /* a run that was lost long ago counts no more */
+        !over || r->end_us <= s->now_us - (int64_t)vow__sq_us_of_ms(GAVE_UP_MS);
     int rc = vow__sq_join(s);
     if (rc == 0)
         rc = vow__sq_write(s);
@@ -200,7 +202,7 @@ static int own(struct vow__sq *s, struct claim *c)
         rc = stop_waiting(s, r);
     if (rc == 0)
         rc = vow__sq_rec_clear(s, r);
-    if (rc == 0 && over && r->takeovers >= ask->takeovers)
+    if (rc == 0 && !anew && r->takeovers >= ask->takeovers)
         return give_up(s, c);
     int64_t above = r->there ? r->epoch : 0;
     if (above < (int64_t)ask->floor)
@@ -213,7 +215,7 @@ static int own(struct vow__sq *s, struct claim *c)
         return rc;
     c->inherited = over && r->owned;
     memcpy(c->dead, r->inst, SQ_ID);
-    r->takeovers = over ? r->takeovers + 1 : 0;
+    r->takeovers = anew ? 0 : r->takeovers + 1;
     r->there = true;
     r->state = SQ_RUNS;
     r->hidden = false;

@@ -117,6 +117,12 @@ static void check_settled(const struct model_name *n, struct rig_answer a)
 
 /* ---- claim --------------------------------------------------------------- */
 
+/* Then it is as if it had never been begun. */
+static bool long_lost(const struct model *m, const struct model_name *n)
+{
+    return m->now_ms >= n->end_ms + 60000;
+}
+
 static void model_own(struct model *m, struct model_name *n,
                       const vow_claim_ask *ask, uint64_t token,
                       struct rig_answer a)
@@ -125,7 +131,7 @@ static void model_own(struct model *m, struct model_name *n,
     CHECK(a.epoch > ask->floor);
     CHECK(a.epoch > m->epoch);
     m->epoch = a.epoch;
-    n->takeovers = n->state == RUNS ? n->takeovers + 1 : 0;
+    n->takeovers = n->state == RUNS && !long_lost(m, n) ? n->takeovers + 1 : 0;
     n->state = RUNS;
     n->token = token;
     n->epoch = a.epoch;
@@ -160,7 +166,7 @@ static void model_claim(struct model *m, struct model_name *n, size_t i,
             n->wait_token[i] = token;
     } else if (says == VOW_SAYS_DOUBT) {
         CHECK_UINT_EQ(a.says, VOW_SAYS_DOUBT);
-    } else if (n->takeovers < ask->takeovers) {
+    } else if (n->takeovers < ask->takeovers || long_lost(m, n)) {
         model_own(m, n, ask, token, a);
     } else {
         n->state = SETTLED;

@@ -169,6 +169,12 @@ static void gift_close(struct sim_gift *g)
     *g = (struct sim_gift){.open = false};
 }
 
+/* A run that was lost a minute ago counts no more. */
+static bool long_lost(const struct sim *s, const struct sim_name *x)
+{
+    return sim_now_us(s) >= x->end_us + 60 * UINT64_C(1000000);
+}
+
 static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
                               const vow_claim_ask *ask)
 {
@@ -182,8 +188,9 @@ static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
         return BIT(VOW_SAYS_WAIT);
     if (x->mode == VOW_ONCE)
         return BIT(VOW_SAYS_DOUBT);
-    return x->takeovers >= ask->takeovers ? BIT(VOW_SAYS_SETTLED)
-                                          : BIT(VOW_SAYS_OWN);
+    return x->takeovers >= ask->takeovers && !long_lost(s, x)
+               ? BIT(VOW_SAYS_SETTLED)
+               : BIT(VOW_SAYS_OWN);
 }
 
 static void claim_owns(struct sim_node *n, struct sim_name *x,
@@ -199,7 +206,7 @@ static void claim_owns(struct sim_node *n, struct sim_name *x,
         SIM_CHECK(s, r->epoch > x->epoch_max);
         SIM_CHECK(s, r->epoch > ask->floor);
         x->owns++;
-        x->takeovers = takeover ? x->takeovers + 1 : 0;
+        x->takeovers = takeover && !long_lost(s, x) ? x->takeovers + 1 : 0;
         x->canceled = false;
         if (s->on_own != NULL)
             s->on_own(s, n, &x->name);

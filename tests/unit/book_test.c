@@ -180,6 +180,29 @@ TEST(book, what_a_dead_instance_owned_is_free_at_once)
     book_close(&r);
 }
 
+TEST(book, what_was_lost_long_ago_counts_no_more)
+{
+    struct book_rig r;
+    vow_record own;
+    book_open(&r, false);
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_UINT_EQ(
+            book_claim(&r, 0,
+                       BOOK_CLAIM(1, 1 + i, .lease_ms = 0, .takeovers = 2),
+                       &own),
+            VOW_SAYS_OWN);
+    CHECK_UINT_EQ(own.takeovers, 2);
+    r.now_us += 59 * UINT64_C(1000000);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 8, .takeovers = 3), &own),
+                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(own.takeovers, 3);
+    r.now_us += 24 * 3600 * UINT64_C(1000000);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 9, .takeovers = 2), &own),
+                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(own.takeovers, 0);
+    book_close(&r);
+}
+
 TEST(book, a_dead_instance_waits_and_queues_no_more)
 {
     struct book_rig r;

@@ -155,6 +155,32 @@ TEST(sqlite_live, who_looks_does_not_see_the_dead)
     folder_close(&f);
 }
 
+TEST(sqlite_live, what_was_lost_long_ago_counts_no_more)
+{
+    struct folder f;
+    struct kit k;
+    sqlite3 *db;
+    char path[300];
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    kit_open(&k, f.path);
+    vow_claim_ask ask = {.name = vow_name_of("a"), .takeovers = 2};
+    for (uint32_t i = 0; i < 3; i++) {
+        ask.token = kit_token(1 + i);
+        CHECK_UINT_EQ(kit_claim_as(&k, &ask).takeovers, i);
+    }
+    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
+    CHECK(sqlite3_exec(db, "UPDATE rec SET ends=ends-60000000", NULL, NULL,
+                       NULL) == SQLITE_OK);
+    CHECK(sqlite3_close(db) == SQLITE_OK);
+    ask.token = kit_token(9);
+    struct kit_answer a = kit_claim_as(&k, &ask);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.takeovers, 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_live, once_and_dead_is_in_doubt)
 {
     struct folder f;
