@@ -65,6 +65,7 @@ void meet_open(struct shared *s)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     meet.ended = vow_promise(meet.loop, &meet.over);
     s->store.on_event = on_event;
+    s->store.mode = s->mode;
     meet.authority = store_open(meet.loop, &s->store, &failed);
     if (meet.authority != NULL)
         return;
@@ -85,6 +86,8 @@ void meet_open(struct shared *s)
 /* As the library has it. */
 static uint32_t policy(const struct shared *s)
 {
+    if (s->peek)
+        return VOW_DOWN_FAIL;
     if (s->store.down != VOW_DOWN_DEFAULT)
         return s->store.down;
     return s->mode == VOW_SHARED ? VOW_DOWN_RUN : VOW_DOWN_FAIL;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 enum { CLOSE_MS = 1000, LEASE_MS = 10000, REQUEST_MS = 1000 };
+enum { MOST_OF_REDIS = 256 << 20 }; /* a server takes 512 MiB at once */
 
 #define MEMORY "memory:"
 
@@ -46,8 +47,11 @@ static bool known_to_any(const char *name);
 static char *user_config(void);
 static void check(const struct options *o, const char *sentence);
 static uint32_t down_of(const struct options *o);
-static vow_future *open_folder(vow_loop *loop, const char *url,
-                               uint64_t lease_ms);
+static bool has_password(const char *url);
+static const char *end_of_user(const char *url, const char **ret_user);
+static vow_future *open_store(vow_loop *loop, const char *url,
+                              uint64_t lease_ms);
+static void check_mode(const struct store_opts *s, const vow_store *store);
 static void on_damage(const char *moved_to, void *unused);
 static void give_up(void *future);
 
@@ -148,11 +152,14 @@ static void read_line(const struct config *c, char *line, const char *path,
 
 static void take_store(void *opts, const char *name, const struct options *o)
 {
+    struct store_opts *s = opts;
     int id = store_id(name);
     if (id != 0 && o->value == NULL)
         options_refuse(o, "it needs a value");
-    if (id != 0)
-        (void)store_option(opts, id, o);
+    if (id == ID_STORE) /* a password may be in it: nobody else sees it */
+        s->url = o->value;
+    else if (id != 0)
+        (void)store_option(s, id, o);
 }
 
 static void take_other(void *taker, const char *name, const struct options *o)
@@ -206,6 +213,12 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
     uint64_t n;
     switch (id) {
     case ID_STORE:
+        if (has_password(o->value))
+            die(o->verb->usage_code,
+                "vow %s: --store: everybody sees a password in the arguments "
+                "of a command: put it into a file, and give that as "
+                "?password-file=FILE, or into VOW_STORE_PASSWORD",
+                o->verb->name);
         s->url = o->value;
         break;
     case ID_STORE_DOWN:
@@ -275,21 +288,47 @@ char *store_address(const struct store_opts *s)
     return t.at;
 }
 
-/* Without a password, should one be in it. */
+/* Without a password, should one be in it; options have no place in a sentence,
+ * and one of them might be meant as a password. */
 char *store_shown(const struct store_opts *s)
 {
     char *url = store_address(s);
     struct text t = {0};
-    const char *host = strstr(url, "://");
-    const char *at = host == NULL ? NULL : strrchr(url, '@');
-    if (at != NULL && at > host) {
-        text_add(&t, url, (size_t)(host + 3 - url));
-        text_add_str(&t, at + 1);
+    const char *user, *host = end_of_user(url, &user);
+    if (host != NULL) {
+        text_add(&t, url, (size_t)(user - url));
+        text_add(&t, user, strcspn(user, ":@"));
+        text_add_str(&t, user[0] == ':' ? host + 1 : host);
     } else {
         text_add_str(&t, url);
     }
     free(url);
+    if (strncmp(t.at, "file:", 5) != 0)
+        t.at[strcspn(t.at, "?")] = '\0';
     return t.at;
+}
+
+static bool has_password(const char *url)
+{
+    const char *user, *at = end_of_user(url, &user);
+    const char *options = strchr(url, '?');
+    const char *colon = at == NULL ? NULL : strchr(user, ':');
+    if (strncmp(url, "file:", 5) == 0)
+        return false;
+    return (colon != NULL && colon + 1 < at) ||
+           (options != NULL && (strstr(options, "?password=") != NULL ||
+                                strstr(options, "&password=") != NULL));
+}
+
+/* The @ behind USER[:PASSWORD], NULL: there is none. It is the last one: should
+ * a sign in the password not be escaped, all of it is still before that. */
+static const char *end_of_user(const char *url, const char **ret_user)
+{
+    const char *slashes = strstr(url, "://");
+    const char *at = slashes == NULL ? NULL : strrchr(slashes, '@');
+    if (at != NULL)
+        *ret_user = slashes + 3;
+    return at;
 }
 
 vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
@@ -310,13 +349,13 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     if (!s->alone && strncmp(url, MEMORY, strlen(MEMORY)) == 0)
         die(EXIT_BROKEN,
             "vow %s: memory: is for programs: two commands do not meet there; "
-            "give file:DIR",
+            "give file:DIR or redis://HOST",
             s->verb->name);
-    VOW_AUTO(vow_future) f = open_folder(loop, url, lease_ms);
-    int rc = f == NULL ? 0 : vow_loop_run_until(loop, f);
-    if (f != NULL && rc == 0)
-        o.store = vow_as_ptr(vow_get(f));
+    VOW_AUTO(vow_future) f = open_store(loop, url, lease_ms);
+    int rc = vow_loop_run_until(loop, f);
     if (rc == 0) {
+        o.store = vow_as_ptr(vow_get(f));
+        check_mode(s, o.store);
         vow_future_unref(f);
         f = vow_authority_open(loop, url, &o);
         rc = vow_loop_run_until(loop, f);
@@ -330,10 +369,11 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     return NULL;
 }
 
-/* To hear of damage, and to wait for hundreds who come at the same time as long
- * as the pulse can spare; NULL: it is another store, or not in this build. */
-static vow_future *open_folder(vow_loop *loop, const char *url,
-                               uint64_t lease_ms)
+/* A folder is opened so that we hear of damage, and wait for hundreds who come
+ * at the same time as long as the pulse can spare; a server so that it keeps
+ * what a command may write. */
+static vow_future *open_store(vow_loop *loop, const char *url,
+                              uint64_t lease_ms)
 {
 #ifdef VOW_HAVE_SQLITE
     uint64_t third = lease_ms / 3;
@@ -344,11 +384,26 @@ static vow_future *open_folder(vow_loop *loop, const char *url,
                             .request_ms =
                                 third > REQUEST_MS ? third : REQUEST_MS));
 #endif
-    (void)loop;
-    (void)url;
+#ifdef VOW_HAVE_REDIS
+    if (strncmp(url, "redis", 5) == 0 || strncmp(url, "unix:", 5) == 0)
+        return vow_store_redis_open(loop, url,
+                                    VOW_REDIS_OPTS(.value_max = MOST_OF_REDIS));
+#endif
     (void)lease_ms;
     (void)on_damage;
-    return NULL;
+    return vow_store_open(loop, url);
+}
+
+/* What a store cannot promise is not tried. */
+static void check_mode(const struct store_opts *s, const vow_store *store)
+{
+    if ((store->ops->modes & 1u << s->mode) != 0)
+        return;
+    die(EXIT_BROKEN,
+        "vow %s: the store %s cannot promise %s: it may forget who had what; "
+        "file: and etcd: can",
+        s->verb->name, store_shown(s),
+        s->mode == VOW_ONCE ? "--once" : "--fenced");
 }
 
 static void on_damage(const char *moved_to, void *unused)

@@ -4,7 +4,9 @@
  * WHY   share, lock, pipe, status and their kin are told of it in the same way.
  * HOW   What was said last wins: /etc/vow.conf, then the user's config, then
  *       VOW_STORE, then the option. Nothing is read from the current folder: a
- *       folder of somebody else must not choose where we meet.
+ *       folder of somebody else must not choose where we meet. A password may
+ *       stand in the files and in VOW_STORE, not in the option, and is shown
+ *       nowhere.
  *
  *     static const struct option_def options[] = {
  *         {ID_TTL, '\0', "ttl", ...}, STORE_ROWS, LEASE_ROWS, {.id = 0}};
@@ -41,7 +43,7 @@ enum {
 /* clang-format off */
 #define STORE_ROW                                                              \
     {ID_STORE, '\0', "store", "ADDRESS",                                       \
-     "where to meet: file:DIR (default: $VOW_STORE)", "Store", NULL}
+     "file:DIR or redis://HOST (default: $VOW_STORE)", "Store", NULL}
 #define STORE_ROWS                                                             \
     STORE_ROW,                                                                 \
     {ID_STORE_DOWN, '\0', "if-store-down", "HOW", "run, wait or fail", NULL,   \
@@ -66,6 +68,7 @@ struct store_opts {
     uint64_t lease_ms; /* 0: the default */
     uint64_t pulse_ms;
     uint32_t down; /* enum vow_store_down */
+    uint32_t mode; /* enum vow_mode; the store must have it */
     bool no_wait;
     bool waits; /* at most wait_ms */
     uint64_t wait_ms;

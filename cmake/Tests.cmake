@@ -62,7 +62,8 @@ function(vow_add_tests)
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib
     ${PROJECT_SOURCE_DIR}/tests/contract)
   target_link_libraries(vow-tests PRIVATE
-    vow_static vow_warnings ${VOW_NEEDS})
+    vow_static vow_warnings ${VOW_NEEDS}
+    $<$<BOOL:${VOW_REDIS}>:PkgConfig::OPENSSL>)
 
   vow_list_tests(vow-tests)
 endfunction()

@@ -36,6 +36,7 @@
 #include "vow/step.h"
 #include "vow/store.h"
 #include "vow/store_memory.h"
+#include "vow/store_redis.h"
 #include "vow/store_sqlite.h"
 #include "vow/value.h"
 #include "vow/watch.h"

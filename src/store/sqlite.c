@@ -48,6 +48,7 @@ static const vow_store_ops operations = {
     .pools = vow__sq_pools,
     .close = close_store,
     .explain = explain,
+    .examine = vow__sq_examine,
 };
 
 /* ---- opening ------------------------------------------------------------ */

@@ -150,6 +150,10 @@ void vow__sq_pools(vow_store *store, vow_pools_fn done, void *user);
 /* All places of an instance go, and others have their turn. Inside a step. */
 int vow__sq_places_of(struct vow__sq *s, const unsigned char *id);
 
+/* ---- sqlite_examine.c --------------------------------------------------- */
+
+void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user);
+
 /* ---- sqlite_sweep.c ----------------------------------------------------- */
 
 /* After a step, now and then: remove what is over. */

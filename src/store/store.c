@@ -7,6 +7,7 @@
  */
 #include "vow/store.h"
 #include "vow/store_memory.h"
+#include "vow/store_redis.h"
 #include "vow/store_sqlite.h"
 
 #include <string.h>
@@ -16,23 +17,28 @@ static vow_future *open_memory(const char *site, vow_loop *loop,
                                const char *rest);
 static vow_future *open_folder(const char *site, vow_loop *loop,
                                const char *folder);
+static vow_future *open_redis(const char *site, vow_loop *loop,
+                              const char *url);
 
 vow_future *vow_store_open_at(const char *site, vow_loop *loop, const char *url)
 {
-    static const char *const left_out[] = {"redis://", "rediss://", "etcd://",
-                                           "etcds://"};
+    static const char *const on_redis[] = {"redis://", "rediss://",
+                                           "unix:", "redis-sentinel://",
+                                           "rediss-sentinel://"};
     const char *rest;
     if ((rest = behind(url, "memory:")) != NULL)
         return open_memory(site, loop, rest);
     if ((rest = behind(url, "file:")) != NULL)
         return open_folder(site, loop, rest);
-    for (size_t i = 0; i < sizeof(left_out) / sizeof(left_out[0]); i++)
-        if (behind(url, left_out[i]) != NULL)
-            return vow_refused_at(site, loop, VOW_ENOTSUP,
-                                  "this store is not in this build");
-    return vow_refused_at(
-        site, loop, VOW_EINVAL,
-        "the address of a store is \"memory:\" or \"file:DIR\"");
+    for (size_t i = 0; i < sizeof(on_redis) / sizeof(on_redis[0]); i++)
+        if (behind(url, on_redis[i]) != NULL)
+            return open_redis(site, loop, url);
+    if (behind(url, "etcd://") != NULL || behind(url, "etcds://") != NULL)
+        return vow_refused_at(site, loop, VOW_ENOTSUP,
+                              "this store is not in this build");
+    return vow_refused_at(site, loop, VOW_EINVAL,
+                          "the address of a store is \"memory:\", "
+                          "\"file:DIR\", \"redis://HOST\" or \"unix:PATH\"");
 }
 
 /* NULL: it does not begin so. */
@@ -70,5 +76,16 @@ static vow_future *open_folder(const char *site, vow_loop *loop,
     return vow_refused_at(site, loop, VOW_ENOTSUP,
                           "this build has no store in a folder: it was made "
                           "without SQLite");
+#endif
+}
+
+static vow_future *open_redis(const char *site, vow_loop *loop, const char *url)
+{
+#ifdef VOW_HAVE_REDIS
+    return vow_store_redis_open_at(site, loop, url, NULL);
+#else
+    (void)url;
+    return vow_refused_at(site, loop, VOW_ENOTSUP,
+                          "this build has no store on Redis");
 #endif
 }

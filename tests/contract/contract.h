@@ -53,10 +53,17 @@
 
 /* clang-format off */
 #ifdef VOW_HAVE_SQLITE
-#define RIG_STORES(X, g, n) X(memory, g, n) X(sqlite, g, n)
+#define RIG_SQLITE(X, g, n) X(sqlite, g, n)
 #else
-#define RIG_STORES(X, g, n) X(memory, g, n)
+#define RIG_SQLITE(X, g, n)
 #endif
+#ifdef VOW_HAVE_REDIS
+#define RIG_REDIS(X, g, n) X(redis, g, n)
+#else
+#define RIG_REDIS(X, g, n)
+#endif
+#define RIG_STORES(X, g, n)                                                    \
+    X(memory, g, n) RIG_SQLITE(X, g, n) RIG_REDIS(X, g, n)
 /* clang-format on */
 
 enum {

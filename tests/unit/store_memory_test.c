@@ -31,14 +31,16 @@ TEST(store, an_address_that_is_none_is_refused_with_a_sentence)
         int code;
         const char *text;
     } cases[] = {
-        {"", VOW_EINVAL, "\"memory:\" or \"file:DIR\""},
-        {"/tmp/store", VOW_EINVAL, "\"memory:\" or \"file:DIR\""},
-        {"memory", VOW_EINVAL, "\"memory:\" or \"file:DIR\""},
-        {"http://host/", VOW_EINVAL, "\"memory:\" or \"file:DIR\""},
+        {"", VOW_EINVAL, "is \"memory:\", \"file:DIR\""},
+        {"/tmp/store", VOW_EINVAL, "is \"memory:\", \"file:DIR\""},
+        {"memory", VOW_EINVAL, "is \"memory:\", \"file:DIR\""},
+        {"http://host/", VOW_EINVAL, "is \"memory:\", \"file:DIR\""},
         {"memory:x", VOW_EINVAL, "nothing comes behind"},
         {"file:", VOW_EINVAL, "a folder comes behind"},
-        {"redis://host", VOW_ENOTSUP, "not in this build"},
-        {"rediss://host", VOW_ENOTSUP, "not in this build"},
+#ifndef VOW_HAVE_REDIS
+        {"redis://host", VOW_ENOTSUP, "this build has no store on Redis"},
+        {"unix:/socket", VOW_ENOTSUP, "this build has no store on Redis"},
+#endif
         {"etcd://host", VOW_ENOTSUP, "not in this build"},
         {"etcds://host", VOW_ENOTSUP, "not in this build"},
     };

@@ -1,0 +1,46 @@
+-- SPDX-License-Identifier: MIT
+-- renew.lua - leases of places that are held or queued for, of several pools.
+--
+-- KEYS  those of the first pool, of the second and so on, see places.lua
+-- ARGV  lease (us), channel, then for each place the number of its pool, from
+--       1 on, and its token
+-- gives for each what acquire.lua gives; says 0: it was lost
+--@ places
+local us, channel = span(ARGV[1]), ARGV[2]
+local pools, out = {}, {}
+
+local function renew(p, token)
+    if not p.there or not p.known then
+        return answer(p, 0)
+    end
+    local first = not p.reaped or us == 0
+    if first then
+        reap(p)
+        p.reaped = true
+    end
+    local s = find(p, token)
+    if s then
+        lease(p, token, us)
+    end
+    if s and s.channel ~= channel then
+        s.channel = channel
+        put(p, token, s)
+    end
+    if first then
+        grant(p)
+        s = s and look(p, token)
+    end
+    return s and tell_of(p, token, s) or answer(p, 0)
+end
+
+for i = 3, #ARGV, 2 do
+    local nth = tonumber(ARGV[i])
+    pools[nth] = pools[nth] or open(7 * nth - 6)
+    out[#out + 1] = renew(pools[nth], ARGV[i + 1])
+end
+for _, p in pairs(pools) do
+    if p.there and p.known then
+        save(p, us)
+    end
+end
+return out

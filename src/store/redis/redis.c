@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* redis.c - the store on Redis: its door, and its end.
+ *
+ * WHY   Processes on many machines share work, with a server that they have
+ *       already.
+ * HOW   See redis_internal.h for the map. Opening reads the address and the
+ *       files that it names; connecting is what the route does from then on.
+ *       Closing ends all that is in flight, gives places back and forgets the
+ *       connections; what they consist of goes with the loop's next turns.
+ *       A child by fork() has a store that answers VOW_ESTORE to all, and
+ *       touches nothing that is its parent's.
+ * INVARIANTS
+ *   D1  it is freed from the loop's queue: nothing of it is on the stack
+ * THREADS  loop thread only.
+ */
+#include "store/redis/redis_route.h"
+
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INSTANCE = 16 /* bytes */ };
+
+struct vow__redis {
+    vow_store store;
+    vow_store_ops ops;
+    vow_loop *loop;
+    struct vow_alloc alloc;
+    pid_t pid; /* who opened it */
+    struct vow__redis_where where;
+    vow_store_events events;
+    char *channel; /* owned */
+    size_t channel_size;
+    struct vow__redis_route *route;
+    struct vow__redis_told *told;
+    struct vow__redis_places *places;
+    vow_deferred *closing; /* NULL: it is open */
+    vow_call last;
+    char why[VOW__REDIS_WHY];
+};
+
+static int store_new(vow_loop *loop, struct vow__redis **ret_store);
+static int prepare(struct vow__redis *r, const char *url,
+                   const vow_redis_opts *opts);
+static int name_channel(struct vow__redis *r);
+static void set_listener(vow_store *store, const vow_store_events *events);
+static vow_future *close_store(vow_store *store);
+static void on_left(struct vow__redis *r);
+static void on_last(void *user);
+static void store_free(struct vow__redis *r);
+
+static const vow_store_ops operations = {
+    .version = VOW_STORE_VERSION,
+    .modes = 1u << VOW_SHARED,
+    .kind = "redis",
+    .listen = set_listener,
+    .claim = vow__redis_claim,
+    .peek = vow__redis_peek,
+    .pulse = vow__redis_pulse,
+    .commit = vow__redis_commit,
+    .forget = vow__redis_forget,
+    .cancel = vow__redis_cancel,
+    .list = vow__redis_list,
+    .write = vow__redis_write,
+    .read = vow__redis_read,
+    .acquire = vow__redis_acquire,
+    .release = vow__redis_release,
+    .renew = vow__redis_renew,
+    .limit = vow__redis_limit,
+    .pools = vow__redis_pools,
+    .explain = vow__redis_explain,
+    .examine = vow__redis_examine,
+    .close = close_store,
+};
+
+/* ---- opening ------------------------------------------------------------- */
+
+vow_future *vow_store_redis_open_at(const char *site, vow_loop *loop,
+                                    const char *url, const vow_redis_opts *opts)
+{
+    struct vow__redis *r;
+    vow_deferred *d;
+    int rc = store_new(loop, &r);
+    if (rc < 0)
+        return vow_refused_at(site, loop, rc, NULL);
+    rc = prepare(r, url, opts);
+    if (rc < 0) {
+        vow_future *no =
+            vow_refused_at(site, loop, rc, r->why[0] != 0 ? r->why : NULL);
+        store_free(r);
+        return no;
+    }
+    vow_future *f = vow_promise_at(site, loop, &d);
+    if (!vow_deferred_pending(d)) { /* nobody will ever get it */
+        vow_deferred_unref(d);
+        store_free(r);
+        return f;
+    }
+    vow__route_start(r->route);
+    (void)vow_resolve_drop(d, vow_ptr(&r->store));
+    return f;
+}
+
+static int store_new(vow_loop *loop, struct vow__redis **ret_store)
+{
+    struct vow_alloc alloc = *vow_loop_alloc(loop);
+    if (sodium_init() < 0)
+        return VOW_ENOTSUP;
+    struct vow__redis *r = vow__mem_zero(&alloc, sizeof(*r));
+    if (r == NULL)
+        return VOW_ENOMEM;
+    r->loop = loop;
+    r->alloc = alloc;
+    r->pid = getpid();
+    r->where.alloc = alloc;
+    set_listener(&r->store, &(const vow_store_events){.user = NULL});
+    *ret_store = r;
+    return 0;
+}
+
+static int prepare(struct vow__redis *r, const char *url,
+                   const vow_redis_opts *opts)
+{
+    int rc = vow__redis_where(url, opts, &r->alloc, &r->where, r->why,
+                              sizeof(r->why));
+    if (rc == 0)
+        rc = name_channel(r);
+    if (rc == 0)
+        rc = vow__told_open(r, &r->told);
+    if (rc == 0)
+        rc = vow__redis_places_open(r, &r->places);
+    if (rc == 0)
+        rc = vow__route_open(r, &r->route);
+    if (rc < 0)
+        return rc;
+    r->ops = operations;
+    r->ops.recheck_ms = r->where.recheck_ms;
+    r->ops.value_max = r->where.value_max;
+    r->store.ops = &r->ops;
+    return 0;
+}
+
+static int name_channel(struct vow__redis *r)
+{
+    unsigned char instance[INSTANCE];
+    char hex[2 * INSTANCE + 1];
+    randombytes_buf(instance, sizeof(instance));
+    (void)sodium_bin2hex(hex, sizeof(hex), instance, sizeof(instance));
+    r->channel_size = strlen(r->where.prefix) + sizeof("i:") - 1 + sizeof(hex);
+    r->channel = vow__mem_new(&r->alloc, r->channel_size);
+    if (r->channel == NULL)
+        return VOW_ENOMEM;
+    (void)snprintf(r->channel, r->channel_size, "%si:%s", r->where.prefix, hex);
+    return 0;
+}
+
+/* ---- what is told -------------------------------------------------------- */
+
+static void no_record(const vow_record *record, void *user)
+{
+    (void)record;
+    (void)user;
+}
+
+static void no_name(const vow_name *name, void *user)
+{
+    (void)name;
+    (void)user;
+}
+
+static void no_place(const vow_token *token, void *user)
+{
+    (void)token;
+    (void)user;
+}
+
+static void no_doubt(void *user)
+{
+    (void)user;
+}
+
+/* All of them can be called, also before somebody listens. */
+static void set_listener(vow_store *store, const vow_store_events *events)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    r->events = *events;
+    if (events->on_record == NULL)
+        r->events.on_record = no_record;
+    if (events->on_cancel == NULL)
+        r->events.on_cancel = no_name;
+    if (events->on_chunks == NULL)
+        r->events.on_chunks = no_name;
+    if (events->on_place == NULL)
+        r->events.on_place = no_place;
+    if (events->on_doubt == NULL)
+        r->events.on_doubt = no_doubt;
+}
+
+void vow__redis_trouble(struct vow__redis *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(r->why, sizeof(r->why), format, args);
+    va_end(args);
+}
+
+const char *vow__redis_explain(vow_store *s)
+{
+    return vow__redis_of(s)->why;
+}
+
+/* ---- what the parts share ------------------------------------------------ */
+
+const struct vow_alloc *vow__redis_alloc(const struct vow__redis *r)
+{
+    return &r->alloc;
+}
+
+vow_loop *vow__redis_loop(const struct vow__redis *r)
+{
+    return r->loop;
+}
+
+const struct vow__redis_where *vow__redis_where_of(const struct vow__redis *r)
+{
+    return &r->where;
+}
+
+const char *vow__redis_channel(const struct vow__redis *r)
+{
+    return r->channel;
+}
+
+const vow_store_events *vow__redis_events(const struct vow__redis *r)
+{
+    return &r->events;
+}
+
+struct vow__redis *vow__redis_of(vow_store *s)
+{
+    return VOW__OUTER(s, struct vow__redis, store);
+}
+
+struct vow__redis_route *vow__redis_route(struct vow__redis *r)
+{
+    return r->route;
+}
+
+struct vow__redis_told *vow__redis_told(struct vow__redis *r)
+{
+    return r->told;
+}
+
+struct vow__redis_places *vow__redis_places(struct vow__redis *r)
+{
+    return r->places;
+}
+
+bool vow__redis_is_ours(struct vow__redis *r)
+{
+    if (getpid() == r->pid)
+        return true;
+    vow__redis_trouble(r, "a store does not survive a fork: open it again in "
+                          "the child");
+    return false;
+}
+
+/* ---- closing ------------------------------------------------------------- */
+
+static vow_future *close_store(vow_store *store)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    if (getpid() != r->pid) /* sockets and handles: all is the parent's */
+        return vow_resolved(r->loop, vow_nothing());
+    vow_future *f = vow_promise(r->loop, &r->closing);
+    set_listener(store, &(const vow_store_events){.user = NULL});
+    vow__route_leave(r->route);
+    vow__redis_places_leave(r, on_left);
+    return f;
+}
+
+static void on_left(struct vow__redis *r)
+{
+    vow__route_close(r->route);
+    vow_call_soon(&r->last, r->loop, on_last, r);
+}
+
+/* Keeps D1. */
+static void on_last(void *user)
+{
+    struct vow__redis *r = user;
+    vow_deferred *d = r->closing;
+    store_free(r);
+    (void)vow_resolve_drop(d, vow_nothing());
+}
+
+static void store_free(struct vow__redis *r)
+{
+    struct vow_alloc alloc = r->alloc;
+    if (r->route != NULL)
+        vow__route_free(r->route);
+    if (r->told != NULL)
+        vow__told_close(r->told);
+    vow__redis_places_close(r->places);
+    vow__redis_where_fini(&r->where);
+    vow__mem_free(&alloc, r->channel, r->channel_size);
+    sodium_memzero(r, sizeof(*r));
+    vow__mem_free(&alloc, r, sizeof(*r));
+}

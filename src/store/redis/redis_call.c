@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* redis_call.c - a call of a script, from its first key to its answer; and a
+ * plain command to every master.
+ *
+ * HOW   Keys and arguments are encoded as they come. The number of keys stands
+ *       before them and is known last: room for it is left at the beginning,
+ *       and what is sent starts where it starts. A call keeps its words until
+ *       it is answered, so that it can go to another server.
+ * INVARIANTS
+ *   C1  a call is answered exactly once, and is gone then
+ * THREADS  loop thread only.
+ */
+#include "store/redis/redis_route.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ROOM = 17, /* "$10\r\n0123456789\r\n" */
+    KEY_MAX = 512,
+    USUAL = 768 /* bytes that most calls need not grow beyond */
+};
+
+struct each;
+
+static struct vow__call *call_new(struct vow__redis_route *route, uint8_t kind);
+static void frame(struct vow__call *c);
+static void expand(struct vow__call *c);
+static struct each *each_new(const struct vow__call *c);
+static void each_drop(struct vow__redis_route *route, struct each *e);
+static size_t each_size(size_t n);
+static void on_each(struct vow__redis *r, int code,
+                    const struct vow__resp *reply, void *user);
+static void call_free(struct vow__call *c);
+
+/* ---- making one ---------------------------------------------------------- */
+
+struct vow__call *vow__call_new(struct vow__redis *r, enum vow__script script)
+{
+    struct vow__call *c = call_new(vow__redis_route(r), VOW__CALL_SCRIPT);
+    if (c == NULL)
+        return NULL;
+    c->script = (uint16_t)script;
+    c->body.bytes = vow__mem_new(&c->route->alloc, USUAL);
+    c->body.room = c->body.bytes == NULL ? 0 : USUAL;
+    vow__command_text(&c->body, "0123456789");
+    return c;
+}
+
+static struct vow__call *call_new(struct vow__redis_route *route, uint8_t kind)
+{
+    struct vow__call *c = vow__mem_new(&route->alloc, sizeof(*c));
+    if (c == NULL)
+        return NULL;
+    *c = (struct vow__call){.route = route, .kind = kind};
+    vow__command_init(&c->body, &route->alloc);
+    return c;
+}
+
+void vow__call_key(struct vow__call *c, const char *kind, const char *tag,
+                   const char *rest)
+{
+    char key[KEY_MAX];
+    VOW__ASSERT(!c->after_keys);
+    int n = snprintf(key, sizeof(key), "%s%s{%s}%s", c->route->where->prefix,
+                     kind, tag, rest);
+    VOW__ASSERT(n > 0 && (size_t)n < sizeof(key));
+    if (c->keys++ == 0)
+        c->slot = vow__slot_of(tag, strlen(tag));
+    vow__command_add(&c->body, key, (size_t)n);
+}
+
+void vow__call_arg(struct vow__call *c, const void *bytes, size_t n)
+{
+    c->after_keys = true;
+    c->words++;
+    vow__command_add(&c->body, bytes, n);
+}
+
+void vow__call_text(struct vow__call *c, const char *text)
+{
+    vow__call_arg(c, text, strlen(text));
+}
+
+void vow__call_uint(struct vow__call *c, uint64_t number)
+{
+    c->after_keys = true;
+    c->words++;
+    vow__command_uint(&c->body, number);
+}
+
+void vow__call_send(struct vow__call *c, vow__reply_fn done, void *user)
+{
+    c->done = done;
+    c->user = user;
+    c->words += 1 + c->keys;
+    c->deadline_ns =
+        vow_loop_due_ns(c->route->loop, c->route->where->timeout_ms);
+    if (c->body.failed) {
+        vow__call_end(c, VOW_ENOMEM, NULL);
+        return;
+    }
+    frame(c);
+    vow__route_go(c);
+}
+
+/* The number of keys ends where the keys begin. */
+static void frame(struct vow__call *c)
+{
+    char digits[16];
+    char number[32];
+    int n = snprintf(digits, sizeof(digits), "%zu", c->keys);
+    n = snprintf(number, sizeof(number), "$%d\r\n%s\r\n", n, digits);
+    VOW__ASSERT(n > 0 && n <= ROOM);
+    c->tail = c->body;
+    c->tail.bytes += ROOM - n;
+    c->tail.n -= (size_t)(ROOM - n);
+    memcpy(c->tail.bytes, number, (size_t)n);
+}
+
+/* ---- its end ------------------------------------------------------------- */
+
+void vow__call_orphan(struct vow__call *c)
+{
+    c->orphan = true;
+    c->done(c->route->r, VOW_ECLOSED, NULL, c->user);
+}
+
+/* Keeps C1. */
+void vow__call_end(struct vow__call *c, int code, const struct vow__resp *reply)
+{
+    struct vow__redis_route *route = c->route;
+    if (code == 0 && c->kind == VOW__CALL_EACH) {
+        expand(c);
+        return;
+    }
+    if (c->orphan)
+        ; /* answered before */
+    else if (c->kind == VOW__CALL_EACH)
+        c->each_done(route->r, code, NULL, 0, true, c->user);
+    else
+        c->done(route->r, code, reply, c->user);
+    call_free(c);
+}
+
+static void call_free(struct vow__call *c)
+{
+    vow__command_fini(&c->body);
+    vow__mem_free(&c->route->alloc, c, sizeof(*c));
+}
+
+void vow__call_fail(struct vow__call *c, int code, const char *format, ...)
+{
+    char why[VOW__REDIS_WHY];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
+    vow__redis_trouble(c->route->r, "%s", why);
+    vow__call_end(c, code, NULL);
+}
+
+/* ---- plain commands ------------------------------------------------------ */
+
+/* A command to all masters, whose answers come one by one. */
+struct each {
+    vow__each_fn done;
+    void *user;
+    size_t n;
+    size_t answers; /* to come */
+    size_t left;    /* reasons to stay */
+    struct part {
+        struct each *each;
+        size_t node;
+    } parts[];
+};
+
+struct vow__call *vow__call_plain(struct vow__redis_route *route,
+                                  const struct vow__command *command)
+{
+    struct vow__call *c = call_new(route, VOW__CALL_PLAIN);
+    if (c == NULL)
+        return NULL;
+    c->body.bytes =
+        command->failed ? NULL : vow__mem_new(&route->alloc, command->n);
+    if (c->body.bytes == NULL) {
+        call_free(c);
+        return NULL;
+    }
+    memcpy(c->body.bytes, command->bytes, command->n);
+    c->body.n = command->n;
+    c->body.room = command->n;
+    c->deadline_ns = vow_loop_due_ns(route->loop, route->where->timeout_ms);
+    return c;
+}
+
+void vow__redis_one(struct vow__redis *r, size_t node,
+                    const struct vow__command *c, vow__reply_fn done,
+                    void *user)
+{
+    struct vow__call *call = vow__call_plain(vow__redis_route(r), c);
+    if (call == NULL) {
+        done(r, VOW_ENOMEM, NULL, user);
+        return;
+    }
+    call->number = node;
+    call->done = done;
+    call->user = user;
+    vow__route_go(call);
+}
+
+void vow__redis_each(struct vow__redis *r, const struct vow__command *c,
+                     vow__each_fn done, void *user)
+{
+    struct vow__call *call = vow__call_plain(vow__redis_route(r), c);
+    if (call == NULL) {
+        done(r, VOW_ENOMEM, NULL, 0, true, user);
+        return;
+    }
+    call->kind = VOW__CALL_EACH;
+    call->each_done = done;
+    call->user = user;
+    vow__route_go(call);
+}
+
+/* All masters are known: one call each. Some may be answered at once. */
+static void expand(struct vow__call *c)
+{
+    struct vow__redis_route *route = c->route;
+    struct each *e = each_new(c);
+    if (e == NULL || e->n == 0) {
+        int code = e == NULL ? VOW_ENOMEM : VOW_ESTORE;
+        if (e != NULL)
+            vow__mem_free(&route->alloc, e, each_size(0));
+        vow__call_fail(c, code, "the cluster has no masters");
+        return;
+    }
+    e->left++; /* it stays until all were sent */
+    for (size_t i = 0; i < e->n; i++)
+        vow__redis_one(route->r, e->parts[i].node, &c->body, on_each,
+                       &e->parts[i]);
+    each_drop(route, e);
+    call_free(c);
+}
+
+static struct each *each_new(const struct vow__call *c)
+{
+    struct vow__cluster *cluster = c->route->cluster;
+    size_t size = cluster == NULL ? 1 : vow__cluster_size(cluster);
+    size_t n = 0;
+    for (size_t i = 0; i < size; i++)
+        n += cluster == NULL || !vow__cluster_at(cluster, i)->gone;
+    struct each *e = vow__mem_new(&c->route->alloc, each_size(n));
+    if (e == NULL)
+        return NULL;
+    *e = (struct each){
+        .done = c->each_done, .user = c->user, .answers = n, .left = n};
+    for (size_t i = 0; i < size; i++)
+        if (cluster == NULL || !vow__cluster_at(cluster, i)->gone)
+            e->parts[e->n++] = (struct part){.each = e, .node = i};
+    return e;
+}
+
+static void on_each(struct vow__redis *r, int code,
+                    const struct vow__resp *reply, void *user)
+{
+    struct part *p = user;
+    struct each *e = p->each;
+    bool last = --e->answers == 0;
+    e->done(r, code, reply, p->node, last, e->user);
+    each_drop(vow__redis_route(r), e);
+}
+
+static void each_drop(struct vow__redis_route *route, struct each *e)
+{
+    if (--e->left == 0)
+        vow__mem_free(&route->alloc, e, each_size(e->n));
+}
+
+static size_t each_size(size_t n)
+{
+    return sizeof(struct each) + n * sizeof(struct part);
+}

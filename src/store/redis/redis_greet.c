@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* redis_greet.c - what is said first on a connection, and what a server may
+ * answer to it.
+ *
+ * WHY   Most of what people have to mend shows here: a wrong password, a right
+ *       that is missing, an old server, one that is no master. Each gets a
+ *       sentence that says what to do.
+ * HOW   All leaves at once, so the answers are taken one by one in its order.
+ *       The first that is wrong ends the link. The words of a server are shown
+ *       but for those to HELLO: old servers repeat the password in them.
+ * THREADS  loop thread only.
+ */
+#include "store/redis/redis_link.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void next(struct vow__link *l);
+static bool asked(const struct vow__link *l, enum vow__greet g);
+static void take_hello(struct vow__link *l, const struct vow__resp *v);
+static void refuse_hello(struct vow__link *l, const struct vow__resp *error);
+static void take_select(struct vow__link *l, const struct vow__resp *v);
+static void take_role(struct vow__link *l, const struct vow__resp *v);
+static void take_loaded(struct vow__link *l, const struct vow__resp *v);
+static void take_subscribed(struct vow__link *l, const struct vow__resp *v);
+static void refuse(struct vow__link *l, const struct vow__resp *error);
+static void copy(char *to, size_t size, const struct vow__resp *v);
+
+int vow__greet_make(struct vow__link *l, const struct vow__link_opts *opts)
+{
+    struct vow__command *c = &l->greeting;
+    const char *user = opts->user != NULL ? opts->user : "default";
+    l->has_password = opts->user != NULL || opts->password != NULL;
+    l->selects = opts->db != 0 && !opts->bare;
+    l->subscribes = opts->channel != NULL;
+    (void)snprintf(l->user, sizeof(l->user), "%s", user);
+    vow__command_begin(c, l->has_password ? 5 : 2);
+    vow__command_text(c, "HELLO");
+    vow__command_text(c, "3");
+    if (l->has_password) {
+        vow__command_text(c, "AUTH");
+        vow__command_text(c, user);
+        vow__command_text(c, opts->password != NULL ? opts->password : "");
+    }
+    if (l->selects) {
+        vow__command_begin(c, 2);
+        vow__command_text(c, "SELECT");
+        vow__command_uint(c, opts->db);
+    }
+    if (!opts->bare) {
+        vow__command_begin(c, 1);
+        vow__command_text(c, "ROLE");
+    }
+    for (size_t i = 0; !opts->bare && i < VOW__LUA_N; i++) {
+        vow__command_begin(c, 3);
+        vow__command_text(c, "SCRIPT");
+        vow__command_text(c, "LOAD");
+        vow__command_text(c, vow__redis_scripts[i].text);
+    }
+    if (l->subscribes) {
+        vow__command_begin(c, 2);
+        vow__command_text(c, "SUBSCRIBE");
+        vow__command_text(c, opts->channel);
+    }
+    return c->failed ? VOW_ENOMEM : 0;
+}
+
+void vow__greet_take(struct vow__link *l, const struct vow__resp *v)
+{
+    static void (*const takes[])(struct vow__link *,
+                                 const struct vow__resp *) = {
+        [VOW__GREET_HELLO] = take_hello,
+        [VOW__GREET_SELECT] = take_select,
+        [VOW__GREET_ROLE] = take_role,
+        [VOW__GREET_LOAD] = take_loaded,
+        [VOW__GREET_SUBSCRIBE] = take_subscribed,
+    };
+    if (v->kind == VOW__RESP_PUSH && l->greet != VOW__GREET_SUBSCRIBE)
+        return; /* it is not for us */
+    l->moved = true;
+    takes[l->greet](l, v);
+}
+
+static void next(struct vow__link *l)
+{
+    if (l->greet == VOW__GREET_LOAD && l->loaded < VOW__LUA_N)
+        return;
+    do
+        l->greet++;
+    while (l->greet < VOW__GREET_DONE && !asked(l, l->greet));
+    if (l->greet == VOW__GREET_DONE)
+        vow__link_greeted(l);
+}
+
+static bool asked(const struct vow__link *l, enum vow__greet g)
+{
+    switch (g) {
+    case VOW__GREET_SELECT:
+        return l->selects;
+    case VOW__GREET_ROLE:
+    case VOW__GREET_LOAD:
+        return !l->bare;
+    case VOW__GREET_SUBSCRIBE:
+        return l->subscribes;
+    default:
+        return true;
+    }
+}
+
+/* ---- the answers -------------------------------------------------------- */
+
+static void take_hello(struct vow__link *l, const struct vow__resp *v)
+{
+    if (v->kind == VOW__RESP_ERROR) {
+        refuse_hello(l, v);
+        return;
+    }
+    const struct vow__resp *mode = vow__resp_of(v, "mode");
+    copy(l->says.version, sizeof(l->says.version), vow__resp_of(v, "version"));
+    l->says.cluster = vow__resp_is(mode, "cluster");
+    l->says.sentinel = vow__resp_is(mode, "sentinel");
+    if (vow__resp_uint(vow__resp_of(v, "proto"), 0) != 3)
+        vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
+    else if (l->says.sentinel && !l->bare)
+        vow__link_fail(l, true,
+                       "%s is a Sentinel, which knows where the data are: its "
+                       "address is redis-sentinel://%s/MASTER",
+                       l->name, l->name);
+    else if (!l->says.sentinel && l->bare)
+        vow__link_fail(l, true,
+                       "%s is no Sentinel: the address of a server itself "
+                       "begins with redis://",
+                       l->name);
+    else
+        next(l);
+}
+
+static void refuse_hello(struct vow__link *l, const struct vow__resp *error)
+{
+    if (vow__error_is(error, "NOPROTO") || vow__error_is(error, "ERR unknown"))
+        vow__link_fail(l, true,
+                       "%s is an older Redis: version 6.0 or newer is needed",
+                       l->name);
+    else if (vow__error_is(error, "WRONGPASS"))
+        vow__link_fail(l, true,
+                       "%s does not know user %s with this password: look at "
+                       "the user in the address and at the password file",
+                       l->name, l->user);
+    else if (vow__error_is(error, "DENIED"))
+        vow__link_fail(l, true,
+                       "%s is in protected mode: it has no password, and so "
+                       "serves its own machine only",
+                       l->name);
+    else if (!l->has_password)
+        refuse(l, error);
+    else
+        vow__link_fail(l, false, "%s does not greet user %s", l->name, l->user);
+}
+
+static void take_select(struct vow__link *l, const struct vow__resp *v)
+{
+    if (v->kind != VOW__RESP_ERROR)
+        next(l);
+    else if (l->says.cluster)
+        vow__link_fail(l, true,
+                       "%s belongs to a cluster, which has database 0 only",
+                       l->name);
+    else if (vow__error_is(v, "ERR DB index"))
+        vow__link_fail(l, true, "%s has fewer databases than that", l->name);
+    else
+        refuse(l, v);
+}
+
+/* In a cluster a replica knows where all the others are. */
+static void take_role(struct vow__link *l, const struct vow__resp *v)
+{
+    char host[256];
+    if (v->kind == VOW__RESP_ERROR) {
+        refuse(l, v);
+        return;
+    }
+    l->says.master = vow__resp_is(vow__resp_at(v, 0), "master");
+    if (l->says.master || l->says.cluster) {
+        next(l);
+        return;
+    }
+    copy(host, sizeof(host), vow__resp_at(v, 1));
+    vow__link_fail(l, false, "%s is a replica; its master is %s:%u", l->name,
+                   host, (unsigned)vow__resp_uint(vow__resp_at(v, 2), 0));
+}
+
+static void take_loaded(struct vow__link *l, const struct vow__resp *v)
+{
+    if (v->kind == VOW__RESP_ERROR) {
+        refuse(l, v);
+    } else if (v->kind != VOW__RESP_TEXT || v->n != VOW__SHA - 1) {
+        vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
+    } else {
+        copy(l->shas[l->loaded], VOW__SHA, v);
+        l->loaded++;
+        next(l);
+    }
+}
+
+static void take_subscribed(struct vow__link *l, const struct vow__resp *v)
+{
+    if (v->kind == VOW__RESP_ERROR)
+        refuse(l, v);
+    else if (v->kind != VOW__RESP_PUSH)
+        vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
+    else if (vow__resp_is(vow__resp_at(v, 0), "subscribe"))
+        next(l);
+}
+
+/* ---- errors ------------------------------------------------------------- */
+
+static void refuse(struct vow__link *l, const struct vow__resp *error)
+{
+    char words[VOW__REDIS_WORDS];
+    vow__error_words(error, words, sizeof(words));
+    if (vow__error_is(error, "NOAUTH"))
+        vow__link_fail(l, true,
+                       "%s wants a password: name a user in the address "
+                       "(USER@HOST), and a password-file",
+                       l->name);
+    else if (vow__error_is(error, "NOPERM"))
+        vow__link_fail(l, true,
+                       "%s: user %s needs more rights; vow-store(7) lists "
+                       "them: %s",
+                       l->name, l->user, words);
+    else
+        vow__link_fail(l, false, "%s: %s", l->name, words);
+}
+
+bool vow__error_is(const struct vow__resp *error, const char *begins)
+{
+    size_t n = strlen(begins);
+    return error->kind == VOW__RESP_ERROR && error->n >= n &&
+           memcmp(error->text, begins, n) == 0;
+}
+
+void vow__error_words(const struct vow__resp *error, char *words, size_t size)
+{
+    copy(words, size, error);
+}
+
+/* Text for people: one line without signs that a terminal would obey. */
+static void copy(char *to, size_t size, const struct vow__resp *v)
+{
+    size_t n = 0;
+    bool is_text = v->kind == VOW__RESP_TEXT || v->kind == VOW__RESP_ERROR;
+    for (size_t i = 0; is_text && i < v->n && n + 1 < size; i++) {
+        char c = v->text[i];
+        if (c == '\r' || c == '\n')
+            break;
+        to[n++] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    to[n] = 0;
+}

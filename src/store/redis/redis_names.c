@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: MIT */
+/* redis_names.c - claim, pulse, commit and the other steps on names.
+ *
+ * WHY   Each step is atomic at the server and one round trip: a script in lua/,
+ *       whose keys all belong to one name.
+ * HOW   A step on one name is a small struct that waits for the answer of its
+ *       call. Steps on many names are cut into calls of at most CALL_MAX names,
+ *       so that no script stalls the server; in a cluster each name has a call
+ *       of its own. Their answers are joined and given once.
+ * INVARIANTS
+ *   N1  whatever an answer to a step that may have changed something needs is
+ *       allocated before it is sent, but for a value, which comes only with
+ *       answers that changed nothing
+ * LIMITS  An answer that makes no sense is VOW_EUNSURE: it may have happened.
+ * THREADS  loop thread only.
+ */
+#include "store/redis/redis_names.h"
+
+#include <string.h>
+
+enum { CALL_MAX = 128, REFUSED = 255 };
+
+#define SAYS(what) (1u << VOW_SAYS_##what)
+
+/* A step on one name. */
+struct step {
+    vow_records_fn done;
+    void *user;
+    vow_name name;
+    uint32_t may_say; /* SAYS(...) of what makes sense */
+    uint32_t rowless; /* of these, what comes without a row */
+    bool valued;      /* a result comes with its value */
+    uint64_t epoch;   /* of a commit */
+};
+
+/* A step on many: one block with all that follows. */
+struct batch {
+    vow_records_fn done;
+    void *user;
+    size_t size; /* of the block */
+    size_t n;
+    size_t left; /* calls without an answer */
+    bool pulse;  /* else it looks */
+    uint64_t lease_ms;
+    bool some; /* a call was answered well */
+    int code;  /* of one that was not */
+    vow_record *records;
+    struct vow__redis_texts *texts; /* of those who look */
+    struct part *parts;
+};
+
+/* The names of one call. */
+struct part {
+    struct batch *batch;
+    size_t first;
+    size_t n;
+};
+
+static struct step *step_begin(struct vow__redis *r, enum vow__script script,
+                               const struct step *like,
+                               struct vow__call **ret_call);
+static void step_end(struct vow__redis *r, struct step *s, int code,
+                     const vow_record *rec);
+static void add_text(struct vow__call *c, const char *text);
+static void on_record(struct vow__redis *r, int code,
+                      const struct vow__resp *reply, void *step);
+static int read_record(struct vow__redis *r, const struct step *s,
+                       const struct vow__resp *reply, vow_record *rec,
+                       struct vow__redis_texts *texts);
+static void add_commit(struct vow__redis *r, struct vow__call *c,
+                       const vow_commit_ask *ask, vow_bytes *sealed);
+static struct batch *batch_new(struct vow__redis *r, size_t n, bool pulse);
+static void batch_send(struct vow__redis *r, struct batch *b,
+                       const vow_hold *holds);
+static int part_send(struct vow__redis *r, struct part *p,
+                     const vow_hold *holds);
+static void on_part(struct vow__redis *r, int code,
+                    const struct vow__resp *reply, void *part);
+static int read_part(const struct part *p, const struct vow__resp *reply);
+static int read_pulse(const struct batch *b, const struct vow__resp *found,
+                      vow_record *rec);
+static int read_look(const struct vow__resp *found, const struct vow__resp *now,
+                     struct vow__redis_texts *texts, vow_record *rec);
+static void join(struct vow__redis *r, struct batch *b, int code);
+
+static uint64_t at_most(uint64_t number, uint64_t most)
+{
+    return number < most ? number : most;
+}
+
+/* ---- claim -------------------------------------------------------------- */
+
+void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
+                      vow_records_fn done, void *user)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    struct vow__redis_told *told = vow__redis_told(r);
+    char name[VOW_NAME_TEXT];
+    struct vow__call *c;
+    if (ask->floor >= VOW__REDIS_NUMBER_MAX || ask->mode > VOW_ONCE) {
+        done(VOW_EINVAL, NULL, 0, user);
+        return;
+    }
+    struct step *s =
+        step_begin(r, VOW__LUA_CLAIM,
+                   &(struct step){.done = done,
+                                  .user = user,
+                                  .name = ask->name,
+                                  .valued = true,
+                                  .may_say = SAYS(OWN) | SAYS(WAIT) |
+                                             SAYS(SETTLED) | SAYS(DOUBT)},
+                   &c);
+    if (s == NULL)
+        return;
+    size_t runner = vow__redis_text_size(ask->runner);
+    if (runner > 0)
+        vow__redis_text_copy(told->runner, sizeof(told->runner), ask->runner,
+                             runner);
+    vow__call_arg(c, ask->token.bytes, sizeof(ask->token.bytes));
+    vow__call_text(c, vow__redis_channel(r));
+    vow__call_uint(c, at_most(ask->lease_ms, VOW__REDIS_MS_MAX));
+    vow__call_uint(c, ask->takeovers);
+    vow__call_uint(c, ask->flags & (VOW_CLAIM_NOWAIT | VOW_CLAIM_FORCE));
+    vow__call_uint(c, ask->floor);
+    vow__call_uint(c, ask->mode);
+    add_text(c, ask->label);
+    add_text(c, ask->runner);
+    vow__call_uint(c, vow__told_epoch(r, &ask->name));
+    vow__call_text(c, vow_name_text(&ask->name, name));
+    vow__call_send(c, on_record, s);
+}
+
+static void add_text(struct vow__call *c, const char *text)
+{
+    vow__call_arg(c, text == NULL ? "" : text, vow__redis_text_size(text));
+}
+
+/* ---- commit ------------------------------------------------------------- */
+
+void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
+                       vow_records_fn done, void *user)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    struct vow__call *c;
+    vow_bytes *sealed = NULL;
+    int rc = 0;
+    if (ask->outcome < VOW_OUTCOME_DONE ||
+        ask->outcome > VOW_OUTCOME_ABANDONED ||
+        ask->hold.epoch >= VOW__REDIS_NUMBER_MAX || ask->hold.epoch == 0)
+        rc = VOW_EINVAL;
+    else if (vow_bytes_size(ask->value) > vow__redis_where_of(r)->value_max)
+        rc = VOW_E2BIG;
+    else if (ask->outcome != VOW_OUTCOME_ABANDONED)
+        rc = vow__redis_seal(
+            r,
+            &(struct vow__seal_of){&ask->hold.name, ask->hold.epoch,
+                                   ask->outcome == VOW_OUTCOME_FAILED
+                                       ? VOW__PART_FAILED
+                                       : VOW__PART_DONE},
+            ask->value, &sealed);
+    if (rc < 0) {
+        done(rc, NULL, 0, user);
+        return;
+    }
+    vow__writer_over(r, &ask->hold.name, ask->hold.epoch);
+    struct step *s =
+        step_begin(r, VOW__LUA_COMMIT,
+                   &(struct step){.done = done,
+                                  .user = user,
+                                  .name = ask->hold.name,
+                                  .epoch = ask->hold.epoch,
+                                  .valued = true,
+                                  .may_say = SAYS(NONE) | SAYS(OWN) |
+                                             SAYS(SETTLED) | SAYS(LOST),
+                                  .rowless = SAYS(NONE) | SAYS(OWN)},
+                   &c);
+    if (s != NULL) {
+        add_commit(r, c, ask, sealed);
+        vow__call_send(c, on_record, s);
+    }
+    vow_bytes_unref(sealed);
+}
+
+static void add_commit(struct vow__redis *r, struct vow__call *c,
+                       const vow_commit_ask *ask, vow_bytes *sealed)
+{
+    static const char *const outcomes[] = {"", "D", "E", "A"};
+    const struct vow__redis_where *w = vow__redis_where_of(r);
+    char name[VOW_NAME_TEXT];
+    vow__call_arg(c, ask->hold.token.bytes, sizeof(ask->hold.token.bytes));
+    vow__call_uint(c, ask->hold.epoch);
+    vow__call_text(c, outcomes[ask->outcome]);
+    vow__call_uint(c, ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_PUT |
+                                    VOW_COMMIT_RESOLVE));
+    if (ask->ttl_ms > VOW__REDIS_MS_MAX)
+        vow__call_text(c, "-1");
+    else
+        vow__call_uint(c, ask->ttl_ms);
+    vow__call_uint(c, at_most(ask->cost_ms, VOW__REDIS_NUMBER_MAX));
+    add_text(c, ask->label);
+    vow__call_text(c, vow__redis_told(r)->runner);
+    vow__call_uint(c, w->inline_max);
+    vow__call_uint(c, 2 * at_most(w->recheck_ms, VOW__REDIS_MS_MAX / 2));
+    vow__call_text(c, vow_name_text(&ask->hold.name, name));
+    vow__call_arg(c, sealed == NULL ? "" : (const char *)vow_bytes_data(sealed),
+                  vow_bytes_size(sealed));
+}
+
+/* ---- forget, cancel ----------------------------------------------------- */
+
+void vow__redis_forget(vow_store *store, const vow_name *name, uint64_t epoch,
+                       vow_records_fn done, void *user)
+{
+    char text[VOW_NAME_TEXT];
+    struct vow__call *c;
+    struct step *s =
+        step_begin(vow__redis_of(store), VOW__LUA_FORGET,
+                   &(struct step){.done = done,
+                                  .user = user,
+                                  .name = *name,
+                                  .may_say = SAYS(NONE) | SAYS(WAIT) |
+                                             SAYS(SETTLED) | SAYS(DOUBT),
+                                  .rowless = SAYS(NONE)},
+                   &c);
+    if (s == NULL)
+        return;
+    vow__call_uint(c, epoch);
+    vow__call_text(c, vow_name_text(name, text));
+    vow__call_send(c, on_record, s);
+}
+
+void vow__redis_cancel(vow_store *store, const vow_name *name,
+                       vow_records_fn done, void *user)
+{
+    char text[VOW_NAME_TEXT];
+    struct vow__call *c;
+    struct step *s =
+        step_begin(vow__redis_of(store), VOW__LUA_CANCEL,
+                   &(struct step){.done = done,
+                                  .user = user,
+                                  .name = *name,
+                                  .may_say = SAYS(NONE) | SAYS(WAIT) |
+                                             SAYS(SETTLED) | SAYS(DOUBT),
+                                  .rowless = SAYS(NONE)},
+                   &c);
+    if (s == NULL)
+        return;
+    vow__call_text(c, vow_name_text(name, text));
+    vow__call_send(c, on_record, s);
+}
+
+/* ---- steps on one name -------------------------------------------------- */
+
+/* A step and its call with all keys of the name. NULL: `done` was told. */
+static struct step *step_begin(struct vow__redis *r, enum vow__script script,
+                               const struct step *like,
+                               struct vow__call **ret_call)
+{
+    static const char *const keys[][4] = {
+        [VOW__LUA_CLAIM] = {":w", ":g", ":c"},
+        [VOW__LUA_COMMIT] = {":w", ":g", ":c"},
+        [VOW__LUA_FORGET] = {":w", ":c"},
+        [VOW__LUA_CANCEL] = {":w"}};
+    char name[VOW_NAME_TEXT];
+    struct step *s = vow__mem_new(vow__redis_alloc(r), sizeof(*s));
+    struct vow__call *c = s == NULL ? NULL : vow__call_new(r, script);
+    if (c == NULL) {
+        vow__mem_free(vow__redis_alloc(r), s, sizeof(*s));
+        like->done(VOW_ENOMEM, NULL, 0, like->user);
+        return NULL;
+    }
+    *s = *like;
+    (void)vow_name_text(&s->name, name);
+    vow__call_key(c, "p:", name, "");
+    for (const char *const *rest = keys[script]; *rest != NULL; rest++)
+        vow__call_key(c, "p:", name, *rest);
+    *ret_call = c;
+    return s;
+}
+
+static void step_end(struct vow__redis *r, struct step *s, int code,
+                     const vow_record *rec)
+{
+    vow_records_fn done = s->done;
+    void *user = s->user;
+    vow__mem_free(vow__redis_alloc(r), s, sizeof(*s));
+    done(code, code == 0 ? rec : NULL, code == 0, user);
+}
+
+static void on_record(struct vow__redis *r, int code,
+                      const struct vow__resp *reply, void *step)
+{
+    struct step *s = step;
+    struct vow__redis_texts texts;
+    vow_record rec = {.label = "", .runner = ""};
+    if (code == 0)
+        code = read_record(r, s, reply, &rec, &texts);
+    vow_bytes *value = rec.value;
+    if (code == VOW_EIO) {
+        vow__redis_trouble(r, "the answer of the server makes no sense");
+        code = VOW_EUNSURE;
+    }
+    step_end(r, s, code, &rec);
+    vow_bytes_unref(value);
+}
+
+/* Says, now, who waits, the row, the value. */
+static int read_record(struct vow__redis *r, const struct step *s,
+                       const struct vow__resp *reply, vow_record *rec,
+                       struct vow__redis_texts *texts)
+{
+    uint64_t says = vow__resp_uint(vow__resp_at(reply, 0), UINT64_MAX);
+    uint64_t now_us = vow__resp_uint(vow__resp_at(reply, 1), 0);
+    uint64_t waiters = vow__resp_uint(vow__resp_at(reply, 2), 0);
+    if (says == REFUSED)
+        return VOW_EINVAL;
+    if (says > VOW_SAYS_BUSY || (s->may_say & 1u << says) == 0 || now_us == 0)
+        return VOW_EIO;
+    rec->name = s->name;
+    rec->says = (uint32_t)says;
+    rec->waiters = (uint32_t)at_most(waiters, UINT32_MAX);
+    if ((s->rowless & 1u << says) != 0) {
+        rec->epoch = says == VOW_SAYS_OWN ? s->epoch : 0;
+        return 0;
+    }
+    int state = vow__redis_row(vow__resp_at(reply, 3), now_us, texts, rec);
+    if (state < 0 || says != VOW_SAYS_SETTLED)
+        return state < 0 ? state : 0;
+    if (state == VOW__STATE_RUNS)
+        return VOW_EIO;
+    return s->valued ? vow__redis_value(r, rec, state, vow__resp_at(reply, 4),
+                                        &rec->value)
+                     : 0;
+}
+
+/* ---- steps on many names ------------------------------------------------ */
+
+void vow__redis_pulse(vow_store *store, const vow_hold *holds, size_t n,
+                      uint64_t lease_ms, vow_records_fn done, void *user)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    int code = 0;
+    for (size_t i = 0; i < n; i++)
+        if (holds[i].epoch >= VOW__REDIS_NUMBER_MAX)
+            code = VOW_EINVAL;
+    struct batch *b = n == 0 || code < 0 ? NULL : batch_new(r, n, true);
+    if (b == NULL) {
+        done(n == 0 || code < 0 ? code : VOW_ENOMEM, NULL, 0, user);
+        return;
+    }
+    b->done = done;
+    b->user = user;
+    for (size_t i = 0; i < n; i++)
+        b->records[i].name = holds[i].name;
+    b->lease_ms = at_most(lease_ms, VOW__REDIS_MS_MAX);
+    batch_send(r, b, holds);
+}
+
+void vow__redis_peek(vow_store *store, const vow_name *names, size_t n,
+                     vow_records_fn done, void *user)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    struct batch *b = n == 0 ? NULL : batch_new(r, n, false);
+    if (b == NULL) {
+        done(n == 0 ? 0 : VOW_ENOMEM, NULL, 0, user);
+        return;
+    }
+    b->done = done;
+    b->user = user;
+    for (size_t i = 0; i < n; i++)
+        b->records[i].name = names[i];
+    batch_send(r, b, NULL);
+}
+
+static struct batch *batch_new(struct vow__redis *r, size_t n, bool pulse)
+{
+    size_t each = vow__redis_one_slot(r) ? CALL_MAX : 1;
+    size_t parts = n / each + (n % each != 0);
+    size_t one = sizeof(vow_record) + sizeof(struct part) +
+                 (pulse ? 0 : sizeof(struct vow__redis_texts));
+    if (n > (SIZE_MAX - sizeof(struct batch)) / one)
+        return NULL;
+    size_t size = sizeof(struct batch) + n * one;
+    struct batch *b = vow__mem_zero(vow__redis_alloc(r), size);
+    if (b == NULL)
+        return NULL;
+    b->size = size;
+    b->n = n;
+    b->pulse = pulse;
+    b->left = parts;
+    b->records = (vow_record *)(void *)(b + 1);
+    b->parts = (struct part *)(void *)(b->records + n);
+    b->texts = pulse ? NULL : (struct vow__redis_texts *)(void *)(b->parts + n);
+    for (size_t i = 0; i < parts; i++)
+        b->parts[i] = (struct part){
+            .batch = b, .first = i * each, .n = at_most(each, n - i * each)};
+    return b;
+}
+
+/* It may be over, and freed, when the last call is sent. */
+static void batch_send(struct vow__redis *r, struct batch *b,
+                       const vow_hold *holds)
+{
+    size_t parts = b->left;
+    b->left++; /* until all are sent */
+    for (size_t i = 0; i < parts; i++) {
+        int rc = part_send(r, &b->parts[i], holds);
+        if (rc < 0)
+            join(r, b, rc);
+    }
+    join(r, b, 0);
+}
+
+static int part_send(struct vow__redis *r, struct part *p,
+                     const vow_hold *holds)
+{
+    const struct batch *b = p->batch;
+    char name[VOW_NAME_TEXT];
+    struct vow__call *c =
+        vow__call_new(r, b->pulse ? VOW__LUA_PULSE : VOW__LUA_PEEK);
+    if (c == NULL)
+        return VOW_ENOMEM;
+    for (size_t i = p->first; i < p->first + p->n; i++) {
+        (void)vow_name_text(&b->records[i].name, name);
+        vow__call_key(c, "p:", name, "");
+        if (!b->pulse)
+            vow__call_key(c, "p:", name, ":w");
+    }
+    if (b->pulse) {
+        vow__call_uint(c, b->lease_ms);
+        vow__call_text(c, vow__redis_channel(r));
+        vow__call_text(c, vow__redis_told(r)->runner);
+    }
+    for (size_t i = p->first; holds != NULL && i < p->first + p->n; i++) {
+        vow__call_arg(c, holds[i].token.bytes, sizeof(holds[i].token.bytes));
+        vow__call_uint(c, holds[i].epoch);
+    }
+    vow__call_send(c, on_part, p);
+    return 0;
+}
+
+static void on_part(struct vow__redis *r, int code,
+                    const struct vow__resp *reply, void *part)
+{
+    const struct part *p = part;
+    if (code == 0)
+        code = read_part(p, reply);
+    if (code == VOW_EIO) {
+        vow__redis_trouble(r, "the answer of the server makes no sense");
+        code = VOW_EUNSURE;
+    }
+    p->batch->some |= code == 0;
+    join(r, p->batch, code);
+}
+
+static int read_part(const struct part *p, const struct vow__resp *reply)
+{
+    const struct batch *b = p->batch;
+    size_t want = b->pulse ? 3 * p->n : p->n + 1;
+    if (reply->kind != VOW__RESP_LIST || reply->n != want)
+        return VOW_EIO;
+    for (size_t i = 0; i < p->n; i++) {
+        vow_record *rec = &b->records[p->first + i];
+        rec->label = "";
+        rec->runner = "";
+        int rc = b->pulse ? read_pulse(b, &reply->items[3 * i], rec)
+                          : read_look(&reply->items[i + 1], &reply->items[0],
+                                      &b->texts[p->first + i], rec);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* Says, epoch, takeovers. */
+static int read_pulse(const struct batch *b, const struct vow__resp *found,
+                      vow_record *rec)
+{
+    uint64_t says = vow__resp_uint(&found[0], UINT64_MAX);
+    uint64_t epoch = vow__resp_uint(&found[1], 0);
+    uint64_t takeovers = vow__resp_uint(&found[2], 0);
+    bool ours = says == VOW_SAYS_OWN || says == VOW_SAYS_CANCEL;
+    if ((!ours && says != VOW_SAYS_SETTLED && says != VOW_SAYS_LOST) ||
+        (ours && epoch == 0) || epoch > VOW__REDIS_NUMBER_MAX)
+        return VOW_EIO;
+    rec->says = (uint32_t)says;
+    rec->epoch = epoch;
+    rec->takeovers = (uint32_t)at_most(takeovers, UINT32_MAX);
+    rec->left_ms = ours ? b->lease_ms : 0;
+    return 0;
+}
+
+/* Says, who waits and the row. */
+static int read_look(const struct vow__resp *found, const struct vow__resp *now,
+                     struct vow__redis_texts *texts, vow_record *rec)
+{
+    uint64_t now_us = vow__resp_uint(now, 0);
+    uint64_t says = vow__resp_uint(vow__resp_at(found, 0), UINT64_MAX);
+    uint64_t waiters = vow__resp_uint(vow__resp_at(found, 1), 0);
+    const struct vow__resp *row = vow__resp_at(found, 2);
+    if (now_us == 0 || (says != VOW_SAYS_NONE && says != VOW_SAYS_WAIT &&
+                        says != VOW_SAYS_SETTLED && says != VOW_SAYS_DOUBT))
+        return VOW_EIO;
+    rec->says = (uint32_t)says;
+    rec->waiters = (uint32_t)at_most(waiters, UINT32_MAX);
+    if (says == VOW_SAYS_NONE && row->kind == VOW__RESP_NIL)
+        return 0;
+    int state = vow__redis_row(row, now_us, texts, rec);
+    return state < 0 ? state : 0;
+}
+
+/* One call was answered, or all were sent. What happened in part is unsure;
+ * looking has no effect. */
+static void join(struct vow__redis *r, struct batch *b, int code)
+{
+    if (b->code == 0 || code == VOW_ECLOSED)
+        b->code = code;
+    else if (code != 0 && code != b->code && b->code != VOW_ECLOSED)
+        b->code = VOW_EUNSURE;
+    if (--b->left > 0)
+        return;
+    code = b->code;
+    if (code != 0 && code != VOW_ECLOSED && b->some && b->pulse)
+        code = VOW_EUNSURE;
+    const struct vow_alloc alloc = *vow__redis_alloc(r);
+    b->done(code, code == 0 ? b->records : NULL, code == 0 ? b->n : 0, b->user);
+    vow__mem_free(&alloc, b, b->size);
+}

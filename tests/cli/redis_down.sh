@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=dash disable=SC2016 # commands have variables of their own
+# redis_down.sh - a server of Redis that is away, goes, or is no such server.
+
+# shellcheck source=/dev/null
+. "$0/redis.sh"
+
+# ---- a server that is away --------------------------------------------------
+
+# away: there is a store, and no server.
+away() {
+    server || return 1
+    down
+}
+
+test_share_runs_without_a_server_and_warns_once() {
+    away || return 0
+    vow share --ttl 1h x -- sh -c 'echo hello; exit 3'
+    expect_code 3
+    expect_out hello
+    one_warning
+    expect_err_has "$SOCKET_OF"
+    vow pipe -s a='echo hello' -s b='tr a-z A-Z'
+    expect_code 0
+    expect_out HELLO
+    one_warning
+}
+
+test_share_may_fail_without_a_server() {
+    away || return 0
+    refused share --if-store-down fail x -- touch ran
+    expect_err_has "$SOCKET_OF"
+}
+
+test_share_may_wait_for_a_server() {
+    away || return 0
+    call a share --if-store-down wait --ttl 1h x -- sh -c "$JOB"
+    sleep 0.5
+    expect runs_are 0
+    up
+    wait_for runs_are 1
+    call b share x -- sh -c "$JOB"
+    wait_for told_is x waiters 1
+    touch go
+    settle a b
+    of a
+    expect_code 0
+    expect_out 'by a'
+    one_warning
+    all_got 'by a' b
+    expect runs_are 1
+    down
+    vow share --if-store-down wait -w 300ms x -- touch ran
+    expect_code 75
+    vow share --if-store-down wait -n x -- touch ran
+    expect_code 75
+    one_warning
+    expect_not test -e ran
+}
+
+test_all_else_fails_without_a_server() {
+    away || return 0
+    for words in 'lock x -- touch ran' 'run --pool p -j1 -- touch ran' \
+        'map --pool p -j1 touch ::: ran' status 'result x' 'forget x' \
+        'cancel x' 'limit p' 'limit p -j 3' 'share --peek x'; do
+        # shellcheck disable=SC2086 # a list of words
+        refused $words
+        expect_err_has "$SOCKET_OF"
+    done
+}
+
+test_who_waits_runs_it_when_the_server_dies() {
+    server || return 0
+    call a share --lease 60s x -- sh -c "$JOB"
+    wait_for runs_are 1
+    call b share --lease 60s x -- sh -c "$JOB"
+    wait_for told_is x waiters 1
+    down
+    wait_for runs_are 2
+    touch go
+    settle a b
+    for who in a b; do
+        of "$who"
+        expect_code 0
+        expect_out "by $who"
+        one_warning
+    done
+}
+
+test_who_waits_may_fail_when_the_server_dies() {
+    server || return 0
+    call a share x -- sh -c "$JOB"
+    wait_for runs_are 1
+    call b share --if-store-down fail x -- sh -c "$JOB"
+    wait_for told_is x waiters 1
+    down
+    settle b
+    of b
+    expect_code 125
+    expect_sentence
+    touch go
+    settle a
+    expect runs_are 1
+}
+
+# The one who works tells the new server, which knows nothing, that it does.
+test_a_new_server_is_told_what_runs() {
+    server || return 0
+    call a share --if-store-down wait --pulse "$PULSE" x -- sh -c "$JOB"
+    wait_for runs_are 1
+    call b share --if-store-down wait x -- sh -c "$JOB"
+    wait_for told_is x waiters 1
+    down
+    sleep 0.2
+    up
+    # It is known by its hash now.
+    wait_for sh -c '"$VOW" status --json | grep -q "running.*\"waiters\":1"'
+    touch go
+    settle a b
+    for who in a b; do
+        of "$who"
+        expect_code 0
+        expect_out 'by a'
+        expect_not test "$(wc -l <"$ERR")" -gt 1
+    done
+    expect runs_are 1
+}
+
+test_a_lock_is_lost_with_its_server() {
+    server || return 0
+    call a lock --lease "$LEASE" --pulse "$PULSE" x -- sh -c "$JOB"
+    wait_for runs_are 1
+    call b lock --lease "$LEASE" --pulse "$PULSE" x -- sh -c "$JOB"
+    wait_for told_is x queue 1
+    down
+    settle a b
+    of a
+    expect_code 121
+    expect_lines 1 "$ERR"
+    of b
+    expect_code 125
+    expect_sentence
+    expect runs_are 1
+}
+
+test_who_waits_for_a_pool_fails_with_its_server() {
+    server || return 0
+    call a run --pool p -j1 --lease "$LEASE" --pulse "$PULSE" -- sleep 60
+    wait_for told_is p running 1
+    call b run --pool p -j1 --lease "$LEASE" --pulse "$PULSE" -- touch ran
+    wait_for told_is p queue 1
+    down
+    settle b
+    of b
+    expect_code 125
+    expect_sentence
+    expect_not test -e ran
+    settle a
+    of a
+    expect_failure
+}
+
+# ---- what a server may be instead -------------------------------------------
+
+# says TEXT: a server that answers that to all, on $T/fake.
+says() {
+    perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Listen => 5, Local => "$ENV{T}/fake");
+        while (my $c = $s->accept) {
+            next if fork;
+            while (sysread $c, my $in, 65536) {
+                syswrite $c, "$ARGV[0]\r\n" if $ARGV[0];
+            }
+            exit;
+        }' -- "$1" </dev/null &
+    wait_for test -S "$T/fake"
+}
+
+test_an_old_server_is_told() {
+    server || return 0
+    says "-ERR unknown command 'HELLO'"
+    told_by_all 'version 6.0 or newer' "unix:$T/fake"
+}
+
+test_what_is_no_server_is_told() {
+    server || return 0
+    says 'HTTP/1.0 400 Bad Request'
+    told_by_all "$T/fake" "unix:$T/fake"
+}
+
+test_a_server_that_does_not_answer_is_told() {
+    server || return 0
+    says ''
+    before=$(now_ms)
+    told_by_all "$T/fake" "unix:$T/fake?timeout=200"
+    expect test $(($(now_ms) - before)) -le $((5000 * VOW_TEST_SLOW))
+}
+
+test_a_port_where_nobody_is_is_told() {
+    server || return 0
+    port=$(free_port)
+    told_by_all "127.0.0.1:$port refused" "redis://127.0.0.1:$port"
+}
+
+test_a_replica_is_told() {
+    server || return 0
+    redis REPLICAOF 127.0.0.1 1 >"$T/found"
+    told_by_all 'replica' "$VOW_STORE"
+}
+
+test_once_and_fenced_are_refused() {
+    server || return 0
+    for option in --once --fenced; do
+        refused share "$option" x -- touch ran
+        expect_err_has "$option"
+        expect_err_has file:
+        expect_err_has etcd:
+    done
+}
+
+# Names are looked up by threads, which must not take the command's signals.
+test_a_host_may_have_a_name() {
+    PORT=$(free_port)
+    server --port "$PORT" || return 0
+    export VOW_STORE="redis://localhost:$PORT"
+    for i in 1 2 3 4 5 6 7 8; do
+        vow share x -- echo "$i"
+        expect_code 0
+        expect_out "$i"
+        expect_err
+    done
+    down
+    vow share x -- echo hello
+    expect_code 0
+    expect_out hello
+    one_warning
+}
