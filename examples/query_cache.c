@@ -11,9 +11,10 @@
  * run, and how much time that saved; and it has compared every answer with the
  * one that the database gives directly.
  *
- * The address of the authority is the first argument, or VOW_STORE: with
- * "file:/some/folder" all processes that are started with it share their work,
- * and the next one finds the results. */
+ * The address of the authority is the first argument, or VOW_STORE, and that is
+ * all that changes from one process to a cluster: with "file:/some/folder" all
+ * processes that are started with it share their work, and the next one finds
+ * the results; with "redis://host" so do those of all hosts. */
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>

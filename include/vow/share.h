@@ -106,7 +106,8 @@ typedef vow_future *(*vow_shared_fn)(vow_lease *lease, void *arg);
  * Rejected: the first failure of an attempt, VOW_EGAVEUP (all were lost),
  * VOW_ETIMEDOUT, VOW_EDOUBT, VOW_ESTORE, VOW_EUNSURE (not VOW_SHARED: it was
  * done, and the store's answer is lost), VOW_EQUEUEFULL, VOW_E2BIG (the
- * result), VOW_EINVAL. Since 0.1. */
+ * result), VOW_ENOTSUP (the store does not promise that mode), VOW_EINVAL.
+ * Since 0.1. */
 #define vow_share(a, name, work, arg, opts)                                    \
     vow_share_at(VOW_HERE, (a), (name), (work), (arg), (opts))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)

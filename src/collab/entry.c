@@ -61,6 +61,11 @@ static void idle(void *entry);
 void vow__entry_ask(struct vow__hub *h, struct vow__entry *e,
                     struct vow__ask *a)
 {
+    uint32_t mode = a->opts->mode;
+    if (mode != VOW_SHARED && (h->store->ops->modes & 1u << mode) == 0) {
+        vow__ask_refuse(a, VOW_ENOTSUP, "this store does not promise that");
+        return;
+    }
     if (e == NULL && h->names.count >= h->opts.names_max) {
         vow__ask_refuse(a, VOW_EQUEUEFULL, "too many names are asked for");
         return;

@@ -43,6 +43,7 @@ static void on_doubt(void *hub);
 static void sit_down(void *authority);
 static void leave_seat(vow_authority *a);
 static vow_next store_closed(void *hub);
+static void close_when_quiet(void *hub);
 static void forget_names(struct vow__hub *h);
 static void on_loop_closing(vow_error *why, void *authority);
 static vow_next join_thread(void *authority);
@@ -385,8 +386,16 @@ void vow__seat_close(void *authority)
     }
     h->closing = true;
     h->closed = a;
-    if (h->steps == 0) /* not at once: the table may be on the stack */
-        vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
+    /* Not at once: the table may be on the stack, and places that were just
+     * given back are still to be told to the store. */
+    vow_call_soon(&h->closer, h->loop, close_when_quiet, h);
+}
+
+static void close_when_quiet(void *hub)
+{
+    struct vow__hub *h = hub;
+    if (h->steps == 0)
+        vow__hub_close_store(h);
     else
         vow_call_at(&h->closer, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
                     vow__hub_close_store, h);

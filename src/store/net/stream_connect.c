@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,8 +92,13 @@ static void look_up(struct vow__stream *s)
     (void)snprintf(port, sizeof(port), "%u", (unsigned)s->port);
     vow__stream_move(s, VOW__STREAM_LOOKS_UP);
     s->lookup.data = s;
+    sigset_t all; /* the thread that looks it up takes no signals of ours */
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = uv_getaddrinfo(vow_loop_uv(s->loop), &s->lookup, on_found, s->host,
                             port, &hints);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc < 0) {
         vow__stream_end(s, rc, NULL);
         return;

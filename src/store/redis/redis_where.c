@@ -255,7 +255,8 @@ static int settle_password(struct vow__url *u)
                    : read_password(u, o->password_file, &w->password);
     }
     const char *secret = secure_getenv("VOW_STORE_PASSWORD");
-    if (given.at == NULL && w->password == NULL && secret != NULL)
+    if (given.at == NULL && w->password == NULL && secret != NULL &&
+        secret[0] != 0)
         return vow__url_copy(u, secret, &w->password);
     if (given.at == NULL)
         return 0;
