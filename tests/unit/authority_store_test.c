@@ -129,6 +129,23 @@ TEST(authority_store, who_waits_for_the_store_asks_ever_less_often)
     }
 }
 
+TEST(authority_store, a_mode_that_the_store_does_not_promise_is_refused)
+{
+    struct stage s;
+    stage_open(&s, 1);
+    struct labor l = {.loop = s.loop};
+    s.at[0].flaky.ops.modes = 1u << VOW_SHARED;
+    for (uint32_t mode = VOW_FENCED; mode <= VOW_ONCE; mode++) {
+        VOW_AUTO(vow_future) f = ask_with(&s, &l, mode, VOW_DOWN_WAIT, NULL);
+        world_turn(&s.w);
+        CHECK_CODE(f, VOW_ENOTSUP);
+        f = vow_future_unref(f);
+    }
+    CHECK_INT_EQ(l.n, 0);
+    labor_free(&l);
+    stage_close(&s);
+}
+
 TEST(authority_store, who_looks_and_who_does_not_wait_are_told_that_it_is_down)
 {
     struct stage s;
