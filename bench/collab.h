@@ -6,6 +6,7 @@
 
 #include "bench.h"
 #include "ours.h"
+#include "process.h"
 #include <stdatomic.h>
 #include <sys/types.h>
 #include <vow.h>
@@ -26,16 +27,6 @@ const char *new_folder(void);
 vow_authority *open_authority(vow_loop *loop, const char *in,
                               vow_event_fn on_event, void *user);
 void close_authority(vow_loop *loop, vow_authority *a);
-
-/* Memory that children have in common with us, zero. */
-void *new_shared(size_t size);
-/* A child that runs the function and ends; it counts only if it ended well. */
-pid_t start_child(void (*run)(void *arg), void *arg);
-void end_child(pid_t pid);
-void nap_us(long us);
-
-/* So many of a hundred are not above it. Sorts the values. */
-double percentile(double *values, size_t n, double percent);
 
 /* collab_share.c */
 void bench_share_hot(void);

@@ -5,8 +5,9 @@
  *       know that before they do: it measures from when the last pulse that was
  *       answered was sent, by its own clock, and is a little early.
  * HOW   All leases lie in a heap by the time to look at them: for the next
- *       pulse, or to give up. One timer serves the first. What is due at the
- *       same time goes out as one step.
+ *       pulse, or to give up. One timer serves the first. What is due within a
+ *       fifth of its time goes out with it as one step, and has the next time
+ *       in common, so that many leases are few steps.
  * LIMITS  128 names to a step.
  * THREADS  the home's loop, which no code of the user's blocks.
  */
@@ -132,11 +133,14 @@ static bool may_pulse(const vow_lease *l, uint64_t now)
            (!by_hand || beats != l->beats_seen);
 }
 
-/* The first, and all that are due with the same lease. */
+/* The first, and all that are due soon with the same times. */
 static void send(struct vow__hub *h, vow_lease *first, uint64_t now)
 {
     struct batch *b = vow__mem_new(&h->alloc, sizeof(*b));
     uint64_t lease_ms = first->lease_ms;
+    uint64_t every_ms = first->every_ms;
+    uint64_t soon = now + every_ms * VOW__NS_PER_MS / 5;
+    uint64_t next = now + every_ns(first);
     if (b == NULL) { /* later, if there is time left */
         first->pulse_ns = now + every_ns(first) / 4;
         schedule(first);
@@ -144,15 +148,15 @@ static void send(struct vow__hub *h, vow_lease *first, uint64_t now)
     }
     b->hub = vow__hub_ref(h);
     b->n = 0;
-    while (b->n < BATCH && h->due != NULL && h->due->key <= now) {
+    while (b->n < BATCH && h->due != NULL && h->due->key <= soon) {
         vow_lease *l = VOW__OUTER(h->due, vow_lease, due);
-        if (l->lease_ms != lease_ms || !may_pulse(l, now) ||
-            now >= atomic_load(&l->valid_ns))
+        if (l->lease_ms != lease_ms || l->every_ms != every_ms ||
+            !may_pulse(l, soon) || now >= atomic_load(&l->valid_ns))
             break;
         l->beats_seen = atomic_load_explicit(&l->beats, memory_order_relaxed);
         l->pulsing = true;
         l->sending_ns = now;
-        l->pulse_ns = now + every_ns(l);
+        l->pulse_ns = next;
         schedule(l);
         vow__lease_hold(l);
         b->leases[b->n] = l;
