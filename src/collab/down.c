@@ -105,3 +105,18 @@ bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms)
                     vow__lease_commit_again, e);
     return true;
 }
+
+/* The store can be used again: who pauses need not to the end. */
+void vow__entries_hurry(struct vow__hub *h)
+{
+    struct vow__named *n = NULL;
+    while ((n = vow__table_next(&h->names, n)) != NULL) {
+        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        uint64_t ms = vow_loop_random(h->loop) % PAUSE_FIRST_MS;
+        if (e->state == ENTRY_PAUSING)
+            vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
+                        e->committed ? vow__lease_commit_again
+                                     : vow__entry_look_again,
+                        e);
+    }
+}

@@ -557,6 +557,8 @@ void vow__store_is(struct vow__hub *h, bool down, int code)
     if (down == h->down)
         return;
     h->down = down;
+    if (!down)
+        vow__entries_hurry(h);
     vow__hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP, &(vow_name){{0}}, 0,
                   code, why == NULL ? vow_error_text(code) : why);
 }

@@ -423,6 +423,8 @@ uint32_t vow__ask_policy(const struct vow__ask *a);
 void vow__ask_put_off(struct vow__ask *a);
 /* Pause, longer each time, then claim or commit again. False: long enough. */
 bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms);
+/* All that pauses, soon. */
+void vow__entries_hurry(struct vow__hub *h);
 
 static inline struct vow__hub *vow__hub_of(const struct vow__entry *e)
 {

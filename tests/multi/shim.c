@@ -2,15 +2,22 @@
 /* shim.c - a slow disk, and a clock that is set, for one process: preloaded.
  *
  * VOW_SLOW_MS=N  writes and syncs take up to N ms longer
- * VOW_CLOCK=1    the date jumps an hour back or forth every second */
+ * VOW_CLOCK=1    the date jumps an hour back or forth every second
+ * VOW_CLOCK_FILE=FILE  the date is off by the microseconds in it, a number of
+ *                eight bytes, which may change at any time */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { HOUR = 3600, MS_NS = 1000000 };
+enum { HOUR = 3600, MS_NS = 1000000, US_NS = 1000, S_NS = 1000000000 };
+
+static const volatile int64_t *off_us;
 
 /* Under names of our own: the headers have theirs. */
 int shim_clock(clockid_t id, struct timespec *t) __asm__("clock_gettime");
@@ -40,11 +47,34 @@ static void slow(void)
     (void)nanosleep(&wait, NULL);
 }
 
+__attribute__((constructor)) static void map_clock(void)
+{
+    const char *name = getenv("VOW_CLOCK_FILE");
+    int fd = name == NULL ? -1 : open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *p = mmap(NULL, sizeof(*off_us), PROT_READ, MAP_SHARED, fd, 0);
+    if (p != MAP_FAILED)
+        off_us = p;
+    (void)close(fd);
+}
+
+static void set_off(struct timespec *t)
+{
+    int64_t us = off_us == NULL ? 0 : *off_us;
+    int64_t ns = (int64_t)t->tv_sec * S_NS + t->tv_nsec + us * US_NS;
+    t->tv_sec = (time_t)(ns / S_NS);
+    t->tv_nsec = (long)(ns % S_NS);
+}
+
 int shim_clock(clockid_t id, struct timespec *t)
 {
     int rc = real_clock(id, t);
-    if (id == CLOCK_REALTIME && getenv("VOW_CLOCK") != NULL)
+    if (id != CLOCK_REALTIME)
+        return rc;
+    if (getenv("VOW_CLOCK") != NULL)
         t->tv_sec += t->tv_sec % 2 != 0 ? HOUR : -HOUR;
+    set_off(t);
     return rc;
 }
 

@@ -16,7 +16,8 @@
  * everything. VOW_STAMPEDE=FILE: ask five times for one name when the file
  * appears, and nothing else. VOW_STOP=FILE: the time is over when the file
  * appears. VOW_LONG=1: work takes longer than the time
- * between pulses. */
+ * between pulses. VOW_TRACE=1: what was asked of the store and what it said is
+ * written down too, and some results are kept longer. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -40,6 +41,7 @@ static struct {
     uint64_t until_ns;
     uint64_t work_ms; /* takes at most so long */
     unsigned pending;
+    bool trace;
 } me;
 
 struct asker {
@@ -161,13 +163,28 @@ static vow_future *work(vow_lease *lease, void *arg)
 
 static void ask(struct asker *a);
 
-static void again(struct asker *a)
+static void ask_or_end(struct asker *a)
 {
     me.pending--;
     if (!time_is_over())
         ask(a);
     else
         free(a);
+}
+
+static vow_next rested(vow_value v, void *user)
+{
+    (void)v;
+    ask_or_end(user);
+    return vow_ok(vow_nothing());
+}
+
+static void again(struct asker *a)
+{
+    if (!me.trace)
+        ask_or_end(a);
+    else if (vow_done(vow_delay(me.loop, 1 + any(40)), rested, NULL, a) < 0)
+        abort();
 }
 
 static vow_next got(vow_value v, void *user)
@@ -197,8 +214,8 @@ static void ask(struct asker *a)
     me.pending++;
     vow_share_opts o =
         *VOW_SHARE(.label = a->label, .info = &a->info,
-                   .ttl_ms = any(3) == 0 ? 30 : 0, .takeovers = 1000,
-                   .store_down = VOW_DOWN_WAIT);
+                   .ttl_ms = any(3) == 0 ? 30 * (me.trace ? 1 + any(8) : 1) : 0,
+                   .takeovers = 1000, .store_down = VOW_DOWN_WAIT);
     if (vow_done(vow_share(me.authority, &a->name, work, a, &o), got, failed,
                  a) < 0)
         abort();
@@ -375,6 +392,88 @@ static void make_deadly(vow_store *s)
     s->ops = &deadly;
 }
 
+/* ---- a store that is listened to ---------------------------------------- */
+
+static vow_store_ops traced;
+static const vow_store_ops *silent_ops;
+
+/* A claim or commit until its answer. */
+struct question {
+    vow_records_fn done;
+    void *user;
+    uint64_t sent_ns;
+    uint64_t epoch;
+    uint64_t ttl_ms;
+    char label[32];
+};
+
+static struct question *question(vow_records_fn done, void *user,
+                                 const char *label)
+{
+    struct question *q = calloc(1, sizeof(*q));
+    if (q == NULL)
+        abort();
+    q->done = done;
+    q->user = user;
+    q->sent_ns = now_ns();
+    (void)snprintf(q->label, sizeof(q->label), "%s", label ? label : "-");
+    return q;
+}
+
+static void claimed(int code, const vow_record *records, size_t n, void *user)
+{
+    struct question *q = user;
+    if (code == 0 && n == 1 && records->says == VOW_SAYS_OWN)
+        note("own %s %" PRIu64 " %" PRIu64, q->label, records->epoch,
+             q->sent_ns);
+    q->done(code, records, n, q->user);
+    free(q);
+}
+
+static void t_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
+                    void *user)
+{
+    silent_ops->claim(s, a, claimed, question(done, user, a->label));
+}
+
+static void committed(int code, const vow_record *records, size_t n, void *user)
+{
+    struct question *q = user;
+    note("commit %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %s", q->label, q->epoch,
+         q->ttl_ms, q->sent_ns,
+         code < 0                            ? vow_error_name(code)
+         : n == 0                            ? "none"
+         : records->says == VOW_SAYS_OWN     ? "stands"
+         : records->says == VOW_SAYS_SETTLED ? "settled"
+                                             : "lost");
+    q->done(code, records, n, q->user);
+    free(q);
+}
+
+static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
+                     void *user)
+{
+    if (a->outcome == VOW_OUTCOME_ABANDONED) {
+        silent_ops->commit(s, a, done, user);
+        return;
+    }
+    struct question *q = question(done, user, a->label);
+    q->epoch = a->hold.epoch;
+    q->ttl_ms = a->ttl_ms;
+    silent_ops->commit(s, a, committed, q);
+}
+
+static void listen_to(vow_store *s)
+{
+    if (!me.trace)
+        return;
+    silent_ops = s->ops;
+    traced = *s->ops;
+    traced.claim = t_claim;
+    traced.commit = t_commit;
+    s->ops = &traced;
+}
+
 /* ---- the whole ---------------------------------------------------------- */
 
 /* Many at once for one name: five askers, when the file appears. */
@@ -410,6 +509,7 @@ static bool open_all(const char *address)
     }
     vow_store *store = vow_as_ptr(vow_get(opened));
     make_deadly(store);
+    listen_to(store);
     VOW_AUTO(vow_future)
     f = vow_authority_open(me.loop, NULL,
                            VOW_AUTHORITY(.store = store, .lease_ms = LEASE_MS,
@@ -424,9 +524,20 @@ static bool open_all(const char *address)
                          &me.pool) == 0;
 }
 
+/* It is alive, whatever the store does. */
+static void tick(void)
+{
+    static uint64_t last_ns;
+    if (!me.trace || now_ns() < last_ns + UINT64_C(100) * NS_PER_MS)
+        return;
+    last_ns = now_ns();
+    note("tick");
+}
+
 static void wait_for_all(void)
 {
     while (me.pending > 0) {
+        tick();
         (void)time_is_over();
         VOW_AUTO(vow_future) wait = vow_delay(me.loop, 5);
         (void)vow_loop_run_until(me.loop, wait);
@@ -445,6 +556,7 @@ int main(int argc, char **argv)
     if (me.history < 0 || vow_loop_new(NULL, &me.loop) < 0)
         return 2;
     me.work_ms = getenv("VOW_LONG") == NULL ? 40 : 700;
+    me.trace = getenv("VOW_TRACE") != NULL;
     note("opens");
     while (!open_all(argv[1])) /* the folder may be in trouble */
         (void)usleep(20000);

@@ -12,7 +12,8 @@ enum { FINDINGS_MAX = 64 };
 /* What vow-store(7) tells to give. */
 static const char RIGHTS[] =
     "-@all ~vow:* &vow:i:* +role +script|load +eval +evalsha +subscribe "
-    "+publish +time +scan +del +exists +persist +pexpire +pexpireat +pttl "
+    "+publish +time +scan +get +set +del +exists +persist +pexpire "
+    "+pexpireat +pttl "
     "+hset +hget "
     "+hmget +hgetall +hkeys +hlen +hdel +hexists +hincrby +llen +lrange "
     "+rpush +zadd +zcard +zrange +zrangebylex +zrangebyscore +zrank +zrem "

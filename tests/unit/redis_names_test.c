@@ -4,6 +4,7 @@
  * tampered with, and lack of memory. */
 #include "redis_names_kit.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 static uint64_t server_us(struct names *n)
@@ -117,7 +118,7 @@ TEST(redis_names, a_thousand_names_are_pulsed_and_peeked_by_one_step)
     run_until(&n, &a.done, 1);
     CHECK_INT_EQ(a.code, 0);
     CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "1000");
+    CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "1001");
     a.done = 0;
     n.at[1]->ops->peek(n.at[1], all, MANY, on_records, &a);
     run_until(&n, &a.done, 1);
@@ -144,7 +145,7 @@ TEST(redis_names, a_larger_result_for_who_waits_is_fetched_once)
         CHECK_MEM_EQ(a.value, "result", 6);
     }
     CHECK_UINT_EQ(claim(&n, 1, "a", 4).says, VOW_SAYS_OWN);
-    CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "1");
+    CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "2");
     names_close(&n);
 }
 
@@ -205,7 +206,29 @@ TEST(redis_names, every_key_has_an_end)
             FAIL("%s has no end", key);
         seen++;
     }
-    CHECK_UINT_EQ(seen, 7);
+    CHECK_UINT_EQ(seen, 8);
+    names_close(&n);
+}
+
+/* As if its clock had been an hour ahead until now. */
+TEST(redis_names, a_clock_that_is_set_back_takes_no_epoch_back)
+{
+    enum { HOUR_US = 3600 * 1000000L };
+    struct names n;
+    char key[128];
+    char ahead[32];
+    char name[VOW_NAME_TEXT];
+    names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
+    uint64_t epoch = claim(&n, 0, "a", 1).epoch + (uint64_t)HOUR_US;
+    memset(name, '-', sizeof(name));
+    snprintf(key, sizeof(key), "vow:p:{%.*s}:e", VOW_NAME_TEXT - 1, name);
+    snprintf(ahead, sizeof(ahead), "%" PRIu64, epoch);
+    CHECK_STR_EQ(redis_say(&n.server, "SET", key, ahead, NULL), "OK");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "new %d", i);
+        CHECK_UINT_EQ(claim(&n, 1, name, 2 + i).epoch, epoch + 1 + (uint64_t)i);
+    }
+    CHECK_UINT_EQ(pulse(&n, 0, hold_of("gone", 9, 5)).epoch, epoch + 4);
     names_close(&n);
 }
 

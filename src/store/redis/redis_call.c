@@ -71,6 +71,21 @@ void vow__call_key(struct vow__call *c, const char *kind, const char *tag,
     vow__command_add(&c->body, key, (size_t)n);
 }
 
+void vow__call_highest(struct vow__call *c, const char *tag)
+{
+    static const char rest[] = "}:e\r\n";
+    vow__call_key(c, "p:", tag, ":e");
+    c->highest_n = strlen(tag);
+    c->highest_at = c->body.n - (sizeof(rest) - 1) - c->highest_n;
+}
+
+/* The key is as long as it was: only the tag is another. */
+void vow__call_alone(struct vow__call *c)
+{
+    if (c->highest_n > 0)
+        memset(c->body.bytes + c->highest_at, '-', c->highest_n);
+}
+
 void vow__call_arg(struct vow__call *c, const void *bytes, size_t n)
 {
     c->after_keys = true;

@@ -92,6 +92,8 @@ static const struct question questions[] = {
     {take_right, {"ZREM", KEY, "a"}},
     {take_right, {"ZREMRANGEBYSCORE", KEY, "0", "1"}},
     {take_right, {"ZSCORE", KEY, "a"}},
+    {take_right, {"GET", KEY}},
+    {take_right, {"SET", KEY, "1"}}, /* until it is removed below */
     {take_right, {"EXISTS", KEY}},
     {take_right, {"PTTL", KEY}},
     {take_right, {"PEXPIREAT", KEY, "1"}},

@@ -199,6 +199,9 @@ struct vow__call *vow__call_new(struct vow__redis *r, enum vow__script script);
  * all keys, then all arguments. */
 void vow__call_key(struct vow__call *c, const char *kind, const char *tag,
                    const char *rest);
+/* The key of the highest epoch there was: the last key. Without a cluster it is
+ * one for all names, whatever the tag. */
+void vow__call_highest(struct vow__call *c, const char *tag);
 void vow__call_arg(struct vow__call *c, const void *bytes, size_t n);
 void vow__call_text(struct vow__call *c, const char *text);
 void vow__call_uint(struct vow__call *c, uint64_t number);

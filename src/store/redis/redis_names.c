@@ -274,6 +274,8 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
     vow__call_key(c, "p:", name, "");
     for (const char *const *rest = keys[script]; *rest != NULL; rest++)
         vow__call_key(c, "p:", name, *rest);
+    if (script == VOW__LUA_CLAIM)
+        vow__call_highest(c, name);
     *ret_call = c;
     return s;
 }
@@ -427,6 +429,7 @@ static int part_send(struct vow__redis *r, struct part *p,
             vow__call_key(c, "p:", name, ":w");
     }
     if (b->pulse) {
+        vow__call_highest(c, name);
         vow__call_uint(c, b->lease_ms);
         vow__call_text(c, vow__redis_channel(r));
         vow__call_text(c, vow__redis_told(r)->runner);

@@ -223,6 +223,8 @@ static void launch(struct vow__call *c, struct vow__node *n)
     if (c->asking)
         vow__link_asking(n->link);
     c->asking = false;
+    if (c->route->cluster == NULL)
+        vow__call_alone(c);
     vow__link_eval(n->link, (enum vow__script)c->script, &c->tail, c->words,
                    on_answer, c);
 }

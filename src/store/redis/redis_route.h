@@ -95,7 +95,8 @@ struct vow__call {
     unsigned hops;
     size_t number; /* PLAIN: of the node */
     size_t keys, words;
-    struct vow__command body; /* keys and arguments; or the command */
+    size_t highest_at, highest_n; /* the tag of that key in the body; 0: none */
+    struct vow__command body;     /* keys and arguments; or the command */
     struct vow__command tail; /* the same with the number of keys, borrowed */
     uint64_t deadline_ns;     /* to be sent */
     uint64_t not_before_ns;
@@ -104,6 +105,8 @@ struct vow__call {
     void *user;
 };
 
+/* It goes to a server by itself, not to a cluster. */
+void vow__call_alone(struct vow__call *c);
 /* VOW_ECLOSED now, while its answer may still come. */
 void vow__call_orphan(struct vow__call *c);
 /* The answer, and its end. */

@@ -18,6 +18,8 @@
 --       mE row of the record   vE value   nE how many of these are left:
 --       cCHANNEL -> token, 0 or 1 (has been read), E: who may read it
 --   p:{H}:c  list  chunks; counts while it is as long as n says
+--   p:{H}:e  the highest epoch there was, for clocks that are set back; without
+--            a cluster one for all names, p:{---}:e with as many of these
 -- Times are us of the server. An end of 2^53 is none. Every key ends: a record
 -- that runs a day after its lease, a result with its time.
 --
@@ -28,12 +30,13 @@
 --   S H then numbers, see commit.lua: it is settled    A H: ask again
 --   C H: there are chunks    X H: the owner is asked to stop
 --
--- KEYS  p:{H}, p:{H}:w, p:{H}:g, p:{H}:c
+-- KEYS  p:{H}, p:{H}:w, p:{H}:g, p:{H}:c, p:{H}:e
 -- ARGV  token, channel, lease (ms), takeovers that are allowed, flags (1 do not
 --       wait, 2 force), floor, mode, label, runner, epoch of the hidden result
 --       that the channel was told of, H
 -- gives the record (1 own, 2 wait, 3 settled, 4 doubt); 255: no such floor
 local rec, waits, gifts, chunks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local highest = KEYS[5]
 local token, me = ARGV[1], ARGV[2]
 local flags = tonumber(ARGV[5])
 local nowait, force = flags % 2 == 1, flags >= 2
@@ -100,7 +103,10 @@ local function renew()
 end
 
 local function own(takeovers, late)
-    local epoch = math.max(now, tonumber(f[3] or 0) + 1, ARGV[6] + 1)
+    local epoch = math.max(now, tonumber(f[3] or 0) + 1, ARGV[6] + 1,
+        tonumber(call('GET', highest) or 0) + 1)
+    local all = string.find(highest, '{-', 1, true)
+    call('SET', highest, digits(epoch), 'PX', all and DAY or DAY / 144)
     if state then
         call('DEL', rec, chunks)
     end

@@ -2,7 +2,7 @@
 -- pulse.lua - staying the owner of names. A record that vanished is made again
 -- with a larger epoch. The record is described in claim.lua.
 --
--- KEYS  p:{H} of each name
+-- KEYS  p:{H} of each name, p:{H}:e of the last
 -- ARGV  lease (ms), channel, runner; token, epoch of each name
 -- gives of each name one behind the other: says (1 own, 3 settled, 5 lost, 6
 --       asked to stop), epoch, takeovers
@@ -19,8 +19,12 @@ local time, ends = digits(now), digits(now + lease * 1000)
 local keep = lease + DAY
 
 -- Another has not taken it over: it is still its owner's.
+local highest = KEYS[#KEYS]
 local function revive(rec, token, epoch, old)
-    local number = digits(math.max(now, epoch + 1, tonumber(old or 0) + 1))
+    local number = digits(math.max(now, epoch + 1, tonumber(old or 0) + 1,
+        tonumber(call('GET', highest) or 0) + 1))
+    local all = string.find(highest, '{-', 1, true)
+    call('SET', highest, number, 'PX', all and DAY or DAY / 144)
     call('DEL', rec)
     call('HSET', rec, 's', 'R', 'o', token, 'e', number, 'd', ends, 'u', time,
         'L', lease, 'i', me, 'a', '0', 'm', '0', 't', time, 'l', '',
@@ -46,8 +50,8 @@ local function pulse(rec, token, epoch)
 end
 
 local out = {}
-for i, rec in ipairs(KEYS) do
+for i = 1, #KEYS - 1 do
     out[3 * i - 2], out[3 * i - 1], out[3 * i] =
-        pulse(rec, ARGV[2 * i + 2], ARGV[2 * i + 3])
+        pulse(KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3])
 end
 return out
