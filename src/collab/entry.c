@@ -358,6 +358,9 @@ static void obey(struct vow__entry *e, const vow_record *r)
     if (r->epoch > vow__hub_of(e)->floor)
         vow__hub_of(e)->floor = r->epoch;
     e->epoch = r->epoch;
+    if (e->news != NULL && vow__news_settle(e, r))
+        return;
+    vow__news_drop(e);
     if (r->says == VOW_SAYS_OWN && has_lapsed(e) && e->n_asks > 0) {
         /* The same token tells whose it is now. */
         (void)vow__entry_pause(e, UINT64_MAX);
@@ -489,8 +492,11 @@ static void wait_for(struct vow__entry *e, const vow_record *r)
 void vow__entry_changed(const vow_record *r, void *hub)
 {
     struct vow__entry *e = vow__entry_find(hub, &r->name);
-    if (e != NULL && e->state == ENTRY_CLAIMING)
+    if (e != NULL && e->state == ENTRY_CLAIMING) {
         e->woken = true; /* before the answer that it waits for */
+        if (r->says == VOW_SAYS_SETTLED)
+            vow__news_keep(e, r);
+    }
     if (e == NULL || e->state != ENTRY_WAITING)
         return;
     if (r->says != VOW_SAYS_SETTLED) {
@@ -531,6 +537,7 @@ void vow__entry_free(struct vow__entry *e)
     struct vow__hub *h = vow__hub_of(e);
     (void)vow_call_stop(&e->timer);
     (void)vow_call_stop(&e->idle);
+    vow__news_drop(e);
     vow__chunks_clear(e);
     if (e->outcome != NULL)
         vow_future_unref(e->outcome);

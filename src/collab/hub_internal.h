@@ -106,6 +106,11 @@ struct vow__ask {
     vow_share_info info; /* if they ask for it */
 };
 
+struct vow__news_of {
+    vow_record record; /* its value is counted */
+    char runner[VOW_LABEL_MAX + 1];
+};
+
 struct vow__entry {
     struct vow__named node; /* of hub->names, by `name` */
     struct vow__slab *home; /* whose owner is the hub */
@@ -135,8 +140,9 @@ struct vow__entry {
     vow_link *later; /* who asks again when this run is over */
     size_t n_asks;
     vow_lease *lease;
-    vow_future *outcome;    /* COMMITTING: of our work; KEPT: its value */
-    vow_error *first_error; /* of a failed attempt in this chain */
+    vow_future *outcome;       /* COMMITTING: of our work; KEPT: its value */
+    vow_error *first_error;    /* of a failed attempt in this chain */
+    struct vow__news_of *news; /* CLAIMING: a result that has come before */
     vow_bytes **chunks;
     size_t n_chunks, room_chunks;
     uint64_t chunks_from;  /* the store's number of the next */
@@ -419,6 +425,11 @@ void vow__entry_hold_off(struct vow__entry *e);
 void vow__entry_down(struct vow__entry *e);
 void vow__entry_look_again(void *entry);
 uint32_t vow__ask_policy(const struct vow__ask *a);
+/* news.c: keep a result while a claim is in flight; forget it; settle those who
+ * waited with it when the claim was answered. True: nobody is left for that. */
+void vow__news_keep(struct vow__entry *e, const vow_record *r);
+void vow__news_drop(struct vow__entry *e);
+bool vow__news_settle(struct vow__entry *e, const vow_record *r);
 /* It asks again when this run is over. */
 void vow__ask_put_off(struct vow__ask *a);
 /* Pause, longer each time, then claim or commit again. False: long enough. */

@@ -198,6 +198,35 @@ TEST(authority_store, down_and_up_are_each_told_once)
 
 /* ---- answers that were lost ---------------------------------------------- */
 
+/* It looks again, and the answer is on its way when the work is done. */
+TEST(authority_store, a_result_that_comes_before_an_answer_is_not_forgotten)
+{
+    for (uint64_t delay_ms = 1; delay_ms <= 30; delay_ms += 29) {
+        struct stage s;
+        stage_open(&s, 2);
+        struct labor l = {.loop = s.loop};
+        vow_name name = vow_name_of("work");
+        struct flaky *flaky = &s.at[0].flaky;
+        vow_future *f[2];
+        f[1] = vow_share(s.at[1].a, &name, labor_work, &l, NULL);
+        world_turn(&s.w);
+        f[0] = vow_share(s.at[0].a, &name, labor_work, &l, NULL);
+        world_turn(&s.w);
+        flaky->delay_ms[STEP_CLAIM] = delay_ms;
+        const int claims = flaky->begun[STEP_CLAIM];
+        while (flaky->begun[STEP_CLAIM] == claims)
+            world_advance_ms(&s.w, 1);
+        labor_end(&l, "one");
+        world_advance_ms(&s.w, 2 * delay_ms + 10);
+        CHECK_INT_EQ(l.n, 1);
+        CHECK_TEXT(f[0], "one");
+        CHECK_TEXT(f[1], "one");
+        let_go(f, 2);
+        labor_free(&l);
+        stage_close(&s);
+    }
+}
+
 TEST(authority_store, a_claim_whose_answer_was_lost_is_repeated_not_doubled)
 {
     for (int how = 0; how < 4; how++) {
