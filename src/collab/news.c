@@ -4,7 +4,7 @@
  * WHY   A claim is on its way, perhaps only to look again, and the name is
  *       settled meanwhile: the store tells of that at once, and tells it once.
  *       To forget it would mean to do the work again.
- * HOW   It is kept until the answer is there, and then goes to those who waited.
+ * HOW   It is kept until the answer is there, and goes to those who waited.
  * THREADS  the home's loop.
  */
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 
 static void news_free(struct vow__hub *h, struct vow__news_of *n);
 
-/* The store may not tell of it again. Without memory, the work is done again. */
+/* The store may not tell of it again. Without memory the work is done anew. */
 void vow__news_keep(struct vow__entry *e, const vow_record *r)
 {
     struct vow__hub *h = vow__hub_of(e);
