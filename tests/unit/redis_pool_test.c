@@ -38,7 +38,7 @@ static void on_renewed(int code, const vow_place *places, size_t n, void *user)
     w->done++;
     w->code = code;
     w->n = n;
-    if (n <= 2 * MANY)
+    if (n > 0 && n <= 2 * MANY)
         memcpy(w->at, places, n * sizeof(places[0]));
 }
 

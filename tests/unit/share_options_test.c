@@ -177,7 +177,7 @@ TEST(share_options, early_recompute_spares_everybody_the_expiry)
     rig_open(&r, 1);
     struct hand h = {.loop = r.w.loop};
     vow_name name = vow_name_of("xfetch");
-    const vow_share_opts *o = VOW_SHARE(.ttl_ms = 1000, .early = 1000);
+    const vow_share_opts *o = VOW_SHARE(.ttl_ms = 1000, .early = 100000);
     vow_share_info info = {0};
     int ran = 0;
     for (int i = 0; i < 100; i++) { /* asked for ten times in each ttl */
