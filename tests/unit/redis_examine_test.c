@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* redis_examine_test.c - what a doctor finds at real servers, and which rights
  * are enough. */
+#include "findings.h"
 #include "redis_cluster_rig.h"
 #include "store/redis/redis_internal.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { FINDINGS_MAX = 64 };
 
 /* What vow-store(7) tells to give. */
 static const char RIGHTS[] =
@@ -26,37 +25,6 @@ static struct redis_server *server(struct rig *r)
 
 /* ---- findings ------------------------------------------------------------ */
 
-struct findings {
-    unsigned done;
-    int code;
-    size_t n;
-    struct {
-        uint32_t level;
-        char what[32];
-        char says[512];
-        char advice[512];
-    } at[FINDINGS_MAX];
-};
-
-static void on_findings(int code, const vow_finding *findings, size_t n,
-                        void *user)
-{
-    struct findings *f = user;
-    f->done++;
-    f->code = code;
-    f->n = n;
-    CHECK(n <= FINDINGS_MAX);
-    for (size_t i = 0; i < n; i++) {
-        f->at[i].level = findings[i].level;
-        snprintf(f->at[i].what, sizeof(f->at[i].what), "%s", findings[i].what);
-        snprintf(f->at[i].says, sizeof(f->at[i].says), "%s", findings[i].says);
-        snprintf(f->at[i].advice, sizeof(f->at[i].advice), "%s",
-                 findings[i].advice);
-        CHECK((findings[i].advice[0] == 0) ==
-              (findings[i].level == VOW_FINDING_GOOD));
-    }
-}
-
 static const struct findings *examine(struct rig *r, size_t i)
 {
     static struct findings f;
@@ -64,21 +32,6 @@ static const struct findings *examine(struct rig *r, size_t i)
     r->at[i]->ops->examine(r->at[i], on_findings, &f);
     rig_expect(r, &f.done, 1);
     return &f;
-}
-
-/* That thing has this level, and says that. */
-static void check_finding(const struct findings *f, const char *what,
-                          uint32_t level, const char *says)
-{
-    CHECK_INT_EQ(f->code, 0);
-    for (size_t i = 0; i < f->n; i++) {
-        if (strcmp(f->at[i].what, what) != 0)
-            continue;
-        if (f->at[i].level != level || strstr(f->at[i].says, says) == NULL)
-            FAIL("%s is %u: %s", what, f->at[i].level, f->at[i].says);
-        return;
-    }
-    FAIL("nothing is said of %s", what);
 }
 
 static void set(struct rig *r, const char *name, const char *value)

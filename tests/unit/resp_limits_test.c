@@ -26,7 +26,7 @@ static void check_refused(const struct refusal *all, size_t n)
         CHECK_STR_EQ(vow__parser_why(r.p), all[i].why);
         CHECK_PTR_EQ(r.v, NULL);
         CHECK(r.alloc.peak_bytes < 32768);
-        vow__parser_reset(r.p);
+        resp_anew(&r);
         CHECK_STR_EQ(vow__parser_why(r.p), "");
         int rc = 0;
         for (size_t j = 0; j < size && rc == 0; j++) {
@@ -167,11 +167,11 @@ TEST(resp_limits, a_value_may_be_as_large_as_the_limit_and_no_larger)
         memcpy(bytes + BYTES - 2 + more, "\r\n", 2);
         resp_feed(&r, bytes, BYTES + more);
         CHECK_INT_EQ(resp_next(&r), more == 0 ? 1 : VOW_EIO);
-        vow__parser_reset(r.p);
+        resp_anew(&r);
         memcpy(bytes, more == 0 ? "$992\r\n" : "$993\r\n", 6);
         resp_feed(&r, bytes, BYTES + more);
         CHECK_INT_EQ(resp_next(&r), more == 0 ? 1 : VOW_EIO);
-        vow__parser_reset(r.p);
+        resp_anew(&r);
         memcpy(bytes, "*2\r\n+\r\n", 7);
         bytes[7] = '+';
         resp_feed(&r, bytes, BYTES + more);
@@ -273,7 +273,7 @@ TEST(resp_limits, no_depth_overflows_the_stack)
     resp_open(&r, n, n);
     resp_feed(&r, bytes, n);
     CHECK_INT_EQ(resp_next(&r), VOW_EIO);
-    vow__parser_reset(r.p);
+    resp_anew(&r);
     for (size_t i = 0; i + 4 <= n; i += 4)
         memcpy(bytes + i, "|1\r\n", 4);
     resp_feed(&r, bytes, n);
@@ -282,7 +282,7 @@ TEST(resp_limits, no_depth_overflows_the_stack)
     resp_close(&r);
 }
 
-TEST(resp_limits, a_refusal_is_for_good_until_all_is_forgotten)
+TEST(resp_limits, a_refusal_is_for_good)
 {
     struct resp_rig r;
     resp_open(&r, BYTES, ITEMS);
@@ -293,7 +293,7 @@ TEST(resp_limits, a_refusal_is_for_good_until_all_is_forgotten)
         CHECK_INT_EQ(resp_next(&r), VOW_EIO);
         resp_feed(&r, ":3\r\n", 4);
     }
-    vow__parser_reset(r.p);
+    resp_anew(&r);
     CHECK_INT_EQ(resp_next(&r), 0);
     CHECK_NUMBER(resp_read(&r, ":4\r\n"), 4);
     CHECK_INT_EQ(resp_next(&r), 0);
@@ -310,10 +310,10 @@ TEST(resp_limits, half_a_value_is_forgotten_with_all_it_has)
     for (size_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++) {
         resp_feed(&r, halves[i], strlen(halves[i]));
         CHECK_INT_EQ(resp_next(&r), 0);
-        vow__parser_reset(r.p);
+        resp_anew(&r);
         CHECK_NUMBER(resp_read(&r, ":7\r\n"), 7);
     }
-    vow__parser_reset(r.p); /* with a value that was lent */
+    resp_anew(&r); /* with a value that was lent */
     CHECK_INT_EQ(resp_next(&r), 0);
     resp_close(&r);
 }
@@ -325,7 +325,7 @@ TEST(resp_limits, no_limit_is_too_large)
     CHECK_TEXT(resp_read(&r, "$1\r\na\r\n"), "a");
     resp_feed(&r, "$9223372036854775807\r\n", 22);
     CHECK_INT_EQ(resp_next(&r), VOW_EIO);
-    vow__parser_reset(r.p);
+    resp_anew(&r);
     resp_feed(&r, "*2305843009213693951\r\n", 22);
     CHECK_INT_EQ(resp_next(&r), VOW_ENOMEM);
     resp_close(&r);

@@ -13,21 +13,28 @@ struct resp_rig {
     struct vow_alloc hook;
     struct vow__parser *p;
     const struct vow__resp *v; /* of the last resp_next() */
+    struct vow__resp_limits limits;
 };
 
 static inline void resp_open(struct resp_rig *r, size_t bytes, size_t items)
 {
-    struct vow__resp_limits limits = {.bytes = bytes, .items = items};
-    *r = (struct resp_rig){.v = NULL};
+    *r = (struct resp_rig){.limits = {.bytes = bytes, .items = items}};
     test_alloc_init(&r->alloc);
     r->hook = test_alloc_hook(&r->alloc);
-    CHECK_INT_EQ(vow__parser_new(&r->hook, &limits, &r->p), 0);
+    CHECK_INT_EQ(vow__parser_new(&r->hook, &r->limits, &r->p), 0);
 }
 
 static inline void resp_close(struct resp_rig *r)
 {
     vow__parser_free(r->p);
     test_alloc_fini(TEST_HERE, &r->alloc);
+}
+
+/* Another connection. */
+static inline void resp_anew(struct resp_rig *r)
+{
+    vow__parser_free(r->p);
+    CHECK_INT_EQ(vow__parser_new(&r->hook, &r->limits, &r->p), 0);
 }
 
 static inline void resp_feed(struct resp_rig *r, const char *bytes, size_t n)

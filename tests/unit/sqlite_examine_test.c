@@ -1,35 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sqlite_examine_test.c - what a doctor finds in a folder. */
+#include "findings.h"
 #include "sqlite_kit.h"
 #include <fcntl.h>
-
-struct findings {
-    unsigned done;
-    int code;
-    size_t n;
-    struct {
-        uint32_t level;
-        char what[32];
-        char says[600];
-    } at[16];
-};
-
-static void on_findings(int code, const vow_finding *findings, size_t n,
-                        void *user)
-{
-    struct findings *f = user;
-    f->done++;
-    f->code = code;
-    f->n = n;
-    CHECK(n <= 16);
-    for (size_t i = 0; i < n; i++) {
-        f->at[i].level = findings[i].level;
-        snprintf(f->at[i].what, sizeof(f->at[i].what), "%s", findings[i].what);
-        snprintf(f->at[i].says, sizeof(f->at[i].says), "%s", findings[i].says);
-        CHECK((findings[i].advice[0] == 0) ==
-              (findings[i].level == VOW_FINDING_GOOD));
-    }
-}
 
 static const struct findings *examine(struct kit *k)
 {
@@ -38,20 +11,6 @@ static const struct findings *examine(struct kit *k)
     k->store->ops->examine(k->store, on_findings, &f);
     CHECK_UINT_EQ(f.done, 1);
     return &f;
-}
-
-static void check_finding(const struct findings *f, const char *what,
-                          uint32_t level, const char *says)
-{
-    CHECK_INT_EQ(f->code, 0);
-    for (size_t i = 0; i < f->n; i++) {
-        if (strcmp(f->at[i].what, what) != 0)
-            continue;
-        if (f->at[i].level != level || strstr(f->at[i].says, says) == NULL)
-            FAIL("%s is %u: %s", what, f->at[i].level, f->at[i].says);
-        return;
-    }
-    FAIL("nothing is said of %s", what);
 }
 
 TEST(sqlite_examine, a_common_folder_is_good)

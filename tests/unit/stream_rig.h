@@ -6,6 +6,7 @@
 #ifndef TEST_STREAM_RIG_H
 #define TEST_STREAM_RIG_H
 
+#include "folder.h"
 #include "store/net/stream.h"
 #include "vow/uv.h"
 #include "world.h"
@@ -27,7 +28,7 @@
 struct server {
     int fd; /* listening */
     uint16_t port;
-    char folder[64]; /* of a local socket; "": none */
+    struct folder folder; /* of a local socket; "": none */
     char path[108];
     pthread_t thread;
     /* Called for each connection in turn, which is closed afterwards. */
@@ -63,9 +64,8 @@ static inline void server_listen(struct server *s, int backlog)
 static inline void server_listen_local(struct server *s)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    (void)snprintf(s->folder, sizeof(s->folder), "/tmp/vow-stream-XXXXXX");
-    CHECK(mkdtemp(s->folder) != NULL);
-    (void)snprintf(s->path, sizeof(s->path), "%s/socket", s->folder);
+    folder_open(&s->folder);
+    (void)snprintf(s->path, sizeof(s->path), "%s/socket", s->folder.path);
     memcpy(at.sun_path, s->path, sizeof(at.sun_path));
     s->fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(s->fd >= 0);
@@ -104,10 +104,8 @@ static inline void server_close(struct server *s)
     if (s->talk != NULL)
         CHECK(pthread_join(s->thread, NULL) == 0);
     (void)close(s->fd);
-    if (s->folder[0] != '\0') {
-        (void)unlink(s->path);
-        CHECK(rmdir(s->folder) == 0);
-    }
+    if (s->folder.path[0] != '\0')
+        folder_close(&s->folder);
 }
 
 /* Says again what it hears, until the other closes. */
@@ -235,7 +233,7 @@ static inline void client_open(struct client *c,
 
 static inline void client_open_to(struct client *c, const struct server *s)
 {
-    if (s->folder[0] != '\0')
+    if (s->folder.path[0] != '\0')
         client_open(c, CLIENT_OPTS(.path = s->path));
     else
         client_open(c, CLIENT_OPTS(.host = "127.0.0.1", .port = s->port));

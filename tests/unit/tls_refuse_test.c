@@ -327,7 +327,7 @@ TEST(tls_refuse, a_file_of_another_kind_is_named)
     const char *key = "%s has no private key in PEM form that can be read "
                       "without a passphrase";
     CHECK_FILES(cert, no, .ca_file = no);
-    CHECK_FILES(cert, o.folder, .ca_file = o.folder);
+    CHECK_FILES(cert, o.folder.path, .ca_file = o.folder.path);
     CHECK_FILES(cert, no, .cert_file = no);
     CHECK_FILES(cert, o.key_file, .cert_file = o.key_file);
     CHECK_FILES(key, no, .cert_file = o.cert_file, .key_file = no);

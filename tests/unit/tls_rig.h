@@ -5,6 +5,7 @@
 #ifndef TEST_TLS_RIG_H
 #define TEST_TLS_RIG_H
 
+#include "folder.h"
 #include "stream_rig.h"
 
 #include <netinet/tcp.h>
@@ -84,7 +85,7 @@ static inline void paper_free(struct paper *p)
 /* ---- a folder of them --------------------------------------------------- */
 
 struct office {
-    char folder[64];
+    struct folder folder;
     char ca_file[96];
     char both_file[96]; /* our certificate and its key */
     char cert_file[96];
@@ -116,14 +117,13 @@ static inline void office_write(const char *path, const struct paper *p,
 static inline void office_path(const struct office *o, char *path,
                                const char *name)
 {
-    (void)snprintf(path, 96, "%s/%s", o->folder, name);
+    (void)snprintf(path, 96, "%s/%s", o->folder.path, name);
 }
 
 static inline void office_open(struct office *o)
 {
     memset(o, 0, sizeof(*o));
-    (void)snprintf(o->folder, sizeof(o->folder), "/tmp/vow-tls-XXXXXX");
-    CHECK(mkdtemp(o->folder) != NULL);
+    folder_open(&o->folder);
     office_path(o, o->ca_file, "ca.pem");
     office_path(o, o->both_file, "both.pem");
     office_path(o, o->cert_file, "cert.pem");
@@ -142,11 +142,7 @@ static inline void office_open(struct office *o)
 
 static inline void office_close(struct office *o)
 {
-    const char *files[] = {o->ca_file, o->both_file, o->cert_file, o->key_file,
-                           o->other_file};
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        (void)unlink(files[i]);
-    CHECK(rmdir(o->folder) == 0);
+    folder_close(&o->folder);
     paper_free(&o->ca);
     paper_free(&o->server);
     paper_free(&o->client);

@@ -27,10 +27,11 @@ struct step {
     vow_records_fn done;
     void *user;
     vow_name name;
-    uint32_t may_say; /* SAYS(...) of what makes sense */
-    uint32_t rowless; /* of these, what comes without a row */
-    bool valued;      /* a result comes with its value */
-    uint64_t epoch;   /* of a commit */
+    uint32_t may_say;         /* SAYS(...) of what makes sense */
+    uint32_t rowless;         /* of these, what comes without a row */
+    bool valued;              /* a result comes with its value */
+    uint64_t epoch;           /* of a commit */
+    char text[VOW_NAME_TEXT]; /* of the name */
 };
 
 /* A step on many: one block with all that follows. */
@@ -56,6 +57,9 @@ struct part {
     size_t n;
 };
 
+static struct step *begin_for_all(vow_store *store, enum vow__script script,
+                                  const struct step *like,
+                                  struct vow__call **ret_call);
 static struct step *step_begin(struct vow__redis *r, enum vow__script script,
                                const struct step *like,
                                struct vow__call **ret_call);
@@ -68,7 +72,7 @@ static int read_record(struct vow__redis *r, const struct step *s,
                        const struct vow__resp *reply, vow_record *rec,
                        struct vow__redis_texts *texts);
 static void add_commit(struct vow__redis *r, struct vow__call *c,
-                       const vow_commit_ask *ask, vow_bytes *sealed);
+                       const vow_commit_ask *ask);
 static struct batch *batch_new(struct vow__redis *r, size_t n, bool pulse);
 static void batch_send(struct vow__redis *r, struct batch *b,
                        const vow_hold *holds);
@@ -95,7 +99,6 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
 {
     struct vow__redis *r = vow__redis_of(store);
     struct vow__redis_told *told = vow__redis_told(r);
-    char name[VOW_NAME_TEXT];
     struct vow__call *c;
     if (ask->floor >= VOW__REDIS_NUMBER_MAX || ask->mode > VOW_ONCE) {
         done(VOW_EINVAL, NULL, 0, user);
@@ -126,7 +129,7 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
     add_text(c, ask->label);
     add_text(c, ask->runner);
     vow__call_uint(c, vow__told_epoch(r, &ask->name));
-    vow__call_text(c, vow_name_text(&ask->name, name));
+    vow__call_text(c, s->text);
     vow__call_send(c, on_record, s);
 }
 
@@ -175,18 +178,20 @@ void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
                                   .rowless = SAYS(NONE) | SAYS(OWN)},
                    &c);
     if (s != NULL) {
-        add_commit(r, c, ask, sealed);
+        add_commit(r, c, ask);
+        vow__call_text(c, s->text);
+        vow__call_arg(c, sealed == NULL ? "" : (char *)vow_bytes_data(sealed),
+                      vow_bytes_size(sealed));
         vow__call_send(c, on_record, s);
     }
     vow_bytes_unref(sealed);
 }
 
 static void add_commit(struct vow__redis *r, struct vow__call *c,
-                       const vow_commit_ask *ask, vow_bytes *sealed)
+                       const vow_commit_ask *ask)
 {
     static const char *const outcomes[] = {"", "D", "E", "A"};
     const struct vow__redis_where *w = vow__redis_where_of(r);
-    char name[VOW_NAME_TEXT];
     vow__call_arg(c, ask->hold.token.bytes, sizeof(ask->hold.token.bytes));
     vow__call_uint(c, ask->hold.epoch);
     vow__call_text(c, outcomes[ask->outcome]);
@@ -201,51 +206,43 @@ static void add_commit(struct vow__redis *r, struct vow__call *c,
     vow__call_text(c, vow__redis_told(r)->runner);
     vow__call_uint(c, w->inline_max);
     vow__call_uint(c, 2 * at_most(w->recheck_ms, VOW__REDIS_MS_MAX / 2));
-    vow__call_text(c, vow_name_text(&ask->hold.name, name));
-    vow__call_arg(c, sealed == NULL ? "" : (const char *)vow_bytes_data(sealed),
-                  vow_bytes_size(sealed));
 }
 
 /* ---- forget, cancel ----------------------------------------------------- */
 
+/* By whoever, of whatever is there. */
+static struct step *begin_for_all(vow_store *store, enum vow__script script,
+                                  const struct step *like,
+                                  struct vow__call **ret_call)
+{
+    struct step s = *like;
+    s.may_say = SAYS(NONE) | SAYS(WAIT) | SAYS(SETTLED) | SAYS(DOUBT);
+    s.rowless = SAYS(NONE);
+    return step_begin(vow__redis_of(store), script, &s, ret_call);
+}
+
 void vow__redis_forget(vow_store *store, const vow_name *name, uint64_t epoch,
                        vow_records_fn done, void *user)
 {
-    char text[VOW_NAME_TEXT];
+    const struct step like = {.done = done, .user = user, .name = *name};
     struct vow__call *c;
-    struct step *s =
-        step_begin(vow__redis_of(store), VOW__LUA_FORGET,
-                   &(struct step){.done = done,
-                                  .user = user,
-                                  .name = *name,
-                                  .may_say = SAYS(NONE) | SAYS(WAIT) |
-                                             SAYS(SETTLED) | SAYS(DOUBT),
-                                  .rowless = SAYS(NONE)},
-                   &c);
+    struct step *s = begin_for_all(store, VOW__LUA_FORGET, &like, &c);
     if (s == NULL)
         return;
     vow__call_uint(c, epoch);
-    vow__call_text(c, vow_name_text(name, text));
+    vow__call_text(c, s->text);
     vow__call_send(c, on_record, s);
 }
 
 void vow__redis_cancel(vow_store *store, const vow_name *name,
                        vow_records_fn done, void *user)
 {
-    char text[VOW_NAME_TEXT];
+    const struct step like = {.done = done, .user = user, .name = *name};
     struct vow__call *c;
-    struct step *s =
-        step_begin(vow__redis_of(store), VOW__LUA_CANCEL,
-                   &(struct step){.done = done,
-                                  .user = user,
-                                  .name = *name,
-                                  .may_say = SAYS(NONE) | SAYS(WAIT) |
-                                             SAYS(SETTLED) | SAYS(DOUBT),
-                                  .rowless = SAYS(NONE)},
-                   &c);
+    struct step *s = begin_for_all(store, VOW__LUA_CANCEL, &like, &c);
     if (s == NULL)
         return;
-    vow__call_text(c, vow_name_text(name, text));
+    vow__call_text(c, s->text);
     vow__call_send(c, on_record, s);
 }
 
@@ -261,7 +258,6 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
         [VOW__LUA_COMMIT] = {":w", ":g", ":c"},
         [VOW__LUA_FORGET] = {":w", ":c"},
         [VOW__LUA_CANCEL] = {":w"}};
-    char name[VOW_NAME_TEXT];
     struct step *s = vow__mem_new(vow__redis_alloc(r), sizeof(*s));
     struct vow__call *c = s == NULL ? NULL : vow__call_new(r, script);
     if (c == NULL) {
@@ -270,12 +266,12 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
         return NULL;
     }
     *s = *like;
-    (void)vow_name_text(&s->name, name);
-    vow__call_key(c, "p:", name, "");
+    (void)vow_name_text(&s->name, s->text);
+    vow__call_key(c, "p:", s->text, "");
     for (const char *const *rest = keys[script]; *rest != NULL; rest++)
-        vow__call_key(c, "p:", name, *rest);
+        vow__call_key(c, "p:", s->text, *rest);
     if (script == VOW__LUA_CLAIM)
-        vow__call_highest(c, name);
+        vow__call_highest(c, s->text);
     *ret_call = c;
     return s;
 }

@@ -136,14 +136,6 @@ void vow__parser_free(struct vow__parser *p)
     vow__mem_free(&alloc, p, sizeof(*p));
 }
 
-void vow__parser_reset(struct vow__parser *p)
-{
-    p->start = p->n;
-    p->at = 0;
-    p->why[0] = '\0';
-    forget(p);
-}
-
 const char *vow__parser_why(const struct vow__parser *p)
 {
     return p->why;

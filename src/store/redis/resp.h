@@ -50,8 +50,6 @@ int vow__parser_feed(struct vow__parser *p, const char *bytes, size_t n);
  * however they are cut. Attributes (|) are read and left out. */
 int vow__parser_next(struct vow__parser *p, const struct vow__resp **ret_value);
 const char *vow__parser_why(const struct vow__parser *p);
-/* Forget all bytes, for a new connection. */
-void vow__parser_reset(struct vow__parser *p);
 
 /* Words of a value that may be of any kind; is it this text? */
 bool vow__resp_is(const struct vow__resp *v, const char *text);
