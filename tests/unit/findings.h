@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* findings.h - what a store's examine() has told, kept for a test to look at. */
+/* findings.h - what a store's examine() has told, kept for a test. */
 #ifndef TEST_FINDINGS_H
 #define TEST_FINDINGS_H
 
