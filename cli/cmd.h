@@ -12,6 +12,7 @@ extern const struct verb_def limit_verb;
 extern const struct verb_def result_verb;
 extern const struct verb_def forget_verb;
 extern const struct verb_def cancel_verb;
+extern const struct verb_def resolve_verb;
 extern const struct verb_def doctor_verb;
 
 int cmd_map(int argc, char **argv);
@@ -24,6 +25,7 @@ int cmd_limit(int argc, char **argv);
 int cmd_result(int argc, char **argv);
 int cmd_forget(int argc, char **argv);
 int cmd_cancel(int argc, char **argv);
+int cmd_resolve(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);

@@ -5,7 +5,8 @@
  *       who waits in which order, and cannot tell a late holder from the next.
  * HOW   A lock is a pool of many places: exclusive takes them all, -s takes
  *       one, so that those who wait are served in their order whatever they
- *       wait for. --slots N is a pool of N places. The command has our stdin,
+ *       wait for. --slots N is a pool of N places; --once is a name (see
+ *       lock_hold.c). The command has our stdin,
  *       stdout and stderr, and nothing of the lock: what it leaves behind holds
  *       nothing. A place that is lost, or that cannot be known to be held any
  *       more, ends the command while the lease still lasts.
@@ -17,6 +18,7 @@
 #include "ears.h"
 #include "guard.h"
 #include "listing.h"
+#include "lock_hold.h"
 #include "proc.h"
 #include "say.h"
 #include "signals.h"
@@ -28,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ID_SHARED = 1, ID_SLOTS, ID_TIMEOUT, ID_KILL_SEQ, ID_ON_LOST };
+enum { ID_SHARED = 1, ID_SLOTS, ID_ONCE, ID_TIMEOUT, ID_KILL_SEQ, ID_ON_LOST };
 enum { LABEL_MAX = VOW_LABEL_MAX - 8, LABEL_CUT = 128 }; /* of the name */
 enum { ENV_ADDED = 4, LEASE_MS = 10000 };
 
@@ -37,6 +39,8 @@ static const struct option_def options[] = {
      "share it with others that say -s, not with those that do not", "Lock",
      NULL},
     {ID_SLOTS, '\0', "slots", "N", "let N in at a time", NULL, NULL},
+    {ID_ONCE, '\0', "once", NULL,
+     "if its holder dies, let nobody in: it is in doubt then", NULL, NULL},
     WAIT_ROWS,
     {ID_TIMEOUT, '\0', "timeout", "D", "end the command after so long", "Time",
      NULL},
@@ -61,7 +65,8 @@ const struct verb_def lock_verb = {
         "  vow lock deploy -- ./deploy\n"
         "  vow lock backup -w 5m -- ./backup\n"
         "  vow lock db -s -- ./read\n"
-        "  vow lock gpu --slots 2 -- ./train\n",
+        "  vow lock gpu --slots 2 -- ./train\n"
+        "  vow lock payout --once -- ./pay\n",
     .options = options,
     .run = cmd_lock,
     .usage_code = EXIT_BROKEN};
@@ -70,6 +75,7 @@ static struct {
     struct store_opts store;
     const char *name;
     bool shared;
+    bool once;
     uint32_t slots; /* 0: it is a lock */
     uint64_t timeout_ms;
     struct kill_seq kill;
@@ -79,9 +85,10 @@ static struct {
 
     vow_loop *loop;
     vow_authority *authority;
-    vow_pool *pool;
+    struct text label;
+    struct lock_ask ask;
     vow_future *place; /* that we wait for; NULL: none */
-    vow_grant *grant;
+    struct lock_hold hold;
     struct proc proc;
     vow_deferred *over; /* the command */
     int by_signal;
@@ -94,11 +101,11 @@ static void take(void *unused, int id, const struct options *o);
 static void read_option(int id, const struct options *o);
 static void check(const struct options *o, const char *sentence);
 static void make_ready(void);
-static void open_pool(void);
+static void make_ask(void);
 static void tell_difference(const char *label);
 static void make_label(struct text *ret_label);
 static void get_place(void);
-static vow_future *ask_for_place(void);
+static _Noreturn void not_had(int code, const char *why);
 static int run_command(void);
 static int start_command(void);
 static char **make_env(void);
@@ -113,7 +120,7 @@ int cmd_lock(int argc, char **argv)
     read_command(argc, argv);
     make_ready();
     lock.authority = store_open_or_die(lock.loop, &lock.store);
-    open_pool();
+    make_ask();
     get_place();
     int code = run_command();
     leave(); /* keeps L1 */
@@ -147,6 +154,10 @@ static void read_command(int argc, char **argv)
         die(EXIT_BROKEN, "vow lock: no command given. See vow lock --help");
     if (lock.shared && lock.slots > 0)
         die(EXIT_BROKEN, "vow lock: -s is of a lock, and --slots makes none");
+    if (lock.once && (lock.shared || lock.slots > 0))
+        die(EXIT_BROKEN, "vow lock: --once is for one holder, without -s and "
+                         "--slots");
+    lock.store.mode = lock.once ? VOW_ONCE : VOW_SHARED;
     lock.command = argv + at;
 }
 
@@ -178,6 +189,9 @@ static void read_option(int id, const struct options *o)
         if (n == 0 || n > LOCK_PLACES)
             options_refuse(o, "slots are 1 to 1048576");
         lock.slots = (uint32_t)n;
+        break;
+    case ID_ONCE:
+        lock.once = true;
         break;
     case ID_TIMEOUT:
         check(o, units_duration(o->value, &lock.timeout_ms));
@@ -219,20 +233,19 @@ static void make_ready(void)
     guard_start();
 }
 
-static void open_pool(void)
+static void make_ask(void)
 {
-    struct text label = {0};
-    make_label(&label);
-    uint32_t places = lock.slots > 0 ? lock.slots : LOCK_PLACES;
-    if (lock.slots > 0)
-        tell_difference(label.at);
-    int rc = vow_pool_open(
-        lock.authority, label.at,
-        VOW_POOL(.limits.concurrent = places, .grace_ms = grace_ms()),
-        &lock.pool);
-    if (rc < 0)
-        die(EXIT_BROKEN, "vow lock: %s: %s", label.at, vow_error_text(rc));
-    text_free(&label);
+    bool several = lock.slots > 0;
+    make_label(&lock.label);
+    if (several)
+        tell_difference(lock.label.at);
+    lock.ask =
+        (struct lock_ask){.label = lock.label.at,
+                          .once = lock.once,
+                          .places = several ? lock.slots : LOCK_PLACES,
+                          .weight = several || lock.shared ? 1 : LOCK_PLACES,
+                          .grace_ms = grace_ms(),
+                          .store = &lock.store};
 }
 
 /* The number that is there holds. */
@@ -263,11 +276,12 @@ static void make_label(struct text *ret_label)
 /* Or do not come back. */
 static void get_place(void)
 {
-    lock.place = ask_for_place();
+    lock.place = lock_get(&lock.hold, lock.authority, &lock.ask);
     if (lock.by_signal != 0) /* before we asked */
         (void)vow_cancel(lock.place, NULL);
     int rc = vow_loop_run_until(lock.loop, lock.place);
-    lock.grant = rc == 0 ? vow_grant_take(vow_get(lock.place)) : NULL;
+    if (rc == 0)
+        lock_take(&lock.hold, lock.place);
     if (rc < 0 || lock.by_signal != 0) {
         struct text why = {0};
         text_add_str(&why, vow_error_message(vow_error_of(lock.place)));
@@ -276,24 +290,22 @@ static void get_place(void)
         guard_end();
         if (lock.by_signal != 0)
             signals_die(lock.by_signal);
-        if (rc == VOW_EBUSY || rc == VOW_ETIMEDOUT)
-            exit(lock.store.busy_code);
-        die(EXIT_BROKEN, "vow lock: %s", why.at);
+        not_had(rc, why.at);
     }
     lock.place = vow_future_unref(lock.place);
 }
 
-static vow_future *ask_for_place(void)
+static _Noreturn void not_had(int code, const char *why)
 {
-    uint32_t weight = lock.slots > 0 || lock.shared ? 1 : LOCK_PLACES;
-    if (lock.store.no_wait || (lock.store.waits && lock.store.wait_ms == 0))
-        return vow_pool_try(lock.pool, NULL, weight);
-    vow_future *f = vow_pool_acquire(lock.pool, NULL, weight);
-    if (!lock.store.waits)
-        return f;
-    vow_future *bounded = vow_timeout(f, lock.store.wait_ms);
-    vow_future_unref(f);
-    return bounded;
+    struct text word = {0};
+    if (code == VOW_EBUSY || code == VOW_ETIMEDOUT)
+        exit(lock.store.busy_code);
+    if (code != VOW_EDOUBT)
+        die(EXIT_BROKEN, "vow lock: %s", why);
+    text_add_quoted(&word, text_span(&lock.label));
+    die(EXIT_BROKEN,
+        "vow lock: %s is %s. Find out, then: vow resolve %s --retry", lock.name,
+        why, word.at);
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -304,8 +316,8 @@ static int run_command(void)
     int error = start_command();
     if (error != 0)
         say("vow lock: cannot run %s: %s", lock.command[0], strerror(error));
-    if (error == 0 && lock.grant->lost != NULL)
-        (void)vow_done(vow_future_ref(lock.grant->lost), NULL, on_lost, NULL);
+    if (error == 0 && lock.hold.lost != NULL)
+        (void)vow_done(vow_future_ref(lock.hold.lost), NULL, on_lost, NULL);
     if (error == 0)
         (void)vow_loop_run_until(lock.loop, f);
     else
@@ -360,7 +372,7 @@ static char **make_env(void)
     }
     guard_word(&run, 1);
     text_addf(&name, "VOW_NAME=%.*s", VOW_LABEL_MAX, lock.name);
-    text_addf(&fence, "VOW_FENCE=%llu", (unsigned long long)lock.grant->fence);
+    text_addf(&fence, "VOW_FENCE=%llu", (unsigned long long)lock.hold.fence);
     env[kept++] = run.at;
     env[kept++] = name.at;
     env[kept++] = fence.at;
@@ -420,8 +432,6 @@ static void on_signal(int number, bool by_terminal)
 
 static void leave(void)
 {
-    vow_grant_release(lock.grant);
-    lock.grant = NULL;
-    lock.pool = vow_pool_unref(lock.pool);
+    lock_leave(&lock.hold);
     store_close(lock.loop, lock.authority);
 }

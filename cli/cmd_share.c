@@ -59,7 +59,7 @@ static vow_next on_result(vow_value v, void *unused);
 static void answer(const void *at, size_t n);
 static vow_next on_failure(vow_error *e, void *unused);
 static int explain(const vow_error *e);
-static const char *how_to_forget(void);
+static const char *how_to(const char *command);
 static void out_of_patience(void *unused);
 static void start_refresh(void);
 
@@ -189,8 +189,8 @@ static void on_doubt(struct runner *r)
 {
     (void)r;
     say("vow share: %s was canceled when it had begun, and is in doubt. Find "
-        "out, then: %s",
-        one.label, how_to_forget());
+        "out, then: %s (or --done FILE, or --failed)",
+        one.label, how_to("vow resolve --retry"));
     meet_over(EXIT_BROKEN);
 }
 
@@ -301,11 +301,12 @@ static int explain(const vow_error *e)
         return s->store.busy_code;
     }
     if (code == VOW_EDOUBT)
-        say("vow share: %s is %s. Find out, then: %s", one.label,
-            vow_error_message(e), how_to_forget());
+        say("vow share: %s is %s. Find out, then: %s (or --done FILE, or "
+            "--failed)",
+            one.label, vow_error_message(e), how_to("vow resolve --retry"));
     else if (code == VOW_EGAVEUP)
         say("vow share: %s: %s; %s, or --force, to try again at once",
-            one.label, vow_error_message(e), how_to_forget());
+            one.label, vow_error_message(e), how_to("vow forget"));
     else if (code == VOW_ECANCELED)
         say("vow share: %s was canceled", one.label);
     else
@@ -314,7 +315,7 @@ static int explain(const vow_error *e)
 }
 
 /* By the word that was given, if it can be copied from a terminal. */
-static const char *how_to_forget(void)
+static const char *how_to(const char *command)
 {
     struct text t = {0}, shown = {0}; /* they stay */
     const char *word = one.shared.n_depends == 0 ? one.shared.name : NULL;
@@ -322,7 +323,7 @@ static const char *how_to_forget(void)
         table_add_visible(&shown, span_of(word));
     if (word == NULL || shown.n > VOW_LABEL_MAX || strcmp(shown.at, word) != 0)
         word = vow_name_text(&one.name, one.printed);
-    text_addf(&t, "vow forget %s", word[0] == '-' ? "-- " : "");
+    text_addf(&t, "%s %s", command, word[0] == '-' ? "-- " : "");
     text_add_quoted(&t, span_of(word));
     return t.at;
 }

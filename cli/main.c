@@ -30,9 +30,9 @@ static const struct verb_def completion_verb = {
     .usage_code = EXIT_USAGE};
 
 const struct verb_def *const verbs[] = {
-    &map_verb,    &run_verb,   &share_verb,      &lock_verb,   &pipe_verb,
-    &status_verb, &limit_verb, &result_verb,     &forget_verb, &cancel_verb,
-    &doctor_verb, &help_verb,  &completion_verb, NULL};
+    &map_verb,     &run_verb,    &share_verb,  &lock_verb,       &pipe_verb,
+    &status_verb,  &limit_verb,  &result_verb, &forget_verb,     &cancel_verb,
+    &resolve_verb, &doctor_verb, &help_verb,   &completion_verb, NULL};
 
 static const struct verb_def *verb_of(const char *name);
 static void sane_descriptors(void);

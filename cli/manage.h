@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* manage.h - verbs that look at what is in the store, or change it: status,
- * limit, result, forget, cancel.
+ * limit, result, forget, cancel, resolve.
  *
  *     struct manage m = manage_of(&limit_verb, argc, argv);
  *     while ((id = manage_option(&m)) > 0)
@@ -38,6 +38,9 @@ int manage_option(struct manage *m);
 void manage_needs_word(const struct manage *m, const char *missing);
 
 void manage_open(struct manage *m);
+/* The same, for a word that names work: whose name it is, or an id or label
+ * that vow status shows. */
+vow_name manage_open_name(struct manage *m);
 /* Wait for it: 0, or VOW_ENOENT, VOW_EBUSY. */
 int manage_wait(const struct manage *m, vow_future *f);
 /* Write to stdout, all of it. */

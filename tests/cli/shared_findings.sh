@@ -38,7 +38,7 @@ expect_doubt() {
     expect_code 125
     expect_sentence
     expect_err_has 'in doubt'
-    expect_err_has 'vow forget x'
+    expect_err_has 'vow resolve --retry x'
     expect told_is x state doubt
     vow share --once x -- touch ran
     expect_code 125
@@ -266,7 +266,8 @@ test_no_message_shows_what_a_terminal_would_obey() {
     expect_sentence
     expect_err_has "$SHOWN is in doubt"
     # What to do can be copied.
-    "$VOW" forget -- "$(sed 's/.*vow forget \(-- \)*//' "$ERR")"
+    word=$(sed 's/.*--retry \(-- \)*\(.*\) (or .*/\2/' "$ERR")
+    "$VOW" resolve --retry -- "$word"
     vow share --once "$NASTY" -- true
     expect_code 0
     refused limit "$NASTY:key" -j 3

@@ -13,6 +13,7 @@
  *   D1  it is freed from the loop's queue: nothing of it is on the stack
  * THREADS  loop thread only.
  */
+#include "store/listener.h"
 #include "store/redis/redis_route.h"
 
 #include <sodium.h>
@@ -158,44 +159,9 @@ static int name_channel(struct vow__redis *r)
 
 /* ---- what is told -------------------------------------------------------- */
 
-static void no_record(const vow_record *record, void *user)
-{
-    (void)record;
-    (void)user;
-}
-
-static void no_name(const vow_name *name, void *user)
-{
-    (void)name;
-    (void)user;
-}
-
-static void no_place(const vow_token *token, void *user)
-{
-    (void)token;
-    (void)user;
-}
-
-static void no_doubt(void *user)
-{
-    (void)user;
-}
-
-/* All of them can be called, also before somebody listens. */
 static void set_listener(vow_store *store, const vow_store_events *events)
 {
-    struct vow__redis *r = vow__redis_of(store);
-    r->events = *events;
-    if (events->on_record == NULL)
-        r->events.on_record = no_record;
-    if (events->on_cancel == NULL)
-        r->events.on_cancel = no_name;
-    if (events->on_chunks == NULL)
-        r->events.on_chunks = no_name;
-    if (events->on_place == NULL)
-        r->events.on_place = no_place;
-    if (events->on_doubt == NULL)
-        r->events.on_doubt = no_doubt;
+    vow__redis_of(store)->events = vow__listener(events);
 }
 
 void vow__redis_trouble(struct vow__redis *r, const char *format, ...)

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* cmd_resolve.c - vow resolve: say what became of work that is in doubt.
+ *
+ * WHY   Work of --once whose runner died is never begun again by itself: nobody
+ *       but a person, or a program that can look, knows how far it came.
+ * HOW   The fence of what is in doubt is read, and the answer counts for that
+ *       fence only: of two who resolve at once, one is told that it is too
+ *       late.
+ */
+#include "cmd.h"
+#include "listing.h"
+#include "manage.h"
+#include "replay.h"
+#include "say.h"
+#include "units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ID_DONE = 1, ID_FAILED, ID_RETRY, ID_TTL, ID_FENCE };
+enum { DAY_MS = 24 * 3600 * 1000, PIECE = 64 * 1024 };
+
+static const struct option_def options[] = {
+    {ID_DONE, '\0', "done", "FILE",
+     "it happened, and FILE (- is stdin) is what it wrote", "Resolve", NULL},
+    {ID_FAILED, '\0', "failed", NULL, "it did not happen: exit code 1 for all",
+     NULL, NULL},
+    {ID_RETRY, '\0', "retry", NULL, "let the next who asks do it again", NULL,
+     NULL},
+    {ID_TTL, '\0', "ttl", "D", "keep that answer so long (default 1d)", NULL,
+     NULL},
+    {ID_FENCE, '\0', "fence", "N", "only if this run of it is in doubt", NULL,
+     NULL},
+    STORE_ROW,
+    {.id = 0}};
+
+const struct verb_def resolve_verb = {
+    .name = "resolve",
+    .usage = "[OPTION...] NAME --done FILE|--failed|--retry",
+    .about = "say what became of work that is in doubt",
+    .story =
+        "Work of --once whose runner died is in doubt: vow status shows it,\n"
+        "and nobody begins it again until this is said. The exit code is 66\n"
+        "when the name is not in doubt.\n"
+        "\n"
+        "  vow resolve charge:4711 --done receipt.txt\n"
+        "  vow resolve charge:4711 --failed\n"
+        "  vow resolve charge:4711 --retry\n",
+    .options = options,
+    .run = cmd_resolve,
+    .usage_code = EXIT_BROKEN};
+
+struct answer {
+    uint32_t how;     /* enum vow_what_happened; 0: none was given */
+    const char *file; /* of --done */
+    uint64_t ttl_ms;
+    uint64_t fence; /* 0: whichever */
+    bool any_ttl;
+};
+
+static void read_option(struct answer *a, int id, const struct options *o);
+static void set_how(struct answer *a, enum vow_what_happened how,
+                    const struct options *o);
+static uint64_t fence_of(const struct manage *m, const vow_name *name,
+                         uint32_t how);
+static vow_bytes *recording_of(const struct manage *m, const struct answer *a);
+static void add_file(struct recording *r, const char *path);
+
+int cmd_resolve(int argc, char **argv)
+{
+    struct answer a = {.ttl_ms = DAY_MS};
+    struct manage m = manage_of(&resolve_verb, argc, argv);
+    for (int id; (id = manage_option(&m)) > 0;)
+        read_option(&a, id, &m.options);
+    if (a.how == 0)
+        die(EXIT_BROKEN, "vow resolve: say what became of it: --done FILE, "
+                         "--failed or --retry");
+    if (a.any_ttl && a.how == VOW_DO_IT_AGAIN)
+        die(EXIT_BROKEN, "vow resolve: --retry leaves nothing to be kept for "
+                         "--ttl");
+    vow_name name = manage_open_name(&m);
+    uint64_t fence = fence_of(&m, &name, a.how);
+    int rc = VOW_ENOENT;
+    if (fence != 0 && a.fence != 0 && a.fence != fence)
+        say("vow resolve: '%s' is in doubt with fence %llu, not %llu", m.word,
+            (unsigned long long)fence, (unsigned long long)a.fence);
+    else if (fence != 0) {
+        VOW_AUTO(vow_bytes) value = recording_of(&m, &a);
+        VOW_AUTO(vow_future)
+        f = vow_authority_resolve(m.authority, &name, fence, a.how, value,
+                                  a.ttl_ms);
+        rc = manage_wait(&m, f);
+        if (rc != 0)
+            say("vow resolve: '%s' is not in doubt any more: another was "
+                "faster",
+                m.word);
+    }
+    manage_close(&m);
+    return rc == 0 ? 0 : EXIT_NOTHING;
+}
+
+static void read_option(struct answer *a, int id, const struct options *o)
+{
+    const char *wrong = NULL;
+    switch (id) {
+    case ID_DONE:
+        set_how(a, VOW_IT_HAPPENED, o);
+        a->file = o->value;
+        break;
+    case ID_FAILED:
+        set_how(a, VOW_IT_FAILED, o);
+        break;
+    case ID_RETRY:
+        set_how(a, VOW_DO_IT_AGAIN, o);
+        break;
+    case ID_TTL:
+        wrong = units_duration(o->value, &a->ttl_ms);
+        a->any_ttl = true;
+        break;
+    default:
+        wrong = units_count(o->value, &a->fence);
+        break;
+    }
+    if (wrong != NULL)
+        options_refuse(o, wrong);
+}
+
+static void set_how(struct answer *a, enum vow_what_happened how,
+                    const struct options *o)
+{
+    if (a->how != 0)
+        options_refuse(o, "one of --done, --failed and --retry is enough");
+    a->how = how;
+}
+
+/* Of what is in doubt; 0, and a sentence: it is not. */
+static uint64_t fence_of(const struct manage *m, const vow_name *name,
+                         uint32_t how)
+{
+    VOW_AUTO(vow_future) f = vow_authority_peek(m->authority, name, 1);
+    (void)manage_wait(m, f);
+    const vow_records *r = vow_as_ptr(vow_get(f));
+    uint32_t says = r != NULL && r->n == 1 ? r->at[0].says : VOW_SAYS_NONE;
+    if (says == VOW_SAYS_DOUBT && how != VOW_DO_IT_AGAIN &&
+        strncmp(r->at[0].label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
+        die(EXIT_BROKEN,
+            "vow resolve: '%s' is a lock and has no result: --retry lets the "
+            "next one in",
+            m->word);
+    if (says == VOW_SAYS_DOUBT)
+        return r->at[0].epoch;
+    say("vow resolve: '%s' is not in doubt: %s", m->word,
+        says == VOW_SAYS_SETTLED ? "it has a result"
+        : says == VOW_SAYS_NONE  ? "nobody has begun it"
+                                 : "it runs");
+    return 0;
+}
+
+/* As if the command had ended so; NULL for --retry. */
+static vow_bytes *recording_of(const struct manage *m, const struct answer *a)
+{
+    struct recording r = {.kept = 0};
+    vow_bytes *bytes = NULL;
+    if (a->how == VOW_DO_IT_AGAIN)
+        return NULL;
+    if (a->how == VOW_IT_HAPPENED)
+        add_file(&r, a->file);
+    recording_end(&r, (struct ending){.number = a->how == VOW_IT_FAILED});
+    if (vow_bytes_new(m->loop, r.bytes.at, r.bytes.n, &bytes) < 0)
+        die(EXIT_BROKEN, "vow resolve: no memory");
+    text_free(&r.bytes);
+    return bytes;
+}
+
+static void add_file(struct recording *r, const char *path)
+{
+    char piece[PIECE];
+    ssize_t n;
+    bool in = strcmp(path, "-") == 0;
+    int fd = in ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        die(EXIT_BROKEN, "vow resolve: cannot open %s: %s", path,
+            strerror(errno));
+    while ((n = read(fd, piece, sizeof(piece))) > 0)
+        recording_add(r, STDOUT_FILENO, piece, (size_t)n);
+    if (n < 0)
+        die(EXIT_BROKEN, "vow resolve: cannot read %s: %s", path,
+            strerror(errno));
+    if (!in)
+        (void)close(fd);
+}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=dash disable=SC2016 # commands have variables of their own
+# once.sh - what must not be begun again by itself: share --once, lock --once,
+# and resolve.
+
+# shellcheck source=/dev/null
+. "$0/store.sh"
+
+# doubt WORD...: `vow WORD... -- sleep` was killed in the middle.
+doubt() {
+    call a "$@" --lease 1s -- sh -c 'touch begun; exec sleep 60'
+    wait_for test -e begun
+    send KILL a
+    wait_for in_doubt
+}
+
+in_doubt() {
+    "$VOW" status </dev/null | grep -q ' doubt '
+}
+
+test_a_killed_runner_of_share_once_leaves_it_in_doubt() {
+    doubt share --once pay
+    vow share --once pay -- touch ran
+    expect_code 125
+    expect_err_has 'vow resolve --retry pay (or --done FILE, or --failed)'
+    expect test ! -e ran
+}
+
+test_resolve_done_gives_all_what_was_in_the_file() {
+    doubt share --once pay
+    printf 'line 1\nline 2' >file
+    vow resolve pay --done file
+    expect_code 0
+    vow share --once pay -- touch ran
+    expect_code 0
+    printf 'line 1\nline 2' >wanted
+    expect cmp -s "$OUT" wanted
+    expect test ! -e ran
+}
+
+test_resolve_done_reads_stdin() {
+    doubt share --once pay
+    echo hello >file
+    vow resolve --done - pay <file
+    expect_code 0
+    vow result pay
+    expect_out hello
+}
+
+test_resolve_failed_gives_all_a_failure() {
+    doubt share --once pay
+    vow resolve pay --failed
+    expect_code 0
+    vow share --once pay -- touch ran
+    expect_code 1
+    expect test ! -e ran
+}
+
+test_resolve_retry_lets_the_next_do_it() {
+    doubt share --once pay
+    first=$(told pay fence)
+    vow resolve pay --retry
+    expect_code 0
+    vow share --once pay -- sh -c 'echo $VOW_FENCE'
+    expect_code 0
+    expect test "$(cat "$OUT")" -gt "$first"
+}
+
+test_resolve_is_for_one_fence() {
+    doubt share --once pay
+    vow resolve pay --retry --fence 1
+    expect_code 66
+    expect_err_has "'pay' is in doubt with fence"
+    vow resolve pay --retry --fence "$(told pay fence)"
+    expect_code 0
+}
+
+test_resolve_of_what_is_not_in_doubt_says_what_it_is() {
+    vow resolve pay --retry
+    expect_code 66
+    expect_err_has "'pay' is not in doubt: nobody has begun it"
+    vow share --ttl 1h pay -- true
+    vow resolve pay --failed
+    expect_code 66
+    expect_err_has "'pay' is not in doubt: it has a result"
+    call a share --once slow -- sh -c 'touch begun; exec sleep 60'
+    wait_for test -e begun
+    vow resolve slow --retry
+    expect_code 66
+    expect_err_has "'slow' is not in doubt: it runs"
+    send KILL a
+}
+
+test_resolve_wants_one_answer() {
+    vow resolve pay
+    expect_code 125
+    expect_err_has '--done FILE, --failed or --retry'
+    vow resolve pay --failed --retry
+    expect_code 125
+    vow resolve --retry
+    expect_code 125
+    vow resolve pay --retry --ttl 1h
+    expect_code 125
+    doubt share --once pay
+    vow resolve pay --done /nowhere/at/all
+    expect_code 125
+    expect_err_has '/nowhere/at/all'
+    vow share --once pay -- true
+    expect_code 125
+}
+
+test_lock_once_is_a_lock() {
+    vow lock pay --once -- sh -c 'echo $VOW_FENCE'
+    expect_code 0
+    first=$(cat "$OUT")
+    vow lock pay --once -- sh -c 'echo $VOW_FENCE; exit 7'
+    expect_code 7
+    expect test "$(cat "$OUT")" -gt "$first"
+    call a lock pay --once -- sh -c 'touch begun
+        until [ -e go ]; do sleep 0.02; done; echo a >>order'
+    wait_for test -e begun
+    vow lock -n pay --once -- true
+    expect_code 75
+    vow lock -w 100ms pay --once -- true
+    expect_code 75
+    call b lock pay --once -- sh -c 'echo b >>order'
+    touch go
+    settle a
+    settle b
+    expect test "$(tr '\n' ' ' <order)" = 'a b '
+}
+
+test_a_killed_holder_of_lock_once_lets_nobody_in() {
+    doubt lock pay --once
+    vow lock pay --once -- touch ran
+    expect_code 125
+    expect_err_has 'vow resolve lock:pay --retry'
+    expect test ! -e ran
+    vow resolve lock:pay --done /dev/null
+    expect_code 125
+    expect_err_has 'is a lock and has no result'
+    vow resolve lock:pay --retry
+    expect_code 0
+    vow lock pay --once -- touch ran
+    expect_code 0
+    expect test -e ran
+}
+
+test_lock_once_is_given_back_when_its_command_ends_by_a_signal() {
+    call a lock pay --once -- sh -c 'touch begun; exec sleep 60'
+    wait_for test -e begun
+    send TERM a
+    settle a
+    vow lock pay --once -n -- true
+    expect_code 0
+}
+
+test_lock_once_is_for_one_holder() {
+    vow lock pay --once -s -- true
+    expect_code 125
+    vow lock pay --once --slots 2 -- true
+    expect_code 125
+}
