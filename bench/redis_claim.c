@@ -77,23 +77,26 @@ static double claim_many(struct ours *o, long n, long depth)
 
 /* The words of a call; `tag` has 43 characters, as a name has. */
 struct words {
-    char keys[4][64];
+    char keys[5][64];
     const char *all[20];
 };
 
 static void make_words(struct words *w, const char *sha, const char *tag)
 {
-    static const char *const rest[] = {"", ":w", ":g", ":c"};
+    static const char *const rest[] = {"", ":w", ":g", ":c", ":e"};
+    static const char all_names[] =
+        "-------------------------------------------";
     for (size_t i = 0; i < COUNT(rest); i++)
-        (void)snprintf(w->keys[i], sizeof(w->keys[i]), "vow:p:{%s}%s", tag,
-                       rest[i]);
+        (void)snprintf(w->keys[i], sizeof(w->keys[i]), "vow:p:{%s}%s",
+                       i < 4 ? tag : all_names, rest[i]);
     const char *all[] = {"EVALSHA",
                          sha,
-                         "4",
+                         "5",
                          w->keys[0],
                          w->keys[1],
                          w->keys[2],
                          w->keys[3],
+                         w->keys[4],
                          "benchmark token.",
                          "vow:i:0123456789abcdef0123456789abcdef",
                          "10000",

@@ -1,4 +1,5 @@
-# The scripts of the store on Redis, as a C file: vow__redis_scripts[].
+# The scripts of the store on Redis, with their hashes, as a C file:
+# vow__redis_scripts[].
 #
 #   cmake -DOUT=redis_lua.c -DDIR=src/store/redis/lua -P cmake/lua.cmake
 #
@@ -11,7 +12,7 @@ set(VOW_LUA_NAMES claim pulse commit peek forget cancel write read acquire
   release renew limit pool) # as in enum vow__script
 set(VOW_LUA_SHARED places)
 
-function(vow_lua_literal file ret)
+function(vow_lua_literal file ret ret_sha)
   file(READ "${file}" text)
   foreach(shared IN LISTS VOW_LUA_SHARED)
     get_filename_component(dir "${file}" DIRECTORY)
@@ -41,11 +42,13 @@ function(vow_lua_literal file ret)
   endif()
   math(EXPR length "${length} - 2") # without the lines' ends around it
   string(SUBSTRING "${text}" 1 ${length} text)
+  string(SHA1 sha "${text}") # of what the compiler makes of the literal
   string(REPLACE "\\" "\\\\" text "${text}")
   string(REPLACE "\"" "\\\"" text "${text}")
   string(REPLACE "?" "\\?" text "${text}") # no trigraphs
   string(REPLACE "\n" "\\n\"\n     \"" text "${text}")
   set(${ret} "\"${text}\"" PARENT_SCOPE)
+  set(${ret_sha} "\"${sha}\"" PARENT_SCOPE)
 endfunction()
 
 function(vow_lua_write out dir)
@@ -60,10 +63,10 @@ function(vow_lua_write out dir)
     if(NOT EXISTS "${file}")
       message(FATAL_ERROR "${file} is missing")
     endif()
-    vow_lua_literal("${file}" literal)
+    vow_lua_literal("${file}" literal sha)
     string(TOUPPER ${name} upper)
     string(APPEND c "    [VOW__LUA_${upper}] =\n"
-      "    {\"${name}\",\n     ${literal}},\n")
+      "    {\"${name}\",\n     ${literal},\n     ${sha}},\n")
   endforeach()
   list(LENGTH VOW_LUA_NAMES n)
   string(APPEND c "};\n\n"

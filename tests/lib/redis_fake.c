@@ -148,9 +148,8 @@ static const char *greet(struct fake_conn *c, char **words, size_t n)
                  strlen(mode), mode);
     } else if (strcmp(words[0], "ROLE") == 0) {
         return f->role != NULL ? f->role : "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
-    } else if (strcmp(words[0], "SCRIPT") == 0) {
-        snprintf(text, sizeof(text), "$%d\r\n%0*u\r\n", FAKE_SHA, FAKE_SHA,
-                 c->loads++);
+    } else if (strcmp(words[0], "EVAL") == 0) {
+        return ":1\r\n";
     } else if (strcmp(words[0], "SUBSCRIBE") == 0 && n == 2) {
         f->served++;
         snprintf(text, sizeof(text),

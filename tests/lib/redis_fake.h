@@ -16,12 +16,7 @@
 
 #include "world.h"
 
-enum {
-    FAKE_CONNS = 16,
-    FAKE_WORDS = 64,
-    FAKE_BYTES = 1024 * 1024,
-    FAKE_SHA = 40 /* digits of the script's number */
-};
+enum { FAKE_CONNS = 16, FAKE_WORDS = 64, FAKE_BYTES = 1024 * 1024 };
 
 struct fake;
 struct fake_conn {
@@ -29,7 +24,6 @@ struct fake_conn {
     int fd; /* -1: none */
     char *in, *out;
     size_t in_n, out_n;
-    unsigned loads;    /* scripts */
     unsigned commands; /* behind the greeting */
     bool ends;         /* when all was said */
 };

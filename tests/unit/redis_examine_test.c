@@ -10,7 +10,7 @@
 
 /* What vow-store(7) tells to give. */
 static const char RIGHTS[] =
-    "-@all ~vow:* &vow:i:* +role +script|load +eval +evalsha +subscribe "
+    "-@all ~vow:* &vow:i:* +role +eval +evalsha +subscribe "
     "+publish +time +scan +get +set +del +exists +persist +pexpire "
     "+pexpireat +pttl "
     "+hset +hget "
@@ -268,9 +268,7 @@ static bool is_among(const char *words, const char *word)
  * allowed: so the doctor tries all of them. */
 static void all_are_tried(struct rig *r)
 {
-    give_rights(server(r),
-                "-@all ~vow:* &vow:i:* +role +script|load "
-                "+subscribe +time",
+    give_rights(server(r), "-@all ~vow:* &vow:i:* +role +eval +subscribe +time",
                 "");
     become_app(r, 0);
     const struct findings *f = examine(r, 0);

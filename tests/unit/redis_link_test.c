@@ -13,9 +13,7 @@ TEST(redis_link, greets_at_once_and_is_ready_behind_the_subscription)
     CHECK_INT_EQ(rig_link_try(&r, &o), 0);
     CHECK_UINT_EQ(r.ready, 0);
     RIG_UNTIL(&r, r.ready);
-    CHECK_STR_EQ(r.fake.log, "HELLO SELECT ROLE SCRIPT SCRIPT SCRIPT SCRIPT "
-                             "SCRIPT SCRIPT SCRIPT SCRIPT SCRIPT SCRIPT SCRIPT "
-                             "SCRIPT SCRIPT SUBSCRIBE ");
+    CHECK_STR_EQ(r.fake.log, "HELLO SELECT ROLE EVAL SUBSCRIBE ");
     CHECK_STR_EQ(r.says.version, "7.0.15");
     CHECK(r.says.master && !r.says.cluster && !r.says.sentinel);
     rig_link_end(&r);
@@ -131,12 +129,12 @@ static const struct refusal refusals[] = {
      "*5\r\n$5\r\nslave\r\n$9\r\n10.0.0.77\r\n:6380\r\n$9\r\nconnected\r\n:1"
      "\r\n",
      false, " is a replica; its master is 10.0.0.77:6380"},
-    {"SCRIPT", "-LOADING Redis is loading the dataset in memory\r\n", false,
+    {"EVAL", "-LOADING Redis is loading the dataset in memory\r\n", false,
      ": LOADING Redis is loading the dataset in memory"},
-    {"SCRIPT", "-NOAUTH Authentication required.\r\n", true,
+    {"EVAL", "-NOAUTH Authentication required.\r\n", true,
      " wants a password: name a user in the address (USER@HOST), and a "
      "password-file"},
-    {"SCRIPT", "$3\r\nabc\r\n", true, " does not answer as a Redis does"},
+    {"EVAL", "$3\r\nabc\r\n", true, " does not answer as a Redis does"},
     {"SUBSCRIBE", "-NOPERM no channels\r\n", true,
      ": user me needs more rights; vow-store(7) lists them: NOPERM no "
      "channels"},
@@ -227,7 +225,7 @@ TEST(redis_link, a_server_that_is_silent_in_the_greeting_is_left)
 {
     struct link_rig r;
     rig_link_begin(&r);
-    static const struct refusal silence = {.word = "SCRIPT", .answer = ""};
+    static const struct refusal silence = {.word = "EVAL", .answer = ""};
     refusal = &silence;
     r.fake.answer = refuse;
     rig_link_open(&r);
@@ -285,7 +283,7 @@ TEST(redis_link, answers_come_in_order_with_messages_between)
     rig_link_end(&r);
 }
 
-TEST(redis_link, a_script_is_called_by_what_the_server_named_it)
+TEST(redis_link, a_script_is_called_by_its_hash)
 {
     struct link_rig r;
     struct vow__command tail;
@@ -303,9 +301,7 @@ static const char *no_script(struct fake_conn *c, char **words, size_t n)
 {
     const int *times = c->fake->user;
     if (strcmp(words[0], "EVALSHA") == 0) {
-        char sha[FAKE_SHA + 1];
-        snprintf(sha, sizeof(sha), "%0*d", FAKE_SHA, VOW__LUA_PEEK);
-        CHECK_STR_EQ(words[1], sha);
+        CHECK_STR_EQ(words[1], vow__redis_scripts[VOW__LUA_PEEK].sha);
         return "-NOSCRIPT No matching script. Please use EVAL.\r\n";
     }
     if (strcmp(words[0], "EVAL") != 0)
@@ -318,7 +314,7 @@ static const char *no_script(struct fake_conn *c, char **words, size_t n)
     return *times == 1 ? "+fine\r\n" : "-NOSCRIPT again\r\n";
 }
 
-TEST(redis_link, a_lost_script_is_sent_with_its_text_once)
+TEST(redis_link, a_script_that_is_not_known_is_sent_with_its_text_once)
 {
     for (int times = 1; times < 3; times++) {
         struct link_rig r;

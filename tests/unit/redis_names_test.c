@@ -270,6 +270,38 @@ TEST(redis_names, a_record_that_makes_no_sense_is_trouble)
     names_close(&n);
 }
 
+/* Chunks and who waited go; a result does not have the end of its lease. */
+TEST(redis_names, what_a_commit_leaves_ends_when_it_should)
+{
+    static const struct {
+        uint64_t ttl_ms;
+        long long least_ms, most_ms;
+        const char *keys; /* with the one of epochs */
+    } cases[] = {{0, 1, 2 * LONG_MS, "3"},
+                 {1000, 1, 1000, "2"},
+                 {86400000000, 86000000000, 86400000000, "2"},
+                 {UINT64_MAX, -1, -1, "2"}};
+    struct names n;
+    char key[128];
+    names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
+    key_of("a", key);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)redis_say(&n.server, "FLUSHALL", NULL);
+        struct answer own = claim(&n, 0, "a", 1);
+        vow_hold hold = hold_of("a", 1, own.epoch);
+        (void)write_one(&n, 0, hold, "chunk");
+        CHECK_UINT_EQ(claim(&n, 1, "a", 2).says, VOW_SAYS_WAIT);
+        CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "4");
+        (void)commit(&n, 0, hold, "x", cases[i].ttl_ms);
+        CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), cases[i].keys);
+        long long left =
+            strtoll(redis_say(&n.server, "PTTL", key, NULL), NULL, 10);
+        if (left < cases[i].least_ms || left > cases[i].most_ms)
+            FAIL("case %zu: %lld ms are left", i, left);
+    }
+    names_close(&n);
+}
+
 TEST(redis_names, any_field_that_is_missing_is_survived)
 {
     static const char fields[] = "semtudclroiLaknbqv";

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The store on a real server that is restarted, cut off, stopped, full, not the
  * master, or does not let us in. */
+#include "redis_line.h"
 #include "redis_server_rig.h"
+#include "store/redis/redis_internal.h"
 
 #include <unistd.h>
 
@@ -15,7 +17,6 @@ static const char *const rights[] = {"on",
                                      "-@all",
                                      "+evalsha",
                                      "+eval",
-                                     "+script|load",
                                      "+role",
                                      "+subscribe",
                                      "+scan",
@@ -241,6 +242,22 @@ HURT(redis_server, a_server_that_sleeps_is_left_and_found_again)
     CHECK_INT_EQ(rig_claim(r, 0, ASK("b", 1)).code, VOW_EUNSURE);
     CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
     close(fd);
+}
+
+/* Else each call would be sent twice, and nobody would notice. */
+HURT(redis_server, scripts_have_the_hashes_that_they_are_called_by)
+{
+    struct redis_line l;
+    redis_line_open(&l, s);
+    for (size_t i = 0; i < VOW__LUA_N; i++) {
+        struct vow__command *c = redis_line_begin(&l, 3);
+        vow__command_text(c, "SCRIPT");
+        vow__command_text(c, "LOAD");
+        vow__command_text(c, vow__redis_scripts[i].text);
+        CHECK(vow__resp_is(redis_line_ask(&l), vow__redis_scripts[i].sha));
+    }
+    redis_line_close(&l);
+    (void)r;
 }
 
 HURT(redis_server, lost_scripts_are_not_seen)

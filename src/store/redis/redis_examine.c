@@ -69,7 +69,6 @@ static const struct question questions[] = {
     {take_right, {"EVAL", "return 1", "1", KEY}},
     {take_right,
      {"EVALSHA", "0000000000000000000000000000000000000000", "1", KEY}},
-    {take_right, {"SCRIPT", "LOAD", "return 1"}},
     {take_right, {"PUBLISH", CHANNEL, ""}},
     {take_right, {"SCAN", "0", "COUNT", "1"}},
     {take_right, {"HGET", KEY, "a"}},

@@ -21,7 +21,7 @@ static void take_hello(struct vow__link *l, const struct vow__resp *v);
 static void refuse_hello(struct vow__link *l, const struct vow__resp *error);
 static void take_select(struct vow__link *l, const struct vow__resp *v);
 static void take_role(struct vow__link *l, const struct vow__resp *v);
-static void take_loaded(struct vow__link *l, const struct vow__resp *v);
+static void take_evaluated(struct vow__link *l, const struct vow__resp *v);
 static void take_subscribed(struct vow__link *l, const struct vow__resp *v);
 static void refuse(struct vow__link *l, const struct vow__resp *error);
 static void copy(char *to, size_t size, const struct vow__resp *v);
@@ -50,12 +50,10 @@ int vow__greet_make(struct vow__link *l, const struct vow__link_opts *opts)
     if (!opts->bare) {
         vow__command_begin(c, 1);
         vow__command_text(c, "ROLE");
-    }
-    for (size_t i = 0; !opts->bare && i < VOW__LUA_N; i++) {
         vow__command_begin(c, 3);
-        vow__command_text(c, "SCRIPT");
-        vow__command_text(c, "LOAD");
-        vow__command_text(c, vow__redis_scripts[i].text);
+        vow__command_text(c, "EVAL");
+        vow__command_text(c, "return 1");
+        vow__command_text(c, "0");
     }
     if (l->subscribes) {
         vow__command_begin(c, 2);
@@ -72,7 +70,7 @@ void vow__greet_take(struct vow__link *l, const struct vow__resp *v)
         [VOW__GREET_HELLO] = take_hello,
         [VOW__GREET_SELECT] = take_select,
         [VOW__GREET_ROLE] = take_role,
-        [VOW__GREET_LOAD] = take_loaded,
+        [VOW__GREET_EVAL] = take_evaluated,
         [VOW__GREET_SUBSCRIBE] = take_subscribed,
     };
     if (v->kind == VOW__RESP_PUSH && l->greet != VOW__GREET_SUBSCRIBE)
@@ -83,8 +81,6 @@ void vow__greet_take(struct vow__link *l, const struct vow__resp *v)
 
 static void next(struct vow__link *l)
 {
-    if (l->greet == VOW__GREET_LOAD && l->loaded < VOW__LUA_N)
-        return;
     do
         l->greet++;
     while (l->greet < VOW__GREET_DONE && !asked(l, l->greet));
@@ -98,7 +94,7 @@ static bool asked(const struct vow__link *l, enum vow__greet g)
     case VOW__GREET_SELECT:
         return l->selects;
     case VOW__GREET_ROLE:
-    case VOW__GREET_LOAD:
+    case VOW__GREET_EVAL:
         return !l->bare;
     case VOW__GREET_SUBSCRIBE:
         return l->subscribes;
@@ -189,17 +185,15 @@ static void take_role(struct vow__link *l, const struct vow__resp *v)
                    host, (unsigned)vow__resp_uint(vow__resp_at(v, 2), 0));
 }
 
-static void take_loaded(struct vow__link *l, const struct vow__resp *v)
+/* A server that is loading its data answers all the rest, and no script. */
+static void take_evaluated(struct vow__link *l, const struct vow__resp *v)
 {
-    if (v->kind == VOW__RESP_ERROR) {
+    if (v->kind == VOW__RESP_ERROR)
         refuse(l, v);
-    } else if (v->kind != VOW__RESP_TEXT || v->n != VOW__SHA - 1) {
+    else if (v->kind != VOW__RESP_NUMBER)
         vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
-    } else {
-        copy(l->shas[l->loaded], VOW__SHA, v);
-        l->loaded++;
+    else
         next(l);
-    }
 }
 
 static void take_subscribed(struct vow__link *l, const struct vow__resp *v)

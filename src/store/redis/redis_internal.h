@@ -86,7 +86,7 @@ void vow__redis_where_fini(struct vow__redis_where *w);
 /* ---- scripts ------------------------------------------------------------ */
 
 /* In the order of vow__redis_scripts[]; the texts are lua/NAME.lua, put into
- * redis_lua.c by the build. */
+ * redis_lua.c by the build, with the names that servers know them by. */
 enum vow__script {
     VOW__LUA_CLAIM,
     VOW__LUA_PULSE,
@@ -106,6 +106,7 @@ enum vow__script {
 struct vow__redis_script {
     const char *name; /* "claim" */
     const char *text;
+    const char *sha; /* SHA1 of the text, 40 digits */
 };
 extern const struct vow__redis_script vow__redis_scripts[VOW__LUA_N];
 
@@ -126,7 +127,7 @@ struct vow__link_opts {
     const char *password;
     uint32_t db;
     const char *channel;  /* subscribed to before it is ready; NULL: none */
-    bool bare;            /* of a Sentinel: no role, scripts and database */
+    bool bare;            /* of a Sentinel: no role, script, database */
     uint64_t timeout_ms;  /* an answer that takes longer ends the link */
     uint64_t ask_role_ms; /* how often ROLE is asked, which is the pulse of the
                              link too */
@@ -141,7 +142,7 @@ struct vow__greeting {
 };
 
 struct vow__link_events {
-    /* It can be used: greeted, its scripts loaded, subscribed. */
+    /* It can be used: greeted, subscribed. */
     void (*on_ready)(const struct vow__greeting *g, void *user);
     /* A message on the channel, or another push: its items, borrowed. */
     void (*on_push)(const struct vow__resp *push, void *user);
@@ -160,7 +161,7 @@ void vow__link_send(struct vow__link *l, const struct vow__command *c,
                     vow__link_fn done, void *user);
 /* Send EVALSHA of a script, whose keys and arguments come in `tail` as encoded
  * words, the number of keys first; it stays where it is until it is answered.
- * NOSCRIPT is answered by EVAL by itself. */
+ * A server that does not know it (NOSCRIPT) is sent the text by itself. */
 void vow__link_eval(struct vow__link *l, enum vow__script script,
                     const struct vow__command *tail, size_t tail_words,
                     vow__link_fn done, void *user);

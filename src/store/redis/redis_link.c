@@ -6,12 +6,13 @@
  *       wrong with it has one end: all that was sent is answered, then the
  *       owner is told why.
  * HOW   When the stream is open the whole greeting leaves at once: HELLO with
- *       the password, SELECT, ROLE, the scripts, SUBSCRIBE. It is ready when
- *       the last of them was answered. Answers come in the order of commands,
- *       so a list of those that wait is all there is to match them. What is
- *       confirmed by a push (SUBSCRIBE) comes in that order, too.
- *       A server that lost its scripts says NOSCRIPT; that call is sent again
- *       with its text, which loads it.
+ *       the password, SELECT, ROLE, EVAL of nothing, SUBSCRIBE. It is ready
+ *       when the last of them was answered. Answers come in the order of
+ *       commands, so a list of those that wait is all there is to match them.
+ *       What is confirmed by a push (SUBSCRIBE) comes in that order, too.
+ *       Scripts are called by the hash of their text. A server that has not
+ *       seen one, or lost it, says NOSCRIPT; that call is sent again with the
+ *       text, which loads it for everybody.
  *       Silence: an answer is awaited, and for timeout_ms none came. Bytes
  *       that have to travel give more time, a millisecond per KiB.
  * INVARIANTS
@@ -355,7 +356,7 @@ static void put_eval(struct vow__link *l, const struct sent *s)
     vow__command_begin(c, 2 + s->tail_words);
     vow__command_text(c, s->is_text ? "EVAL" : "EVALSHA");
     vow__command_text(c, s->is_text ? vow__redis_scripts[s->script].text
-                                    : l->shas[s->script]);
+                                    : vow__redis_scripts[s->script].sha);
 }
 
 static struct sent *sent_new(struct vow__link *l, vow__link_fn done, void *user)

@@ -5,17 +5,14 @@
 
 #include "store/redis/redis_internal.h"
 
-enum {
-    VOW__SHA = 41, /* with its NUL */
-    VOW__SERVER_NAME = 280
-};
+enum { VOW__SERVER_NAME = 280 };
 
 /* What the greeting waits for, in order. */
 enum vow__greet {
     VOW__GREET_HELLO,
     VOW__GREET_SELECT,
     VOW__GREET_ROLE,
-    VOW__GREET_LOAD, /* as often as there are scripts */
+    VOW__GREET_EVAL,
     VOW__GREET_SUBSCRIBE,
     VOW__GREET_DONE
 };
@@ -35,11 +32,9 @@ struct vow__link {
 
     /* the greeting */
     enum vow__greet greet;
-    size_t loaded; /* scripts */
     bool bare, selects, subscribes, has_password;
     struct vow__command greeting; /* until it is sent */
     struct vow__greeting says;
-    char shas[VOW__LUA_N][VOW__SHA];
 
     /* commands */
     vow_link *waiting; /* struct sent, the oldest first */

@@ -35,6 +35,8 @@
 --       wait, 2 force), floor, mode, label, runner, epoch of the hidden result
 --       that the channel was told of, H
 -- gives the record (1 own, 2 wait, 3 settled, 4 doubt); 255: no such floor
+--
+-- It goes straight, for functions would be made anew by each call.
 local rec, waits, gifts, chunks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local highest = KEYS[5]
 local token, me = ARGV[1], ARGV[2]
@@ -44,7 +46,7 @@ local DAY = 86400000
 local GAVE_UP = 60000
 local WAITS_MAX = 4096
 
-local call = redis.call
+local call, format = redis.call, string.format
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 if tonumber(ARGV[6]) > now + DAY * 1000 then
@@ -62,119 +64,77 @@ if call('EXISTS', waits, gifts) > 0 then
     gift = call('HGET', gifts, 'c' .. me)
 end
 
-local function digits(n)
-    return string.format('%.0f', n)
-end
-
-local function drop_gift(epoch)
-    call('HDEL', gifts, 'm' .. epoch, 'v' .. epoch, 'n' .. epoch)
-end
-
 -- A hidden result that this channel waited for, and has not read; or has, by
 -- the same token.
-local function take_gift()
-    local epoch = string.sub(gift, 18)
-    local read = string.sub(gift, 17, 17) == '1' or epoch == ARGV[10]
-    if force or (read and string.sub(gift, 1, 16) ~= token) then
-        return nil
-    end
-    local held = call('HMGET', gifts, 'm' .. epoch, 'v' .. epoch)
+local given = gift and string.sub(gift, 18)
+if gift and not force and (string.sub(gift, 1, 16) == token or
+    (string.sub(gift, 17, 17) ~= '1' and given ~= ARGV[10])) then
+    local held = call('HMGET', gifts, 'm' .. given, 'v' .. given)
     local row = held[1] and held[2] and cmsgpack.unpack(held[1])
-    if not row or tonumber(row[7]) <= now then
-        return nil
-    end
-    call('HSET', gifts, 'c' .. me, token .. '1' .. epoch)
-    return {3, now, 0, row, held[2]}
-end
-
-local function leave_gift()
-    local epoch = string.sub(gift, 18)
-    call('HDEL', gifts, 'c' .. me)
-    local left = call('HINCRBY', gifts, 'n' .. epoch, -1)
-    if left <= 0 and not (hidden and f[3] == epoch) then
-        drop_gift(epoch)
+    if row and tonumber(row[7]) > now then
+        call('HSET', gifts, 'c' .. me, token .. '1' .. given)
+        return {3, now, 0, row, held[2]}
     end
 end
 
-local function renew()
-    f[6], f[7] = digits(now), digits(now + ARGV[3] * 1000)
-    call('HSET', rec, 'u', f[6], 'd', f[7], 'L', ARGV[3], 'i', me)
+-- What is to be done.
+local says, owns, late, takeovers = 1, false, f[13], '0'
+if not state or (state ~= 'R' and
+    (ends <= now or not mine and (force or hidden))) then
+    owns = true
+elseif state ~= 'R' then
+    says = 3
+elseif mine then
+    says = 1
+elseif ends > now then
+    says = 2
+elseif f[2] == '2' then
+    says = 4
+elseif ends + GAVE_UP * 1000 <= now then -- lost long ago: it counts no more
+    owns, late = true, true
+elseif tonumber(f[4] or 0) < tonumber(ARGV[4]) then
+    owns, late, takeovers = true, true, (f[4] or 0) + 1
+else -- too many owners were lost: that is its result, and nobody's
+    says, f[1] = 3, 'G'
+end
+local gives_up = f[1] == 'G' and state == 'R'
+
+local time = clock[1] .. string.sub('00000' .. clock[2], -6)
+if says == 1 then
+    local over = format('%.0f', now + ARGV[3] * 1000)
+    if owns then
+        local epoch = format('%.0f', math.max(now, (f[3] or 0) + 1,
+            ARGV[6] + 1, (call('GET', highest) or 0) + 1))
+        local all = string.find(highest, '{-', 1, true)
+        call('SET', highest, epoch, 'PX', all and DAY or DAY / 144)
+        if state then
+            call('DEL', rec, chunks)
+        end
+        if hidden and tonumber(call('HGET', gifts, 'n' .. f[3]) or 0) <= 0 then
+            call('HDEL', gifts, 'm' .. f[3], 'v' .. f[3], 'n' .. f[3])
+        end
+        hidden = false
+        f = {'R', ARGV[7], epoch, takeovers, time, time, over, '0', ARGV[8],
+            ARGV[9]}
+        call('HSET', rec, 's', 'R', 'o', token, 'e', epoch, 'd', over,
+            'u', time, 'L', ARGV[3], 'i', me, 'a', takeovers, 'm', ARGV[7],
+            't', time, 'l', ARGV[8], 'r', ARGV[9])
+        if late then
+            call('HSET', rec, 'k', 1)
+        end
+    else
+        f[6], f[7] = time, over
+        call('HSET', rec, 'u', time, 'd', over, 'L', ARGV[3], 'i', me)
+    end
     call('PEXPIRE', rec, ARGV[3] + DAY)
-end
-
-local function own(takeovers, late)
-    local epoch = math.max(now, tonumber(f[3] or 0) + 1, ARGV[6] + 1,
-        tonumber(call('GET', highest) or 0) + 1)
-    local all = string.find(highest, '{-', 1, true)
-    call('SET', highest, digits(epoch), 'PX', all and DAY or DAY / 144)
-    if state then
-        call('DEL', rec, chunks)
-    end
-    if hidden and tonumber(call('HGET', gifts, 'n' .. f[3]) or 0) <= 0 then
-        drop_gift(f[3])
-    end
-    hidden = false
-    local time = digits(now)
-    f = {'R', ARGV[7], digits(epoch), takeovers, time, time,
-        digits(now + ARGV[3] * 1000), '0', ARGV[8], ARGV[9]}
-    call('HSET', rec, 's', 'R', 'o', token, 'e', f[3], 'd', f[7], 'u', time,
-        'L', ARGV[3], 'i', me, 'a', takeovers, 'm', f[2], 't', time,
-        'l', f[9], 'r', f[10])
-    if late then
-        call('HSET', rec, 'k', 1)
-    end
-    call('PEXPIRE', rec, ARGV[3] + DAY)
-end
-
--- Too many owners were lost: that is its result, and nobody's.
-local function give_up()
-    f[1], f[5], f[6] = 'G', digits(now), digits(now)
-    f[7] = digits(now + GAVE_UP * 1000)
+elseif gives_up then
+    f[5], f[6], f[7] = time, time, format('%.0f', now + GAVE_UP * 1000)
     call('DEL', chunks)
     call('HDEL', rec, 'o', 'i', 'x', 'n', 'b', 'q')
-    call('HSET', rec, 's', 'G', 't', f[5], 'u', f[6], 'd', f[7])
+    call('HSET', rec, 's', 'G', 't', time, 'u', time, 'd', f[7])
     call('PEXPIRE', rec, GAVE_UP)
 end
 
-local function decide()
-    if not state or (state ~= 'R' and
-        (ends <= now or not mine and (force or hidden))) then
-        own(0, f[13])
-        return 1
-    end
-    if state ~= 'R' then
-        return 3
-    end
-    if mine then
-        renew()
-        return 1
-    end
-    if ends > now then
-        return 2
-    end
-    if f[2] == '2' then
-        return 4
-    end
-    if ends + GAVE_UP * 1000 <= now then -- lost long ago: it counts no more
-        own(0, true)
-        return 1
-    end
-    local takeovers = tonumber(f[4] or 0)
-    if takeovers >= tonumber(ARGV[4]) then
-        give_up()
-        return 3
-    end
-    own(takeovers + 1, true)
-    return 1
-end
-
-if gift then
-    local answer = take_gift()
-    if answer then
-        return answer
-    end
-end
-local says = decide()
 local value = ''
 if says == 3 and hidden then
     value = call('HGET', gifts, 'v' .. f[3])
@@ -185,12 +145,16 @@ if says ~= 2 and waiting > 0 then
     waiting = waiting - call('HDEL', waits, me)
 elseif says == 2 and not nowait and waiting < WAITS_MAX then
     waiting = waiting + call('HSET', waits, me, token)
-    call('PEXPIRE', waits, digits(math.max(ends - now, 0) / 1000 + DAY))
+    call('PEXPIRE', waits, format('%.0f', (ends - now) / 1000 + DAY))
 end
 if gift and (says ~= 2 or not nowait) then
-    leave_gift()
+    call('HDEL', gifts, 'c' .. me)
+    local left = call('HINCRBY', gifts, 'n' .. given, -1)
+    if left <= 0 and not (hidden and f[3] == given) then
+        call('HDEL', gifts, 'm' .. given, 'v' .. given, 'n' .. given)
+    end
 end
-if f[1] == 'G' and state == 'R' then
+if gives_up then
     for _, channel in ipairs(call('HKEYS', waits)) do
         call('PUBLISH', channel, 'A' .. ARGV[11])
     end
@@ -199,4 +163,5 @@ end
 if not value then -- its own result, which nobody wanted: it will be gone
     says = 2
 end
-return {says, now, f[1] == 'R' and waiting or 0, {unpack(f, 1, 10)}, value}
+f[11], f[12], f[13] = nil, nil, nil
+return {says, now, f[1] == 'R' and waiting or 0, f, value}

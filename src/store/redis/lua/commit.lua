@@ -12,16 +12,18 @@
 -- S H STATE MODE EPOCH TAKEOVERS LEFT COST HIDDEN LABEL RUNNER\n are a message
 -- to all who waited: numbers (LEFT in us, -1: no end), then sizes of what
 -- follows behind one another; the value is the rest.
-local rec, waits, gifts, chunks = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--
+-- Somebody waits while this runs, so what most commits do comes first and
+-- straight; functions are made by those that need them.
+local rec, waits, gifts = KEYS[1], KEYS[2], KEYS[3]
 local token, epoch, outcome = ARGV[1], ARGV[2], ARGV[3]
-local flags = tonumber(ARGV[4])
-local strict, put, resolve = flags % 2 == 1, flags % 4 >= 2, flags >= 4
 local value = ARGV[12]
 local DAY = 86400000
-local FOREVER = 9007199254740992
+local FOREVER = '9007199254740992'
 local GIFTS_MAX = 64
 local READERS_MAX = 8192
 local SENT_MAX = 4194304
+local WORDS = 200
 
 local call = redis.call
 local clock = call('TIME')
@@ -30,68 +32,91 @@ if tonumber(epoch) > now + DAY * 1000 then
     return {255, now}
 end
 
-local f = call('HMGET', rec, 's', 'm', 'e', 'a', 't', 'u', 'd', 'c', 'l', 'r',
-    'o', 'h', 'k', 'L')
-local state, ends = f[1], tonumber(f[7] or 0)
-if state and state ~= 'R' and ends <= now then
-    call('DEL', rec)
-    state = false
-end
+local f = call('HMGET', rec, 's', 'e', 'o', 'm', 'a', 'l', 'r', 'k', 'L', 'n')
+local state = f[1]
 local runs = state == 'R'
-local hidden = f[12] and state and not runs
-local newer = state and tonumber(epoch) > tonumber(f[3] or 0)
+local flags = tonumber(ARGV[4])
+local effect = runs and f[2] == epoch and f[3] == token and flags < 2
 
-local function digits(n)
-    return string.format('%.0f', n)
-end
+-- What is not the end of the asker's own work.
+local says = 1
+local hidden = false
+if not effect then
+    local strict, put, resolve = flags % 2 == 1, flags % 4 >= 2, flags >= 4
+    local row = call('HMGET', rec, 's', 'm', 'e', 'a', 't', 'u', 'd', 'c', 'l',
+        'r', 'h')
+    local ends = tonumber(row[7] or 0)
+    if state and not runs and ends <= now then
+        call('DEL', rec)
+        state = false
+    end
+    hidden = row[11] and state and not runs
+    local newer = state and tonumber(epoch) > tonumber(f[2] or 0)
 
-local function absent()
-    if strict or resolve then
-        return 0
-    end
-    return 1, true
-end
-
--- What is answered, and does it take effect now?
-local function judge()
-    if not state then
-        return absent()
-    end
-    local same = f[3] == epoch and f[11] == token
-    if runs and resolve then
-        same = f[3] == epoch and f[2] == '2' and ends <= now
-    end
-    if runs then
-        same = same and (resolve or not put)
-        return same and 1 or 5, same
-    end
-    if same then -- it did, and this is the second time
-        return 1
-    end
-    if hidden and (put or newer) then
-        return absent()
-    end
-    if put and newer then
+    local function absent()
+        if strict or resolve then
+            return 0
+        end
         return 1, true
     end
-    return 3
-end
 
-local function drop_gift(number)
-    call('HDEL', gifts, 'm' .. number, 'v' .. number, 'n' .. number)
+    -- What is answered, and does it take effect now?
+    local function judge()
+        if not state then
+            return absent()
+        end
+        if runs then
+            local same = resolve and f[2] == epoch and f[4] == '2' and
+                ends <= now
+            return same and 1 or 5, same
+        end
+        if f[2] == epoch and f[3] == token then -- it did, once before
+            return 1
+        end
+        if hidden and (put or newer) then
+            return absent()
+        end
+        if put and newer then
+            return 1, true
+        end
+        return 3
+    end
+
+    says, effect = judge()
+    local standing = ''
+    if says == 3 and hidden then
+        standing = call('HGET', gifts, 'v' .. f[2])
+        if not standing then -- nobody was to see it, but it stands
+            says = 5
+        end
+    elseif says == 3 and state ~= 'G' then
+        standing = call('HGET', rec, 'v') or ''
+    end
+    row[11] = nil
+    if says == 3 then
+        return {3, now, 0, row, standing}
+    elseif says == 5 then
+        return {5, now, runs and call('HLEN', waits) or 0, row}
+    end
+end
+if not effect or (outcome == 'A' and not runs) then
+    return {says, now}
 end
 
 -- Whose time is over goes, and of too many the oldest; all, if there are too
 -- many who could read them.
-local function tidy_gifts()
+local function tidy_gifts(fields)
     local left, readers = {}, {}
-    for _, field in ipairs(call('HKEYS', gifts)) do
+    local function drop(number)
+        call('HDEL', gifts, 'm' .. number, 'v' .. number, 'n' .. number)
+    end
+    for _, field in ipairs(fields) do
         local kind, number = string.sub(field, 1, 1), string.sub(field, 2)
         local row = kind == 'm' and cmsgpack.unpack(call('HGET', gifts, field))
         if row and tonumber(row[7]) > now then
             table.insert(left, tonumber(number))
         elseif row then
-            drop_gift(number)
+            drop(number)
         elseif kind == 'c' then
             table.insert(readers, field)
         end
@@ -102,7 +127,7 @@ local function tidy_gifts()
     end
     table.sort(left)
     for i = 1, #left - GIFTS_MAX + 1 do
-        drop_gift(digits(left[i]))
+        drop(string.format('%.0f', left[i]))
     end
     for _, field in ipairs(readers) do
         local number = string.sub(call('HGET', gifts, field), 18)
@@ -112,85 +137,89 @@ local function tidy_gifts()
     end
 end
 
--- A result for these who wait, and for an owner that was lost and comes late.
-local function give(row, waiting, life)
-    tidy_gifts()
-    call('HSET', gifts, 'm' .. epoch, cmsgpack.pack(row), 'v' .. epoch, value,
-        'n' .. epoch, #waiting / 2)
-    for i = 1, #waiting, 2 do
-        call('HSET', gifts, 'c' .. waiting[i], waiting[i + 1] .. '0' .. epoch)
+local waiting = call('HGETALL', waits)
+local message = 'A' .. ARGV[11]
+if outcome == 'A' then
+    call('DEL', rec, KEYS[4])
+else
+    local ttl, ms = ARGV[5], tonumber(ARGV[5])
+    local gone = ms == 0
+    if gone then
+        ms = ARGV[10] + (runs and f[9] or 0)
+        ttl = string.format('%.0f', ms)
     end
-    call('PEXPIRE', gifts, math.max(life, call('PTTL', gifts)))
-end
+    local time = clock[1] .. string.sub('00000' .. clock[2], -6)
+    local over = ms < 0 and FOREVER or string.format('%.0f', now + ms * 1000)
+    local mode, takeovers, label, runner = '0', '0', ARGV[7], ARGV[8]
+    if runs then
+        mode, takeovers = f[4] or mode, f[5] or takeovers
+        runner = f[7] or runner
+        label = label == '' and f[6] or label
+    end
 
-local function tell(waiting, message)
+    -- What ran keeps its row but for what has changed; what else is in its
+    -- record has no meaning any more.
+    if not runs then
+        if hidden and tonumber(call('HGET', gifts, 'n' .. f[2]) or 0) <= 0 then
+            call('HDEL', gifts, 'm' .. f[2], 'v' .. f[2], 'n' .. f[2])
+        end
+        if state then
+            call('DEL', rec)
+        end
+        call('HSET', rec, 'm', mode, 'e', epoch, 'a', takeovers, 'r', runner)
+        if f[8] then
+            call('HSET', rec, 'k', 1)
+        end
+    end
+    call('HSET', rec, 's', outcome, 't', time, 'u', time, 'd', over,
+        'c', ARGV[6], 'l', label, 'o', token, gone and 'h' or 'v',
+        gone and '1' or value)
+    if f[10] then
+        call('DEL', KEYS[4])
+    end
+    if ms >= 0 then
+        call('PEXPIRE', rec, ttl)
+    elseif runs then
+        call('PERSIST', rec)
+    end
+
+    -- A result for these who wait, and for an owner that was lost and comes
+    -- late.
+    if gone and (waiting[1] or f[8]) then
+        local others = call('HKEYS', gifts)
+        if others[1] then
+            tidy_gifts(others)
+        end
+        local row = {outcome, mode, epoch, takeovers, time, time, over, ARGV[6],
+            label, runner}
+        local given = {'m' .. epoch, cmsgpack.pack(row), 'v' .. epoch, value,
+            'n' .. epoch, #waiting / 2}
+        for i = 1, #waiting, 2 do
+            given[i + 6] = 'c' .. waiting[i]
+            given[i + 7] = waiting[i + 1] .. '0' .. epoch
+        end
+        for i = 1, #given, WORDS do
+            call('HSET', gifts,
+                unpack(given, i, math.min(i + WORDS - 1, #given)))
+        end
+        if not others[1] or call('PTTL', gifts) < ms then
+            call('PEXPIRE', gifts, ttl)
+        end
+    end
+
+    if waiting[1] and #value <= tonumber(ARGV[9]) and
+        #value * #waiting / 2 <= SENT_MAX then
+        message = 'S' .. ARGV[11] .. ' ' .. outcome .. ' ' .. mode .. ' ' ..
+            epoch .. ' ' .. takeovers .. ' ' ..
+            (ms < 0 and '-1' or ttl .. '000') .. ' ' .. ARGV[6] ..
+            (gone and ' 1 ' or ' 0 ') .. #label .. ' ' .. #runner .. '\n' ..
+            label .. runner .. value
+    end
+end
+if waiting[1] then
     for i = 1, #waiting, 2 do
         call('PUBLISH', waiting[i], message)
     end
     call('DEL', waits)
 end
-
-local function settle()
-    local ttl = tonumber(ARGV[5])
-    local gone = ttl == 0
-    if gone then
-        ttl = ARGV[10] + (runs and tonumber(f[14] or 0) or 0)
-    end
-    local over = ttl < 0 and FOREVER or now + ttl * 1000
-    local label = ARGV[7]
-    if runs and label == '' then
-        label = f[9] or ''
-    end
-    local row = {outcome, runs and f[2] or '0', epoch, runs and f[4] or '0',
-        digits(now), digits(now), digits(over), ARGV[6], label,
-        runs and f[10] or ARGV[8]}
-    local waiting = call('HGETALL', waits)
-    if hidden and tonumber(call('HGET', gifts, 'n' .. f[3]) or 0) <= 0 then
-        drop_gift(f[3])
-    end
-    call('DEL', rec, chunks)
-    call('HSET', rec, 's', row[1], 'm', row[2], 'e', row[3], 'a', row[4],
-        't', row[5], 'u', row[6], 'd', row[7], 'c', row[8], 'l', row[9],
-        'r', row[10], 'o', token, gone and 'h' or 'v', gone and 1 or value)
-    if f[13] then
-        call('HSET', rec, 'k', 1)
-    end
-    if ttl >= 0 then
-        call('PEXPIRE', rec, ttl)
-    end
-    if gone and (#waiting > 0 or f[13]) then
-        give(row, waiting, ttl)
-    end
-    local message = 'A' .. ARGV[11]
-    local sent = #value * #waiting / 2
-    if #value <= tonumber(ARGV[9]) and sent <= SENT_MAX then
-        message = table.concat({'S' .. ARGV[11], row[1], row[2], epoch, row[4],
-            ttl < 0 and '-1' or digits(ttl * 1000), row[8], gone and 1 or 0,
-            #label, #row[10]}, ' ') .. '\n' .. label .. row[10] .. value
-    end
-    tell(waiting, message)
-end
-
-local says, effect = judge()
-local row = {unpack(f, 1, 10)}
-local standing = ''
-if says == 3 and hidden then
-    standing = call('HGET', gifts, 'v' .. f[3])
-    if not standing then -- nobody was to see it, but it stands
-        says, standing = 5, ''
-    end
-elseif says == 3 and state ~= 'G' then
-    standing = call('HGET', rec, 'v') or ''
-end
-if effect and outcome ~= 'A' then
-    settle()
-elseif effect and runs then
-    call('DEL', rec, chunks)
-    tell(call('HGETALL', waits), 'A' .. ARGV[11])
-end
-if says == 3 then
-    return {3, now, 0, row, standing}
-elseif says == 5 then
-    return {5, now, runs and call('HLEN', waits) or 0, row}
-end
-return {says, now}
+return {1, now}

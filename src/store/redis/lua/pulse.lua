@@ -9,20 +9,18 @@
 local lease, me = ARGV[1], ARGV[2]
 local DAY = 86400000
 
-local call = redis.call
+local call, format = redis.call, string.format
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local function digits(n)
-    return string.format('%.0f', n)
-end
-local time, ends = digits(now), digits(now + lease * 1000)
-local keep = lease + DAY
+local time = clock[1] .. string.sub('00000' .. clock[2], -6)
+local ends = format('%.0f', now + lease * 1000)
+local keep = format('%.0f', lease + DAY)
 
 -- Another has not taken it over: it is still its owner's.
-local highest = KEYS[#KEYS]
 local function revive(rec, token, epoch, old)
-    local number = digits(math.max(now, epoch + 1, tonumber(old or 0) + 1,
-        tonumber(call('GET', highest) or 0) + 1))
+    local highest = KEYS[#KEYS]
+    local number = format('%.0f', math.max(now, epoch + 1, (old or 0) + 1,
+        (call('GET', highest) or 0) + 1))
     local all = string.find(highest, '{-', 1, true)
     call('SET', highest, number, 'PX', all and DAY or DAY / 144)
     call('DEL', rec)
@@ -30,28 +28,27 @@ local function revive(rec, token, epoch, old)
         'L', lease, 'i', me, 'a', '0', 'm', '0', 't', time, 'l', '',
         'r', ARGV[3])
     call('PEXPIRE', rec, keep)
-    return 1, number, '0'
-end
-
-local function pulse(rec, token, epoch)
-    local f = call('HMGET', rec, 's', 'o', 'e', 'd', 'a', 'x')
-    if not f[1] or (f[1] ~= 'R' and tonumber(f[4] or 0) <= now) then
-        if tonumber(epoch) > now + DAY * 1000 then
-            return 5, '0', '0'
-        end
-        return revive(rec, token, epoch, f[3])
-    end
-    if f[1] ~= 'R' or f[2] ~= token then
-        return f[1] == 'R' and 5 or 3, f[3], f[5]
-    end
-    call('HSET', rec, 'd', ends, 'u', time, 'L', lease, 'i', me)
-    call('PEXPIRE', rec, keep)
-    return f[6] and 6 or 1, f[3], f[5]
+    return number
 end
 
 local out = {}
 for i = 1, #KEYS - 1 do
-    out[3 * i - 2], out[3 * i - 1], out[3 * i] =
-        pulse(KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3])
+    local rec, token, epoch = KEYS[i], ARGV[2 * i + 2], ARGV[2 * i + 3]
+    local f = call('HMGET', rec, 's', 'o', 'e', 'd', 'a', 'x')
+    local says, number, takeovers = 1, f[3], f[5]
+    if f[1] == 'R' and f[2] == token then
+        call('HSET', rec, 'd', ends, 'u', time, 'L', lease, 'i', me)
+        call('PEXPIRE', rec, keep)
+        says = f[6] and 6 or 1
+    elseif f[1] == 'R' then
+        says = 5
+    elseif f[1] and tonumber(f[4] or 0) > now then
+        says = 3
+    elseif tonumber(epoch) > now + DAY * 1000 then
+        says, number, takeovers = 5, '0', '0'
+    else
+        number, takeovers = revive(rec, token, epoch, f[3]), '0'
+    end
+    out[3 * i - 2], out[3 * i - 1], out[3 * i] = says, number, takeovers
 end
 return out
