@@ -17,7 +17,8 @@
  * appears, and nothing else. VOW_STOP=FILE: the time is over when the file
  * appears. VOW_LONG=1: work takes longer than the time
  * between pulses. VOW_TRACE=1: what was asked of the store and what it said is
- * written down too, and some results are kept longer. */
+ * written down too (worker_trace.h), and some results are kept longer. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -44,6 +45,11 @@ static struct {
     bool trace;
 } me;
 
+static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static uint64_t now_ns(void);
+
+#include "worker_trace.h"
+
 struct asker {
     int number;
     vow_name name;
@@ -67,7 +73,7 @@ static uint64_t any(uint64_t below)
     return (z ^ (z >> 31)) % below;
 }
 
-__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+static void note(const char *format, ...)
 {
     char line[256];
     int n = snprintf(line, sizeof(line), "%" PRIu64 " %ld ", now_ns(),
@@ -392,88 +398,6 @@ static void make_deadly(vow_store *s)
     s->ops = &deadly;
 }
 
-/* ---- a store that is listened to ---------------------------------------- */
-
-static vow_store_ops traced;
-static const vow_store_ops *silent_ops;
-
-/* A claim or commit until its answer. */
-struct question {
-    vow_records_fn done;
-    void *user;
-    uint64_t sent_ns;
-    uint64_t epoch;
-    uint64_t ttl_ms;
-    char label[32];
-};
-
-static struct question *question(vow_records_fn done, void *user,
-                                 const char *label)
-{
-    struct question *q = calloc(1, sizeof(*q));
-    if (q == NULL)
-        abort();
-    q->done = done;
-    q->user = user;
-    q->sent_ns = now_ns();
-    (void)snprintf(q->label, sizeof(q->label), "%s", label ? label : "-");
-    return q;
-}
-
-static void claimed(int code, const vow_record *records, size_t n, void *user)
-{
-    struct question *q = user;
-    if (code == 0 && n == 1 && records->says == VOW_SAYS_OWN)
-        note("own %s %" PRIu64 " %" PRIu64, q->label, records->epoch,
-             q->sent_ns);
-    q->done(code, records, n, q->user);
-    free(q);
-}
-
-static void t_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
-                    void *user)
-{
-    silent_ops->claim(s, a, claimed, question(done, user, a->label));
-}
-
-static void committed(int code, const vow_record *records, size_t n, void *user)
-{
-    struct question *q = user;
-    note("commit %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %s", q->label, q->epoch,
-         q->ttl_ms, q->sent_ns,
-         code < 0                            ? vow_error_name(code)
-         : n == 0                            ? "none"
-         : records->says == VOW_SAYS_OWN     ? "stands"
-         : records->says == VOW_SAYS_SETTLED ? "settled"
-                                             : "lost");
-    q->done(code, records, n, q->user);
-    free(q);
-}
-
-static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
-                     void *user)
-{
-    if (a->outcome == VOW_OUTCOME_ABANDONED) {
-        silent_ops->commit(s, a, done, user);
-        return;
-    }
-    struct question *q = question(done, user, a->label);
-    q->epoch = a->hold.epoch;
-    q->ttl_ms = a->ttl_ms;
-    silent_ops->commit(s, a, committed, q);
-}
-
-static void listen_to(vow_store *s)
-{
-    if (!me.trace)
-        return;
-    silent_ops = s->ops;
-    traced = *s->ops;
-    traced.claim = t_claim;
-    traced.commit = t_commit;
-    s->ops = &traced;
-}
-
 /* ---- the whole ---------------------------------------------------------- */
 
 /* Many at once for one name: five askers, when the file appears. */
@@ -509,7 +433,8 @@ static bool open_all(const char *address)
     }
     vow_store *store = vow_as_ptr(vow_get(opened));
     make_deadly(store);
-    listen_to(store);
+    if (me.trace)
+        listen_to(store);
     VOW_AUTO(vow_future)
     f = vow_authority_open(me.loop, NULL,
                            VOW_AUTHORITY(.store = store, .lease_ms = LEASE_MS,
@@ -522,6 +447,19 @@ static bool open_all(const char *address)
                               .window_us = RATE_WINDOW_MS * 1000};
     return vow_pool_open(me.authority, "campaign", VOW_POOL(.limits = limits),
                          &me.pool) == 0;
+}
+
+/* How many descriptors are open, when that was asked for. */
+static void note_descriptors(const char *when)
+{
+    DIR *open_ones = me.trace ? opendir("/proc/self/fd") : NULL;
+    unsigned n = 0;
+    if (open_ones == NULL)
+        return;
+    while (readdir(open_ones) != NULL)
+        n++;
+    (void)closedir(open_ones);
+    note("descriptors %s %u", when, n);
 }
 
 /* It is alive, whatever the store does. */
@@ -558,6 +496,7 @@ int main(int argc, char **argv)
     me.work_ms = getenv("VOW_LONG") == NULL ? 40 : 700;
     me.trace = getenv("VOW_TRACE") != NULL;
     note("opens");
+    note_descriptors("before");
     while (!open_all(argv[1])) /* the folder may be in trouble */
         (void)usleep(20000);
     me.until_ns =
@@ -580,8 +519,10 @@ int main(int argc, char **argv)
         _exit(0);
     }
     wait_for_all();
+    note_descriptors("within");
     VOW_AUTO(vow_future) closed = vow_authority_close(me.authority);
     (void)vow_loop_run_until(me.loop, closed);
+    note_descriptors("after");
     note("closed");
     return me.pending > 0;
 }

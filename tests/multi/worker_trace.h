@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* worker_trace.h - a store that is listened to: the part of worker.c that
+ * writes down what was asked of the store, and what it said.
+ *
+ *   ask NUMBER STEP NAME TOKEN EPOCH MS    when it is asked
+ *   say NUMBER CODE SAYS EPOCH MORE        when it answers
+ *
+ * STEP is claim, pulse, done, failed, back (given back), acquire, renew or
+ * release; NAME a label, or - in a pool. TOKEN are the first bytes of it. EPOCH
+ * is the fence or, when a place is asked for, its weight. MS is the lease, or
+ * how long a result stays. MORE is how many owners were lost before. What was
+ * asked and never answered may have happened: that is why both are written. */
+#ifndef WORKER_TRACE_H
+#define WORKER_TRACE_H
+
+static vow_store_ops traced;
+static const vow_store_ops *silent_ops;
+
+/* A step until its answer: several in one, with numbers in a row. */
+struct question {
+    vow_records_fn records;
+    vow_places_fn places;
+    void *user;
+    uint64_t first;
+    size_t n;
+};
+
+struct asked {
+    const char *step;
+    const vow_name *name; /* NULL: a pool */
+    const vow_token *token;
+    uint64_t epoch;
+    uint64_t ms;
+};
+
+/* Its label, which not every step is told. */
+static const char *label_of(const vow_name *name)
+{
+    static char labels[HOT][8];
+    static vow_name names[HOT];
+    for (size_t i = 0; name != NULL && i < HOT; i++) {
+        if (labels[i][0] == 0) {
+            (void)snprintf(labels[i], sizeof(labels[i]), "n%zu", i);
+            names[i] = vow_name_of(labels[i]);
+        }
+        if (memcmp(&names[i], name, sizeof(*name)) == 0)
+            return labels[i];
+    }
+    return "-";
+}
+
+static struct question *question(size_t n, void *user)
+{
+    static uint64_t number;
+    struct question *q = calloc(1, sizeof(*q));
+    if (q == NULL)
+        abort();
+    q->user = user;
+    q->first = number;
+    q->n = n;
+    number += n;
+    return q;
+}
+
+static void note_ask(uint64_t number, const struct asked *a)
+{
+    uint64_t token;
+    memcpy(&token, a->token, sizeof(token));
+    note("ask %" PRIu64 " %s %s %" PRIx64 " %" PRIu64 " %" PRIu64, number,
+         a->step, label_of(a->name), token, a->epoch, a->ms);
+}
+
+static void note_say(uint64_t number, int code, const uint64_t *words)
+{
+    note("say %" PRIu64 " %s %" PRIu64 " %" PRIu64 " %" PRIu64, number,
+         code < 0 ? vow_error_name(code) : "ok", words[0], words[1], words[2]);
+}
+
+static void on_records(int code, const vow_record *records, size_t n,
+                       void *user)
+{
+    struct question *q = user;
+    static const uint64_t nothing[3];
+    for (size_t i = 0; code == 0 && i < n; i++)
+        note_say(q->first + i, 0,
+                 (const uint64_t[]){records[i].says, records[i].epoch,
+                                    records[i].takeovers});
+    for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
+        note_say(q->first + i, code, nothing);
+    q->records(code, records, n, q->user);
+    free(q);
+}
+
+static void on_places(int code, const vow_place *places, size_t n, void *user)
+{
+    struct question *q = user;
+    static const uint64_t nothing[3];
+    for (size_t i = 0; code == 0 && i < n; i++)
+        note_say(q->first + i, 0,
+                 (const uint64_t[]){places[i].says, places[i].fence,
+                                    places[i].ahead});
+    for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
+        note_say(q->first + i, code, nothing);
+    q->places(code, places, n, q->user);
+    free(q);
+}
+
+static struct question *ask_records(const struct asked *a, vow_records_fn done,
+                                    void *user)
+{
+    struct question *q = question(1, user);
+    q->records = done;
+    note_ask(q->first, a);
+    return q;
+}
+
+static struct question *ask_places(const struct asked *a, vow_places_fn done,
+                                   void *user)
+{
+    struct question *q = question(1, user);
+    q->places = done;
+    note_ask(q->first, a);
+    return q;
+}
+
+static void t_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
+                    void *user)
+{
+    struct asked what = {"claim", &a->name, &a->token, 0, a->lease_ms};
+    silent_ops->claim(s, a, on_records, ask_records(&what, done, user));
+}
+
+static void t_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
+                    vow_records_fn done, void *user)
+{
+    struct question *q = question(n, user);
+    q->records = done;
+    for (size_t i = 0; i < n; i++) {
+        struct asked what = {"pulse", &h[i].name, &h[i].token, h[i].epoch,
+                             lease};
+        note_ask(q->first + i, &what);
+    }
+    silent_ops->pulse(s, h, n, lease, on_records, q);
+}
+
+static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
+                     void *user)
+{
+    const char *step = a->outcome == VOW_OUTCOME_DONE     ? "done"
+                       : a->outcome == VOW_OUTCOME_FAILED ? "failed"
+                                                          : "back";
+    struct asked what = {step, &a->hold.name, &a->hold.token, a->hold.epoch,
+                         a->ttl_ms};
+    silent_ops->commit(s, a, on_records, ask_records(&what, done, user));
+}
+
+static void t_acquire(vow_store *s, const vow_place_ask *a, vow_places_fn done,
+                      void *user)
+{
+    struct asked what = {"acquire", NULL, &a->token, a->weight, a->lease_ms};
+    silent_ops->acquire(s, a, on_places, ask_places(&what, done, user));
+}
+
+static void t_release(vow_store *s, const vow_place_hold *h, vow_places_fn done,
+                      void *user)
+{
+    struct asked what = {"release", NULL, &h->token, 0, 0};
+    silent_ops->release(s, h, on_places, ask_places(&what, done, user));
+}
+
+static void t_renew(vow_store *s, const vow_place_hold *h, size_t n,
+                    uint64_t lease, vow_places_fn done, void *user)
+{
+    struct question *q = question(n, user);
+    q->places = done;
+    for (size_t i = 0; i < n; i++) {
+        struct asked what = {"renew", NULL, &h[i].token, 0, lease};
+        note_ask(q->first + i, &what);
+    }
+    silent_ops->renew(s, h, n, lease, on_places, q);
+}
+
+static void listen_to(vow_store *s)
+{
+    silent_ops = s->ops;
+    traced = *s->ops;
+    traced.claim = t_claim;
+    traced.pulse = t_pulse;
+    traced.commit = t_commit;
+    traced.acquire = t_acquire;
+    traced.release = t_release;
+    traced.renew = t_renew;
+    s->ops = &traced;
+}
+
+#endif
