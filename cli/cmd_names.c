@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_names.c - vow result, vow forget, vow cancel: named work that is there. */
+/* cmd_names.c - vow result, vow forget, vow cancel: what becomes of names. */
 #include "cmd.h"
 #include "manage.h"
 #include "replay.h"
@@ -8,6 +8,8 @@
 #include <string.h>
 
 static const struct option_def options[] = {STORE_ROW, {.id = 0}};
+static const struct option_def result_options[] = {
+    STORE_ROW, RESULTS_ROW, {.id = 0}};
 
 const struct verb_def result_verb = {
     .name = "result",
@@ -15,7 +17,7 @@ const struct verb_def result_verb = {
     .about = "print the result of named work, as the command did",
     .story = "What the command wrote to stdout and stderr, and its exit code.\n"
              "The exit code is 66 when there is no result.\n",
-    .options = options,
+    .options = result_options,
     .run = cmd_result,
     .usage_code = EXIT_BROKEN};
 

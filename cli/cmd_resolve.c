@@ -34,6 +34,7 @@ static const struct option_def options[] = {
     {ID_FENCE, '\0', "fence", "N", "only if this run of it is in doubt", NULL,
      NULL},
     STORE_ROW,
+    RESULTS_ROW,
     {.id = 0}};
 
 const struct verb_def resolve_verb = {

@@ -279,6 +279,8 @@ static vow_next on_failure(vow_error *e, void *unused)
         return vow_ok(vow_nothing());   /* told, or will be when it has ended */
     if (one.runs && one.runner.ended) { /* its caller has it all the same */
         one.answered = true;
+        if (vow_error_code(e) == VOW_E2BIG)
+            say("vow share: %s: %s", one.label, vow_error_message(e));
         if (one.runner.published)
             ran();
     } else if (one.shared.refresh) {

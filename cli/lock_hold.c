@@ -126,6 +126,10 @@ void lock_leave(struct lock_hold *h)
 {
     if (h->ask != NULL && h->ask->once)
         h->lost = vow_future_unref(h->lost);
+    h->comes = vow_deferred_unref(h->comes);
+    if (h->result != NULL) /* or we would ask for it again */
+        (void)vow_cancel(h->result, NULL);
+    h->result = vow_future_unref(h->result);
     if (h->lease != NULL) {
         VOW_AUTO(vow_future) back = vow_lease_settled(h->lease);
         (void)vow_lease_abandon(h->lease);
@@ -133,8 +137,6 @@ void lock_leave(struct lock_hold *h)
         (void)vow_error_of(back);
     }
     h->lease = vow_lease_unref(h->lease);
-    h->result = vow_future_unref(h->result);
-    h->comes = vow_deferred_unref(h->comes);
     vow_grant_release(h->grant);
     h->grant = NULL;
     h->pool = vow_pool_unref(h->pool);

@@ -47,10 +47,11 @@ static bool known_to_any(const char *name);
 static char *user_config(void);
 static void check(const struct options *o, const char *sentence);
 static uint32_t down_of(const struct options *o);
+static void refuse_password(const struct options *o);
 static bool has_password(const char *url);
 static const char *end_of_user(const char *url, const char **ret_user);
 static vow_future *open_store(vow_loop *loop, const char *url,
-                              uint64_t lease_ms);
+                              const struct store_opts *s);
 static void check_mode(const struct store_opts *s, const vow_store *store);
 static void on_damage(const char *moved_to, void *unused);
 static void give_up(void *future);
@@ -168,6 +169,8 @@ static void take_other(void *taker, const char *name, const struct options *o)
     const struct option_def *def = find(o->verb, name);
     if (def == NULL || store_id(name) != 0)
         return;
+    if (def->id == ID_RESULTS_IN) /* in a file it is the folder of vow map */
+        return;
     if ((def->value == NULL) != (o->value == NULL))
         options_refuse(o, def->value == NULL ? "it takes no value"
                                              : "it needs a value");
@@ -213,13 +216,12 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
     uint64_t n;
     switch (id) {
     case ID_STORE:
-        if (has_password(o->value))
-            die(o->verb->usage_code,
-                "vow %s: --store: everybody sees a password in the arguments "
-                "of a command: put it into a file, and give that as "
-                "?password-file=FILE, or into VOW_STORE_PASSWORD",
-                o->verb->name);
+        refuse_password(o);
         s->url = o->value;
+        break;
+    case ID_RESULTS_IN:
+        refuse_password(o);
+        s->results = o->value;
         break;
     case ID_STORE_DOWN:
         s->down = down_of(o);
@@ -257,6 +259,16 @@ static void check(const struct options *o, const char *sentence)
 {
     if (sentence != NULL)
         options_refuse(o, sentence);
+}
+
+static void refuse_password(const struct options *o)
+{
+    if (has_password(o->value))
+        die(o->verb->usage_code,
+            "vow %s: %s: everybody sees a password in the arguments of a "
+            "command: put it into a file, and give that as "
+            "?password-file=FILE, or into VOW_STORE_PASSWORD",
+            o->verb->name, o->spelled);
 }
 
 static uint32_t down_of(const struct options *o)
@@ -349,9 +361,14 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     if (!s->alone && strncmp(url, MEMORY, strlen(MEMORY)) == 0)
         die(EXIT_BROKEN,
             "vow %s: memory: is for programs: two commands do not meet there; "
-            "give file:DIR or redis://HOST",
+            "give file:DIR, redis://HOST or etcd://HOST",
             s->verb->name);
-    VOW_AUTO(vow_future) f = open_store(loop, url, lease_ms);
+    if (s->results != NULL && strncmp(url, "etcd", 4) != 0)
+        die(s->verb->usage_code,
+            "vow %s: --results is for a store on etcd: others keep long "
+            "results themselves",
+            s->verb->name);
+    VOW_AUTO(vow_future) f = open_store(loop, url, s);
     int rc = vow_loop_run_until(loop, f);
     if (rc == 0) {
         o.store = vow_as_ptr(vow_get(f));
@@ -373,10 +390,10 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
  * at the same time as long as the pulse can spare; a server so that it keeps
  * what a command may write. */
 static vow_future *open_store(vow_loop *loop, const char *url,
-                              uint64_t lease_ms)
+                              const struct store_opts *s)
 {
 #ifdef VOW_HAVE_SQLITE
-    uint64_t third = lease_ms / 3;
+    uint64_t third = (s->lease_ms > 0 ? s->lease_ms : LEASE_MS) / 3;
     if (strncmp(url, "file:", 5) == 0 && url[5] != '\0')
         return vow_store_sqlite_open(
             loop, url + 5,
@@ -389,7 +406,12 @@ static vow_future *open_store(vow_loop *loop, const char *url,
         return vow_store_redis_open(loop, url,
                                     VOW_REDIS_OPTS(.value_max = MOST_OF_REDIS));
 #endif
-    (void)lease_ms;
+#ifdef VOW_HAVE_ETCD
+    if (strncmp(url, "etcd", 4) == 0)
+        return vow_store_etcd_open(loop, url,
+                                   VOW_ETCD_OPTS(.results = s->results));
+#endif
+    (void)s;
     (void)on_damage;
     return vow_store_open(loop, url);
 }

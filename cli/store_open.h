@@ -31,6 +31,7 @@ enum { EXIT_NOTHING = 66, EXIT_BUSY = 75, EXIT_LOST = 121 };
 /* Above those of any verb. */
 enum {
     ID_STORE = 1000,
+    ID_RESULTS_IN,
     ID_STORE_DOWN,
     ID_LEASE,
     ID_PULSE,
@@ -43,9 +44,12 @@ enum {
 /* clang-format off */
 #define STORE_ROW                                                              \
     {ID_STORE, '\0', "store", "ADDRESS",                                       \
-     "file:DIR or redis://HOST (default: $VOW_STORE)", "Store", NULL}
+     "file:DIR, redis:// or etcd://HOST (default: $VOW_STORE)", "Store", NULL}
+#define RESULTS_ROW                                                            \
+    {ID_RESULTS_IN, '\0', "results", "ADDRESS",                                \
+     "where a store on etcd keeps long results: redis://HOST, DIR", NULL, NULL}
 #define STORE_ROWS                                                             \
-    STORE_ROW,                                                                 \
+    STORE_ROW, RESULTS_ROW,                                                    \
     {ID_STORE_DOWN, '\0', "if-store-down", "HOW", "run, wait or fail", NULL,   \
      "run wait fail"}
 #define LEASE_ROWS                                                             \
@@ -64,8 +68,9 @@ enum {
 
 struct store_opts {
     const struct verb_def *verb;
-    const char *url;   /* NULL: not said */
-    uint64_t lease_ms; /* 0: the default */
+    const char *url;     /* NULL: not said */
+    const char *results; /* of long ones, apart; NULL: not said */
+    uint64_t lease_ms;   /* 0: the default */
     uint64_t pulse_ms;
     uint32_t down; /* enum vow_store_down */
     uint32_t mode; /* enum vow_mode; the store must have it */

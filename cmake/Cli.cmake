@@ -23,7 +23,9 @@ function(vow_add_cli)
 
   add_library(vow_cli_parts OBJECT ${sources}) # the tests link them too
   target_compile_definitions(vow_cli_parts PUBLIC _GNU_SOURCE
-    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>)
+    $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>
+    $<$<BOOL:${VOW_REDIS}>:VOW_HAVE_REDIS>
+    $<$<BOOL:${VOW_ETCD}>:VOW_HAVE_ETCD>)
   target_include_directories(vow_cli_parts PUBLIC
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/cli)
   target_link_libraries(vow_cli_parts PRIVATE vow_warnings ${VOW_NEEDS})

@@ -48,6 +48,9 @@ function(vow_add_tests)
     list(FILTER sources EXCLUDE REGEX
       "/(redis_|rig_redis|resp_|stream_|tls_)[^/]*$")
   endif()
+  if(NOT VOW_ETCD)
+    list(FILTER sources EXCLUDE REGEX "/(etcd_|rig_etcd|http_)[^/]*$")
+  endif()
   if(NOT VOW_SQLITE)
     list(FILTER sources EXCLUDE REGEX "/tests/[^/]*/[^/]*sqlite[^/]*$")
   endif()
@@ -57,7 +60,8 @@ function(vow_add_tests)
   add_executable(vow-tests ${sources})
   target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE
     $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>
-    $<$<BOOL:${VOW_REDIS}>:VOW_HAVE_REDIS>)
+    $<$<BOOL:${VOW_REDIS}>:VOW_HAVE_REDIS>
+    $<$<BOOL:${VOW_ETCD}>:VOW_HAVE_ETCD>)
   target_include_directories(vow-tests PRIVATE
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib
     ${PROJECT_SOURCE_DIR}/tests/contract)

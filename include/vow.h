@@ -35,6 +35,7 @@
 #include "vow/share.h"
 #include "vow/step.h"
 #include "vow/store.h"
+#include "vow/store_etcd.h"
 #include "vow/store_memory.h"
 #include "vow/store_redis.h"
 #include "vow/store_sqlite.h"

@@ -108,7 +108,9 @@ typedef struct vow_store_ops {
     uint32_t flags;   /* VOW_STORE_... */
     uint64_t recheck_ms;
     size_t value_max;
-    const char *kind; /* "sqlite" */
+    const char *value_advice; /* about a longer result: what to do, a phrase;
+                                 NULL: nothing */
+    const char *kind;         /* "sqlite" */
 
     /* Set once, before the first step. */
     void (*listen)(vow_store *s, const vow_store_events *events);

@@ -336,8 +336,12 @@ static void on_claimed(int code, const vow_record *r, size_t n, void *entry)
                code == VOW_EAGAIN) {
         vow__entry_down(e);
     } else {
+        struct vow__hub *h = vow__hub_of(e);
+        bool of_the_value = code == VOW_EIO || code == VOW_E2BIG;
+        const char *why = of_the_value ? vow__store_trouble(h) : NULL;
         VOW_AUTO(vow_error)
-        error = vow_error_new(vow__hub_of(e)->loop, code, NULL);
+        error = why == NULL ? vow_error_new(h->loop, code, NULL)
+                            : vow_error_new(h->loop, code, "%s", why);
         vow__entry_reject(e, error);
     }
 }

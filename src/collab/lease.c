@@ -254,7 +254,7 @@ static vow_future *unacceptable(struct vow__hub *h, vow_future *outcome)
         (h->store->ops->flags & VOW_STORE_LOCAL) != 0)
         return NULL;
     vow_value v = vow_get(outcome);
-    const char *text = NULL;
+    const char *text = NULL, *advice = NULL;
     int code = VOW_EINVAL;
     if (vow_kind_of(v) != VOW_NOTHING && vow_kind_of(v) != VOW_BYTES)
         text = "a result that is shared with other processes is bytes or "
@@ -263,10 +263,14 @@ static vow_future *unacceptable(struct vow__hub *h, vow_future *outcome)
         vow_bytes_size(vow_as_bytes(v)) > h->opts.value_max) {
         code = VOW_E2BIG;
         text = "the result is larger than the store keeps";
+        advice = h->store->ops->value_advice;
     }
     if (text == NULL)
         return NULL;
-    vow_future *refused = vow_refused(h->loop, code, text);
+    vow_future *refused =
+        vow_rejected(h->loop, vow_error_new(h->loop, code, "%s%s%s", text,
+                                            advice == NULL ? "" : ": ",
+                                            advice == NULL ? "" : advice));
     (void)vow_error_of(refused);
     return refused;
 }

@@ -395,9 +395,11 @@ static void on_canceled(int code, const vow_record *rec, size_t n,
     done(r, code);
 }
 
+/* By a token of its own: of two who resolve, one is told that it is late. */
 static void begin_resolve(struct request *r)
 {
     vow_store *s = r->of->hub->store;
+    vow__token_make(r->of->hub, &r->commit.hold.token);
     s->ops->commit(s, &r->commit, on_resolved, r);
 }
 

@@ -6,6 +6,7 @@
  *       that is none.
  */
 #include "vow/store.h"
+#include "vow/store_etcd.h"
 #include "vow/store_memory.h"
 #include "vow/store_redis.h"
 #include "vow/store_sqlite.h"
@@ -19,6 +20,7 @@ static vow_future *open_folder(const char *site, vow_loop *loop,
                                const char *folder);
 static vow_future *open_redis(const char *site, vow_loop *loop,
                               const char *url);
+static vow_future *open_etcd(const char *site, vow_loop *loop, const char *url);
 
 vow_future *vow_store_open_at(const char *site, vow_loop *loop, const char *url)
 {
@@ -34,11 +36,11 @@ vow_future *vow_store_open_at(const char *site, vow_loop *loop, const char *url)
         if (behind(url, on_redis[i]) != NULL)
             return open_redis(site, loop, url);
     if (behind(url, "etcd://") != NULL || behind(url, "etcds://") != NULL)
-        return vow_refused_at(site, loop, VOW_ENOTSUP,
-                              "this store is not in this build");
+        return open_etcd(site, loop, url);
     return vow_refused_at(site, loop, VOW_EINVAL,
                           "the address of a store is \"memory:\", "
-                          "\"file:DIR\", \"redis://HOST\" or \"unix:PATH\"");
+                          "\"file:DIR\", \"redis://HOST\", \"unix:PATH\" or "
+                          "\"etcd://HOST\"");
 }
 
 /* NULL: it does not begin so. */
@@ -87,5 +89,16 @@ static vow_future *open_redis(const char *site, vow_loop *loop, const char *url)
     (void)url;
     return vow_refused_at(site, loop, VOW_ENOTSUP,
                           "this build has no store on Redis");
+#endif
+}
+
+static vow_future *open_etcd(const char *site, vow_loop *loop, const char *url)
+{
+#ifdef VOW_HAVE_ETCD
+    return vow_store_etcd_open_at(site, loop, url, NULL);
+#else
+    (void)url;
+    return vow_refused_at(site, loop, VOW_ENOTSUP,
+                          "this build has no store on etcd");
 #endif
 }

@@ -22,8 +22,9 @@
  *
  * TIME. Bodies never wait for a lease but by rig_lapse(), and never depend on a
  * lease being alive unless it is LONG_MS. A lease or a ttl of so many ms ends
- * when so many have passed, not later than one more; a lease of 0 has ended as
- * soon as it was given, which costs no time on any store.
+ * when so many have passed, not later than one more, and on some stores as much
+ * as they say; a lease of 0 has ended as soon as it was given, which costs no
+ * time on any store.
  *
  * What the headers leave open, and all stores do alike:
  *   - a result with ttl 0 is for the instances that were registered when it was
@@ -62,8 +63,13 @@
 #else
 #define RIG_REDIS(X, g, n)
 #endif
+#ifdef VOW_HAVE_ETCD
+#define RIG_ETCD(X, g, n) X(etcd, g, n)
+#else
+#define RIG_ETCD(X, g, n)
+#endif
 #define RIG_STORES(X, g, n)                                                    \
-    X(memory, g, n) RIG_SQLITE(X, g, n) RIG_REDIS(X, g, n)
+    X(memory, g, n) RIG_SQLITE(X, g, n) RIG_REDIS(X, g, n) RIG_ETCD(X, g, n)
 /* clang-format on */
 
 enum {
@@ -75,7 +81,9 @@ enum {
 struct rig;
 struct rig_store {
     const char *name;
-    bool real_time; /* its leases go by a clock that tests cannot move */
+    bool real_time;    /* its leases go by a clock that tests cannot move */
+    unsigned short_ms; /* of rig_short_ms(), where steps take long; 0: 100 */
+    unsigned late_ms; /* how much later than asked leases of who has left end */
     /* Make what the instances share, in r->state. */
     void (*begin)(struct rig *r);
     /* One more instance on r->world.loop, with value_max RIG_VALUE_MAX. Runs

@@ -407,13 +407,12 @@ void rig_expect(struct rig *r, const unsigned *counter, unsigned count)
 
 uint64_t rig_short_ms(const struct rig *r)
 {
-    (void)r;
-    return SHORT_MS;
+    return r->store->short_ms > 0 ? r->store->short_ms : SHORT_MS;
 }
 
 void rig_lapse(struct rig *r)
 {
-    rig_advance_ms(r, SHORT_MS + 1);
+    rig_advance_ms(r, rig_short_ms(r) + 1 + r->store->late_ms);
 }
 
 void rig_advance_ms(struct rig *r, uint64_t ms)

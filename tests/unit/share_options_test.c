@@ -312,6 +312,10 @@ TEST(share_options, work_that_happens_once_is_in_doubt_when_its_owner_is_lost)
     right = vow_authority_resolve(r.at[1], &name, fence, VOW_IT_HAPPENED, value,
                                   60000);
     CHECK_INT_EQ(vow_loop_run_until(r.w.loop, right), 0);
+    VOW_AUTO(vow_future)
+    late =
+        vow_authority_resolve(r.at[0], &name, fence, VOW_IT_FAILED, NULL, 1000);
+    CHECK_INT_EQ(vow_loop_run_until(r.w.loop, late), VOW_ENOENT);
     VOW_AUTO(vow_future) h = vow_share(r.at[1], &name, hand_work, &b, o);
     CHECK_INT_EQ(vow_loop_run_until(r.w.loop, h), 0);
     CHECK_TEXT(h, "paid");
@@ -321,6 +325,7 @@ TEST(share_options, work_that_happens_once_is_in_doubt_when_its_owner_is_lost)
     h = vow_future_unref(h);
     wrong = vow_future_unref(wrong);
     right = vow_future_unref(right);
+    late = vow_future_unref(late);
     value = vow_bytes_unref(value);
     hand_free(&a);
     rig_close(&r);

@@ -41,8 +41,10 @@ TEST(store, an_address_that_is_none_is_refused_with_a_sentence)
         {"redis://host", VOW_ENOTSUP, "this build has no store on Redis"},
         {"unix:/socket", VOW_ENOTSUP, "this build has no store on Redis"},
 #endif
-        {"etcd://host", VOW_ENOTSUP, "not in this build"},
-        {"etcds://host", VOW_ENOTSUP, "not in this build"},
+#ifndef VOW_HAVE_ETCD
+        {"etcd://host", VOW_ENOTSUP, "this build has no store on etcd"},
+        {"etcds://host", VOW_ENOTSUP, "this build has no store on etcd"},
+#endif
     };
     struct world w;
     world_open(&w);

@@ -1,108 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_name_test.c - names, their addresses, and the time they take.
- *
- * Names that end in ".test" are looked up here: this program's getaddrinfo() is
- * found before libc's, also by libuv. All other names go to libc's.
- */
-#define _GNU_SOURCE 1
+/* stream_name_test.c - names, their addresses, and the time they take. */
+#include "names.h"
 #include "stream_rig.h"
 
 #include "store/net/stream_internal.h"
 
-#include <dlfcn.h>
 #include <netdb.h>
-
-enum { ADDRESSES = 4 };
-
-/* What the name is. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    const char *addresses[ADDRESSES]; /* up to a NULL */
-    int error;
-    bool blocked; /* until the test says so */
-    bool asked;
-} names = {.lock = PTHREAD_MUTEX_INITIALIZER,
-           .changed = PTHREAD_COND_INITIALIZER};
-
-/* One block for each address, as freeaddrinfo() below wants it. */
-struct answer {
-    struct addrinfo info;
-    struct sockaddr_in at;
-};
-static const char ours[] = "ours";
-
-static int answer(const char *port, struct addrinfo **ret_list)
-{
-    *ret_list = NULL;
-    for (size_t i = 0; i < ADDRESSES && names.addresses[i] != NULL; i++) {
-        struct answer *a = calloc(1, sizeof(*a));
-        CHECK(a != NULL);
-        a->at.sin_family = AF_INET;
-        a->at.sin_port = htons((uint16_t)strtoul(port, NULL, 10));
-        CHECK(inet_pton(AF_INET, names.addresses[i], &a->at.sin_addr) == 1);
-        a->info.ai_family = AF_INET;
-        a->info.ai_addr = (struct sockaddr *)&a->at;
-        a->info.ai_addrlen = sizeof(a->at);
-        a->info.ai_canonname = (char *)(uintptr_t)ours;
-        *ret_list = &a->info;
-        ret_list = &a->info.ai_next;
-    }
-    return names.error;
-}
-
-int getaddrinfo(const char *name, const char *service,
-                const struct addrinfo *req, struct addrinfo **pai)
-{
-    size_t n = name == NULL ? 0 : strlen(name);
-    if (n < 5 || strcmp(name + n - 5, ".test") != 0) {
-        int (*real)(const char *, const char *, const struct addrinfo *,
-                    struct addrinfo **);
-        *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
-        return real(name, service, req, pai);
-    }
-    (void)pthread_mutex_lock(&names.lock);
-    names.asked = true;
-    (void)pthread_cond_broadcast(&names.changed);
-    while (names.blocked)
-        (void)pthread_cond_wait(&names.changed, &names.lock);
-    int rc = answer(service, pai);
-    (void)pthread_mutex_unlock(&names.lock);
-    return rc;
-}
-
-void freeaddrinfo(struct addrinfo *ai)
-{
-    struct addrinfo *list = ai;
-    if (list != NULL && list->ai_canonname != ours) {
-        void (*real)(struct addrinfo *);
-        *(void **)&real = dlsym(RTLD_NEXT, "freeaddrinfo");
-        real(list);
-        return;
-    }
-    while (list != NULL) {
-        struct answer *a = (struct answer *)(void *)list;
-        list = list->ai_next;
-        free(a);
-    }
-}
-
-static void block(bool blocked)
-{
-    (void)pthread_mutex_lock(&names.lock);
-    names.blocked = blocked;
-    names.asked = names.asked && !blocked;
-    (void)pthread_cond_broadcast(&names.changed);
-    (void)pthread_mutex_unlock(&names.lock);
-}
-
-static void wait_until_asked(void)
-{
-    (void)pthread_mutex_lock(&names.lock);
-    while (!names.asked)
-        (void)pthread_cond_wait(&names.changed, &names.lock);
-    (void)pthread_mutex_unlock(&names.lock);
-}
 
 #define NAMED(...) CLIENT_OPTS(.host = "redis.test", __VA_ARGS__)
 
@@ -315,15 +218,15 @@ TEST(stream_name, a_silent_address_leaves_time_for_the_others)
 TEST(stream_name, a_lookup_that_takes_long_is_told_in_time)
 {
     struct client c;
-    block(true);
+    names_block(true);
     client_open(&c, NAMED(.port = 1));
     begin(&c, VOW__STREAM_LOOKS_UP);
-    wait_until_asked();
+    names_wait_until_asked();
     world_advance_ms(c.w, 1000);
     CHECK_INT_EQ(c.ended, 1);
     CHECK_INT_EQ(c.code, VOW_ETIMEDOUT);
     CHECK_STR_EQ(c.why, "the name redis.test was not found within 1000 ms");
-    block(false); /* it answers after all */
+    names_block(false); /* it answers after all */
     world_run(c.w);
     client_close(&c);
 }
@@ -332,13 +235,13 @@ TEST(stream_name, it_may_be_closed_while_its_name_is_looked_up)
 {
     struct client c;
     names.addresses[0] = "127.0.0.1";
-    block(true);
+    names_block(true);
     client_open(&c, NAMED(.port = 1));
     begin(&c, VOW__STREAM_LOOKS_UP);
-    wait_until_asked();
+    names_wait_until_asked();
     client_close_stream(&c);
     CHECK(uv_loop_alive(vow_loop_uv(c.w->loop)) != 0);
-    block(false);
+    names_block(false);
     client_close(&c);
     CHECK_INT_EQ(c.ended, 0);
 }
@@ -349,19 +252,19 @@ TEST(stream_name, a_lookup_that_waits_is_called_off)
     enum { MANY = 12, THREADS = 4, BLOCKS = 2 };
     static struct client c[MANY];
     struct client all;
-    block(true);
+    names_block(true);
     client_open(&all, NAMED(.port = 1));
     for (size_t i = 0; i < MANY; i++) {
         c[i].w = all.w;
         CHECK_INT_EQ(client_try_open(&c[i], NAMED(.port = 1)), 0);
     }
     begin(&all, VOW__STREAM_LOOKS_UP);
-    wait_until_asked();
+    names_wait_until_asked();
     size_t blocks = all.w->alloc.live_blocks;
     for (size_t i = 0; i < MANY; i++)
         client_close_stream(&c[i]);
     WAIT_UNTIL(&all, all.w->alloc.live_blocks <=
                          blocks - BLOCKS * (size_t)(MANY - THREADS));
-    block(false);
+    names_block(false);
     client_close(&all);
 }

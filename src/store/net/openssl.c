@@ -6,26 +6,24 @@
 #define VOW__OPENSSL_TABLE
 #include "store/net/openssl.h"
 
+#include "store/net/library.h"
 #include "vow/error.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 static void load(void);
-static bool find(const char *name, void *ret_function);
 
 struct vow__openssl vow__openssl;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void *library;
+static bool loaded;
 static char trouble[256];
 
 int vow__openssl_load(char *why, size_t why_size)
 {
     (void)pthread_once(&once, load);
-    if (trouble[0] == '\0')
+    if (loaded)
         return 0;
     (void)snprintf(why, why_size, "TLS needs OpenSSL 3: %s", trouble);
     return VOW_ENOTSUP;
@@ -34,23 +32,10 @@ int vow__openssl_load(char *why, size_t why_size)
 /* libssl brings libcrypto, whose functions are found through it. */
 static void load(void)
 {
-    library = dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        (void)snprintf(trouble, sizeof(trouble), "%s", dlerror());
-        return;
-    }
-#define FIND(name)                                                             \
-    if (!find(#name, &vow__openssl.name))                                      \
-        return;
-    VOW__OPENSSL(FIND)
-#undef FIND
-}
-
-static bool find(const char *name, void *ret_function)
-{
-    void *at = dlsym(library, name);
-    if (at == NULL)
-        (void)snprintf(trouble, sizeof(trouble), "%s is missing", name);
-    memcpy(ret_function, &at, sizeof(at));
-    return at != NULL;
+#define SYMBOL(name) {#name, &vow__openssl.name},
+    static const struct vow__symbol symbols[] = {VOW__OPENSSL(SYMBOL)};
+#undef SYMBOL
+    loaded = vow__library_load("libssl.so.3", symbols,
+                               sizeof(symbols) / sizeof(symbols[0]), trouble,
+                               sizeof(trouble));
 }

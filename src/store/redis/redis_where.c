@@ -6,23 +6,15 @@
  * INVARIANTS
  *   W1  a secret lies in memory of the allocator, or in a buffer that is
  *       cleared before its function returns
- * LIMITS  A file with a secret has at most 4096 bytes.
  * THREADS  any.
  */
 #include "store/redis/redis_url.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
-    SECRET_MAX = 4096,
-    PREFIX_MAX = 128,
-    TIMEOUT_MS_MAX = 24 * 3600 * 1000,
     VALUE_MAX = 512 * 1024 * 1024, /* proto-max-bulk-len of the server */
     DEFAULT_TIMEOUT_MS = 1000,
     DEFAULT_RECHECK_MS = 5000,
@@ -39,10 +31,6 @@ static int settle_texts(struct vow__url *u);
 static int check_prefix(struct vow__url *u);
 static int settle_numbers(struct vow__url *u);
 static int settle_secrets(struct vow__url *u);
-static int settle_password(struct vow__url *u);
-static int read_secret(struct vow__url *u, const char *file, char *secret,
-                       size_t *ret_n);
-static int read_password(struct vow__url *u, const char *file, char **ret_text);
 static int read_seal(struct vow__url *u, const char *file);
 static void show(struct vow__redis_where *w);
 
@@ -52,10 +40,10 @@ int vow__redis_where(const char *url, const vow_redis_opts *opts,
                      size_t why_size)
 {
     struct vow__redis_where w = {.alloc = *alloc};
-    struct vow__url u = {.w = &w,
-                         .opts = opts != NULL ? opts : &no_opts,
-                         .why = why,
-                         .why_size = why_size};
+    struct vow__url u = {
+        .w = &w,
+        .opts = opts != NULL ? opts : &no_opts,
+        .address = {.alloc = *alloc, .why = why, .why_size = why_size}};
     if (why_size > 0)
         why[0] = 0;
     int rc = read_all(&u, url);
@@ -72,14 +60,14 @@ int vow__redis_where(const char *url, const vow_redis_opts *opts,
 void vow__redis_where_fini(struct vow__redis_where *w)
 {
     for (size_t i = 0; i < w->n_hosts; i++)
-        vow__url_forget(&w->alloc, &w->hosts[i].host);
+        vow__address_forget(&w->alloc, &w->hosts[i].host);
     w->n_hosts = 0;
     char **texts[] = {&w->path,      &w->master,        &w->user,
                       &w->password,  &w->sentinel_user, &w->sentinel_password,
                       &w->prefix,    &w->server_name,   &w->ca_file,
                       &w->cert_file, &w->key_file};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        vow__url_forget(&w->alloc, texts[i]);
+        vow__address_forget(&w->alloc, texts[i]);
     sodium_memzero(w->seal, sizeof(w->seal));
     w->sealed = false;
 }
@@ -100,9 +88,11 @@ static int read_all(struct vow__url *u, const char *url)
 static int check_opts(struct vow__url *u)
 {
     if (u->opts->size != sizeof(*u->opts))
-        return vow__url_refuse(u, "the options are not those of this version");
+        return vow__address_refuse(&u->address,
+                                   "the options are not those of this version");
     if (u->opts->password != NULL && u->opts->password_file != NULL)
-        return vow__url_refuse(u, "a password or a file that has it, not both");
+        return vow__address_refuse(
+            &u->address, "a password or a file that has it, not both");
     return 0;
 }
 
@@ -112,33 +102,34 @@ static int check_opts(struct vow__url *u)
 static int check_belonging(struct vow__url *u)
 {
     const vow_redis_opts *o = u->opts;
-    bool tls = u->given[VOW__URL_CA_FILE].at != NULL ||
-               u->given[VOW__URL_CERT_FILE].at != NULL ||
-               u->given[VOW__URL_KEY_FILE].at != NULL ||
-               u->given[VOW__URL_SERVER_NAME].at != NULL ||
-               o->ca_file != NULL || o->cert_file != NULL ||
-               o->key_file != NULL || o->server_name != NULL;
-    bool sentinel = u->given[VOW__URL_SENTINEL_USER].at != NULL ||
-                    u->given[VOW__URL_SENTINEL_PASSWORD_FILE].at != NULL ||
+    const struct vow__piece *given = u->address.given;
+    bool tls = given[VOW__URL_CA_FILE].at != NULL ||
+               given[VOW__URL_CERT_FILE].at != NULL ||
+               given[VOW__URL_KEY_FILE].at != NULL ||
+               given[VOW__URL_SERVER_NAME].at != NULL || o->ca_file != NULL ||
+               o->cert_file != NULL || o->key_file != NULL ||
+               o->server_name != NULL;
+    bool sentinel = given[VOW__URL_SENTINEL_USER].at != NULL ||
+                    given[VOW__URL_SENTINEL_PASSWORD_FILE].at != NULL ||
                     o->sentinel_user != NULL ||
                     o->sentinel_password_file != NULL;
     if (tls && !u->w->tls)
-        return vow__url_refuse(
-            u, "ca-file, cert-file, key-file and server-name are for "
-               "TLS: rediss://");
+        return vow__address_refuse(
+            &u->address, "ca-file, cert-file, key-file and server-name are for "
+                         "TLS: rediss://");
     if (sentinel && !u->sentinel)
-        return vow__url_refuse(
-            u, "sentinel-user and sentinel-password-file are for "
-               "redis-sentinel://");
-    if (!u->local && (u->given[VOW__URL_USER].at != NULL ||
-                      u->given[VOW__URL_DB].at != NULL))
-        return vow__url_refuse(
-            u, "user and db are options of unix: only; here it is "
-               "redis://USER@HOST/DB");
+        return vow__address_refuse(
+            &u->address, "sentinel-user and sentinel-password-file are for "
+                         "redis-sentinel://");
+    if (!u->local &&
+        (given[VOW__URL_USER].at != NULL || given[VOW__URL_DB].at != NULL))
+        return vow__address_refuse(
+            &u->address, "user and db are options of unix: only; here it is "
+                         "redis://USER@HOST/DB");
     if (u->w->tls &&
-        (u->given[VOW__URL_KEY_FILE].at != NULL || o->key_file != NULL) &&
-        u->given[VOW__URL_CERT_FILE].at == NULL && o->cert_file == NULL)
-        return vow__url_refuse(u, "key-file goes with cert-file");
+        (given[VOW__URL_KEY_FILE].at != NULL || o->key_file != NULL) &&
+        given[VOW__URL_CERT_FILE].at == NULL && o->cert_file == NULL)
+        return vow__address_refuse(&u->address, "key-file goes with cert-file");
     return 0;
 }
 
@@ -160,17 +151,11 @@ static int settle_texts(struct vow__url *u)
         {&w->user, o->user, VOW__URL_USER},
     };
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++) {
-        struct vow__piece given = u->given[texts[i].option];
-        if (texts[i].set != NULL) {
-            vow__url_forget(&w->alloc, texts[i].text);
-            rc = vow__url_copy(u, texts[i].set, texts[i].text);
-        } else if (given.at != NULL) {
-            rc = vow__url_decode(u, given, texts[i].text);
-        }
-    }
+    for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++)
+        rc = vow__address_text(&u->address, texts[i].set, texts[i].option,
+                               texts[i].text);
     if (rc == 0 && w->prefix == NULL)
-        rc = vow__url_copy(u, "vow:", &w->prefix);
+        rc = vow__address_copy(&u->address, "vow:", &w->prefix);
     return rc;
 }
 
@@ -178,43 +163,32 @@ static int settle_texts(struct vow__url *u)
  * keys are listed. */
 static int check_prefix(struct vow__url *u)
 {
-    const char *prefix = u->w->prefix;
-    if (strlen(prefix) > PREFIX_MAX)
-        return vow__url_refuse(u, "the prefix has at most %d bytes",
-                               (int)PREFIX_MAX);
-    for (const char *c = prefix; *c != 0; c++)
-        if (*c <= ' ' || *c > '~' || strchr("{}[]*?\\^\"", *c) != NULL)
-            return vow__url_refuse(
-                u, "the prefix has letters, digits and signs, but no "
-                   "blanks and none of {}[]*?\\^\"");
-    return 0;
+    return vow__address_prefix(&u->address, u->w->prefix, "{}[]*?\\^\"");
 }
 
 static int settle_numbers(struct vow__url *u)
 {
     struct vow__redis_where *w = u->w;
     const vow_redis_opts *o = u->opts;
-    uint64_t timeout = o->timeout_ms;
-    if (timeout == 0 && u->given[VOW__URL_TIMEOUT].at != NULL &&
-        (!vow__url_number(u->given[VOW__URL_TIMEOUT], TIMEOUT_MS_MAX,
-                          &timeout) ||
-         timeout == 0))
-        return vow__url_refuse(
-            u, "timeout is a number of milliseconds, from 1 to %d",
-            (int)TIMEOUT_MS_MAX);
-    if (timeout > TIMEOUT_MS_MAX || o->recheck_ms > TIMEOUT_MS_MAX)
-        return vow__url_refuse(u, "timeout and recheck are at most a day");
+    uint64_t timeout;
+    int rc = vow__address_timeout(&u->address, o->timeout_ms, VOW__URL_TIMEOUT,
+                                  &timeout);
+    if (rc < 0)
+        return rc;
+    if (timeout > VOW__ADDRESS_DAY_MS || o->recheck_ms > VOW__ADDRESS_DAY_MS)
+        return vow__address_refuse(&u->address,
+                                   "timeout and recheck are at most a day");
     if (o->value_max > VALUE_MAX)
-        return vow__url_refuse(u, "a result has at most %d MiB",
-                               (int)VALUE_MAX / 1024 / 1024);
+        return vow__address_refuse(&u->address, "a result has at most %d MiB",
+                                   (int)VALUE_MAX / 1024 / 1024);
     w->timeout_ms = timeout != 0 ? timeout : DEFAULT_TIMEOUT_MS;
     w->recheck_ms = o->recheck_ms != 0 ? o->recheck_ms : DEFAULT_RECHECK_MS;
     w->value_max = o->value_max != 0 ? o->value_max : DEFAULT_VALUE_MAX;
     w->inline_max = o->inline_max != 0 ? o->inline_max : DEFAULT_INLINE_MAX;
     if (w->inline_max > w->value_max)
         w->inline_max = w->value_max;
-    return u->given[VOW__URL_DB].at != NULL
-               ? vow__url_db(u, u->given[VOW__URL_DB])
+    return u->address.given[VOW__URL_DB].at != NULL
+               ? vow__url_db(u, u->address.given[VOW__URL_DB])
                : 0;
 }
 
@@ -223,104 +197,25 @@ static int settle_numbers(struct vow__url *u)
 static int settle_secrets(struct vow__url *u)
 {
     struct vow__redis_where *w = u->w;
-    int rc = settle_password(u);
-    char *file = NULL;
-    const char *name = u->opts->sentinel_password_file;
-    if (rc == 0 && name == NULL &&
-        u->given[VOW__URL_SENTINEL_PASSWORD_FILE].at != NULL)
-        rc = vow__url_decode(u, u->given[VOW__URL_SENTINEL_PASSWORD_FILE],
-                             &file);
-    if (rc == 0 && (name != NULL || file != NULL))
-        rc =
-            read_password(u, name != NULL ? name : file, &w->sentinel_password);
-    vow__url_forget(&w->alloc, &file);
-    name = u->opts->seal_file;
-    if (rc == 0 && name == NULL && u->given[VOW__URL_SEAL_FILE].at != NULL)
-        rc = vow__url_decode(u, u->given[VOW__URL_SEAL_FILE], &file);
-    if (rc == 0 && (name != NULL || file != NULL))
-        rc = read_seal(u, name != NULL ? name : file);
-    vow__url_forget(&w->alloc, &file);
-    return rc;
-}
-
-static int settle_password(struct vow__url *u)
-{
-    struct vow__redis_where *w = u->w;
+    struct vow__address *a = &u->address;
     const vow_redis_opts *o = u->opts;
-    struct vow__piece given = u->given[VOW__URL_PASSWORD_FILE];
-    if (o->password != NULL || o->password_file != NULL) {
-        vow__url_forget(&w->alloc, &w->password);
-        return o->password != NULL
-                   ? vow__url_copy(u, o->password, &w->password)
-                   : read_password(u, o->password_file, &w->password);
-    }
-    const char *secret = secure_getenv("VOW_STORE_PASSWORD");
-    if (given.at == NULL && w->password == NULL && secret != NULL &&
-        secret[0] != 0)
-        return vow__url_copy(u, secret, &w->password);
-    if (given.at == NULL)
-        return 0;
-    if (w->password != NULL)
-        return vow__url_refuse(u, "a password or a password-file, not both");
-    char *file;
-    int rc = vow__url_decode(u, given, &file);
-    if (rc < 0)
-        return rc;
-    rc = read_password(u, file, &w->password);
-    vow__url_forget(&w->alloc, &file);
-    return rc;
-}
-
-/* At most SECRET_MAX bytes; also of a pipe. */
-static int read_secret(struct vow__url *u, const char *file, char *secret,
-                       size_t *ret_n)
-{
-    size_t n = 0;
-    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return vow__url_refuse(u, "%s: %s", file, strerror(errno));
-    for (;;) {
-        ssize_t got = read(fd, secret + n, SECRET_MAX + 1 - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            int error = errno;
-            (void)close(fd);
-            return vow__url_refuse(u, "%s: %s", file, strerror(error));
-        }
-        n += (size_t)got;
-        if (got == 0 || n > SECRET_MAX)
-            break;
-    }
-    (void)close(fd);
-    if (n > SECRET_MAX)
-        return vow__url_refuse(u, "%s: it has more than %d bytes", file,
-                               (int)SECRET_MAX);
-    *ret_n = n;
-    return 0;
-}
-
-static int read_password(struct vow__url *u, const char *file, char **ret_text)
-{
-    char secret[SECRET_MAX + 1];
-    size_t n = 0;
-    int rc = read_secret(u, file, secret, &n);
-    if (rc == 0) {
-        const char *end = memchr(secret, '\n', n);
-        if (end != NULL)
-            n = (size_t)(end - secret);
-        if (n > 0 && secret[n - 1] == '\r')
-            n--;
-        secret[n] = 0;
-        if (n == 0)
-            rc = vow__url_refuse(u, "%s: its first line is empty", file);
-        else if (strlen(secret) != n)
-            rc = vow__url_refuse(
-                u, "%s: there is a zero byte in its first line", file);
-        else
-            rc = vow__url_copy(u, secret, ret_text);
-    }
-    sodium_memzero(secret, sizeof(secret)); /* keeps W1 */
+    const struct vow__address_password from = {.text = o->password,
+                                               .file = o->password_file,
+                                               .option = VOW__URL_PASSWORD_FILE,
+                                               .environment = true};
+    char *file = NULL;
+    int rc = vow__address_password(a, &from, &w->password);
+    if (rc == 0)
+        rc = vow__address_text(a, o->sentinel_password_file,
+                               VOW__URL_SENTINEL_PASSWORD_FILE, &file);
+    if (rc == 0 && file != NULL)
+        rc = vow__address_line(a, file, &w->sentinel_password);
+    vow__address_forget(&w->alloc, &file);
+    if (rc == 0)
+        rc = vow__address_text(a, o->seal_file, VOW__URL_SEAL_FILE, &file);
+    if (rc == 0 && file != NULL)
+        rc = read_seal(u, file);
+    vow__address_forget(&w->alloc, &file);
     return rc;
 }
 
@@ -328,10 +223,10 @@ static int read_password(struct vow__url *u, const char *file, char **ret_text)
 static int read_seal(struct vow__url *u, const char *file)
 {
     struct vow__redis_where *w = u->w;
-    char secret[SECRET_MAX + 1];
+    char secret[VOW__ADDRESS_SECRET + 1];
     size_t n = 0;
     size_t got = 0;
-    int rc = read_secret(u, file, secret, &n);
+    int rc = vow__address_file(&u->address, file, secret, &n);
     if (rc == 0 && n == sizeof(w->seal)) {
         memcpy(w->seal, secret, n);
         w->sealed = true;
@@ -343,8 +238,8 @@ static int read_seal(struct vow__url *u, const char *file)
                                    &got, NULL) == 0 &&
                     got == sizeof(w->seal);
         if (!w->sealed)
-            rc = vow__url_refuse(u, "%s: a key is 32 bytes, or 64 hex digits",
-                                 file);
+            rc = vow__address_refuse(
+                &u->address, "%s: a key is 32 bytes, or 64 hex digits", file);
     }
     sodium_memzero(secret, sizeof(secret)); /* keeps W1 */
     return rc;

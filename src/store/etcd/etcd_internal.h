@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: MIT */
+/* etcd_internal.h - the parts of the store on etcd, and who knows whom. The
+ * protocol is in docs/design/010-etcd.md.
+ *
+ *   etcd.c          the store itself: its ops, opening and closing
+ *   etcd_claim.c, etcd_pulse.c, etcd_commit.c   who does the work
+ *   etcd_look.c, etcd_list.c   peek, forget, cancel; list
+ *   etcd_chunks.c   what an owner writes for those who follow
+ *   etcd_own.c, etcd_trip.c, etcd_judge.c, etcd_ghost.c   what these have in
+ *                   common
+ *   etcd_pools.c, etcd_limit.c   places and their limits: see etcd_pools.h
+ *   etcd_results.c  long results, in another store
+ *   etcd_examine.c  what a doctor asks
+ *   etcd_news.c, etcd_near.c   what the watch means to who waits
+ *        |
+ *   etcd_step.c     read, judge, write; one behind another
+ *   etcd_name.c     what is known of a name, from keys and to keys
+ *   etcd_lease.c, etcd_end.c   leases of etcd; what ends before its lease
+ *   etcd_watch.c    the stream of changes
+ *        |
+ *   etcd_call.c     a request: which member; with etcd_auth.c (who we are),
+ *                   etcd_refusal.c (what went wrong), etcd_stream.c
+ *   etcd_jot.c      bodies of requests; keys and values of answers
+ *   etcd_where.c    the address and its options
+ *   net/http.c      bytes
+ *
+ * Each knows only those below it.
+ */
+#ifndef VOW_STORE_ETCD_INTERNAL_H
+#define VOW_STORE_ETCD_INTERNAL_H
+
+#include "base/list.h"
+#include "store/net/http.h"
+#include "store/net/jansson.h"
+#include "vow/call.h"
+#include "vow/store_etcd.h"
+
+struct vow__etcd;
+
+/* ---- etcd_where.c: the address ------------------------------------------ */
+
+enum {
+    VOW__ETCD_HOSTS = 16,
+    VOW__ETCD_PORT = 2379,
+    VOW__ETCD_PREFIX_MAX = 128,              /* bytes */
+    VOW__ETCD_WHY = 512,                     /* bytes of a sentence */
+    VOW__ETCD_RESULTS_MAX = 64 * 1024 * 1024 /* of a value elsewhere */
+};
+
+/* All that an address and the options say; texts are owned, passwords are
+ * cleared before they are freed. */
+struct vow__etcd_where {
+    struct vow_alloc alloc;
+    char *base[VOW__ETCD_HOSTS]; /* "https://a:2379" */
+    size_t n_hosts;
+    char *user; /* NULL: none */
+    char *password;
+    char *prefix;
+    char *ca_file;
+    char *cert_file;
+    char *key_file;
+    char *results;
+    uint64_t timeout_ms;
+    uint64_t recheck_ms;
+    size_t value_max;
+    size_t connections;
+    char shown[256]; /* the address without passwords, for people */
+};
+
+/* VOW_EINVAL with a sentence in `why` that never has a password in it;
+ * VOW_ENOMEM. */
+int vow__etcd_where(const char *url, const vow_etcd_opts *opts,
+                    const struct vow_alloc *alloc,
+                    struct vow__etcd_where *ret_where, char *why,
+                    size_t why_size);
+void vow__etcd_where_fini(struct vow__etcd_where *w);
+
+/* ---- etcd_jot.c: bodies and answers ------------------------------------- */
+
+/* Text that grows. What cannot grow is remembered: `bad`, looked at in the end.
+ */
+struct vow__jot {
+    struct vow_alloc alloc;
+    char *text; /* not ended by NUL */
+    size_t n, room;
+    bool bad;
+};
+void vow__jot_init(struct vow__jot *j, const struct vow_alloc *alloc);
+void vow__jot_fini(struct vow__jot *j);
+void vow__jot_bytes(struct vow__jot *j, const void *bytes, size_t n);
+void vow__jot_text(struct vow__jot *j, const char *text);
+void vow__jot_print(struct vow__jot *j, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void vow__jot_base64(struct vow__jot *j, const void *bytes, size_t n);
+
+/* A key without the prefix: "n/ZmFi.../r". Made by vow__key(). */
+struct vow__key {
+    char text[192];
+};
+/* vow__key("n", &name, "/r"); name NULL: only "n" and the rest. */
+struct vow__key vow__key(const char *kind, const vow_name *name,
+                         const char *rest);
+
+/* A transaction that is being made: {"compare":[],"success":[],"failure":[]}.
+ * Its keys get the prefix. */
+struct vow__txn {
+    const char *prefix;
+    struct vow__jot compare, success, failure;
+};
+enum vow__branch { VOW__THEN, VOW__ELSE };
+enum { VOW__TREE = 1, VOW__COUNT_ONLY = 2, VOW__KEYS_ONLY = 4 };
+void vow__txn_init(struct vow__txn *t, const struct vow_alloc *alloc,
+                   const char *prefix);
+void vow__txn_fini(struct vow__txn *t);
+void vow__txn_if_absent(struct vow__txn *t, const struct vow__key *key);
+void vow__txn_if_there(struct vow__txn *t, const struct vow__key *key);
+/* It is as of this revision; 0: absent. */
+void vow__txn_if_mod(struct vow__txn *t, const struct vow__key *key,
+                     uint64_t mod);
+void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
+                         uint64_t create);
+/* Nothing below it is newer. */
+void vow__txn_if_quiet(struct vow__txn *t, const struct vow__key *tree,
+                       uint64_t revision);
+void vow__txn_put(struct vow__txn *t, enum vow__branch b,
+                  const struct vow__key *key, const struct vow__jot *value,
+                  int64_t lease);
+void vow__txn_delete(struct vow__txn *t, enum vow__branch b,
+                     const struct vow__key *key, unsigned flags);
+void vow__txn_range(struct vow__txn *t, enum vow__branch b,
+                    const struct vow__key *key, unsigned flags);
+/* Some of a tree: only what is newer, the oldest first if it says so. The range
+ * of the answer has "more" if there is more. */
+struct vow__some {
+    const struct vow__key *from; /* from this key on; NULL: all */
+    uint64_t newer;              /* than this revision */
+    bool by_age;                 /* else in the order of keys */
+    bool keys_only;
+    unsigned limit;
+};
+void vow__txn_some(struct vow__txn *t, enum vow__branch b,
+                   const struct vow__key *tree, const struct vow__some *some);
+/* `inner` as one operation of a branch; it is emptied. It compares what was
+ * there before the whole transaction. */
+void vow__txn_nest(struct vow__txn *t, enum vow__branch b,
+                   struct vow__txn *inner);
+/* The body, moved out; the transaction is empty then. */
+void vow__txn_body(struct vow__txn *t, struct vow__jot *ret_body);
+
+/* What a key has. The value is decoded, in memory of the reader. */
+struct vow__kv {
+    const char *key; /* without the prefix, NUL behind it */
+    const char *value;
+    size_t size;
+    uint64_t create, mod;
+    int64_t lease;
+};
+/* Answers are read by these: all numbers are strings in JSON, what is missing
+ * is zero. */
+uint64_t vow__json_uint(const json_t *object, const char *word);
+uint64_t vow__json_revision(const json_t *root); /* of its header */
+bool vow__json_succeeded(const json_t *txn);
+/* Number i of responses: its response_range, response_txn, or NULL. */
+const json_t *vow__json_response(const json_t *txn, size_t i);
+/* Calls for each pair of a range; false: it is not what etcd answers, or there
+ * is no memory. `each` returns false to end it: that is true then. */
+bool vow__json_each(const struct vow__etcd *e, const json_t *range,
+                    bool (*each)(const struct vow__kv *kv, void *user),
+                    void *user);
+/* The same for one pair, as an event of a watch has it. */
+bool vow__json_kv(const struct vow__etcd *e, const json_t *pair,
+                  void (*each)(const struct vow__kv *kv, void *user),
+                  void *user);
+
+/* ---- etcd_call.c: a request --------------------------------------------- */
+
+/* code 0: what it said, as it came (that of a keepalive is in "result", as in a
+ * line of a stream); borrowed. VOW_ENOENT: there is no such lease. VOW_ESTORE,
+ * VOW_EUNSURE, VOW_EAGAIN, VOW_ECLOSED, VOW_ENOMEM: see vow/store.h;
+ * vow__etcd_explain() tells why. VOW_E2BIG: etcd takes no request so long. */
+typedef void (*vow__etcd_fn)(struct vow__etcd *e, int code, const json_t *root,
+                             void *user);
+/* "kv/txn". The body is taken over, also if it is bad (VOW_ENOMEM). `done`
+ * once, never before this returns. A member that cannot be reached is passed
+ * over; what has no answer is not sent again. */
+void vow__etcd_call(struct vow__etcd *e, const char *path,
+                    struct vow__jot *body, vow__etcd_fn done, void *user);
+/* The same for a transaction, which is emptied. */
+void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
+                   void *user);
+
+/* A stream: each line as JSON, {"result":{}}. Ends by on_end (code as above),
+ * once, unless it was let go; on_end may come for a stream that never began.
+ * Either may let it go, and neither is called before this returns. */
+struct vow__etcd_stream;
+struct vow__etcd_stream_events {
+    void (*on_line)(const json_t *root, void *user);
+    void (*on_end)(int code, void *user);
+    void *user;
+};
+struct vow__etcd_stream *
+vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
+                 const struct vow__etcd_stream_events *events); /* or NULL */
+void vow__etcd_stream_close(struct vow__etcd_stream *s);
+
+struct vow__etcd_calls;
+int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
+                    char *why, size_t why_size);
+/* All that runs ends with VOW_ECLOSED, at once. What is called from now on is
+ * sent: places that are given back. */
+void vow__calls_leave(struct vow__etcd_calls *c);
+/* The same once more; then `done`, later, and it is freed. */
+void vow__calls_close(struct vow__etcd_calls *c,
+                      void (*done)(struct vow__etcd *e));
+
+/* ---- etcd_lease.c: leases ----------------------------------------------- */
+
+/* A lease of etcd for this length, that lives for it from this call on: one is
+ * granted or kept alive if need be. code 0; VOW_ESTORE and the like, never
+ * VOW_EUNSURE: nothing hangs on it yet. lease 0 and code 0 for 0 ms. `done` is
+ * called later, but for VOW_ENOMEM and VOW_ECLOSED perhaps at once. */
+typedef void (*vow__lease_fn)(struct vow__etcd *e, int code, int64_t lease,
+                              void *user);
+void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, vow__lease_fn done,
+                    void *user);
+/* If it can be used without asking etcd: the lease, else 0. */
+int64_t vow__lease_ready(struct vow__etcd *e, uint64_t lease_ms);
+/* Etcd said that it is gone, or another of the same request: the next use makes
+ * sure, and has another if it is. */
+void vow__lease_lost(struct vow__etcd *e, int64_t lease);
+/* A lease for a result, or a window, that lives so long, not much longer; it is
+ * not kept alive. UINT64_MAX: none, lease 0. */
+void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, vow__lease_fn done,
+                     void *user);
+
+struct vow__etcd_leases;
+int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases);
+/* All calls have ended. Leases that were granted end by themselves. */
+void vow__leases_close(struct vow__etcd_leases *l);
+struct vow__etcd_ends;
+struct vow__etcd_ends *vow__leases_ends(struct vow__etcd_leases *l);
+
+/* ---- etcd_end.c: what ends before its lease ------------------------------ */
+
+/* Keys that this process ends by itself, `after_ms` from now: deleted if they
+ * are still of that mod revision; 0: of any. One that is named again gets the
+ * new time; VOW__NEVER: not any more. A key that ends with a slash is all that
+ * is below it, if nothing there is newer. VOW_ENOMEM. */
+#define VOW__NEVER UINT64_MAX
+int vow__end_key(struct vow__etcd *e, const struct vow__key *key, uint64_t mod,
+                 uint64_t after_ms);
+
+int vow__ends_open(struct vow__etcd *e, struct vow__etcd_ends **ret_ends);
+void vow__ends_close(struct vow__etcd_ends *ends);
+
+/* ---- etcd_watch.c: the stream of changes -------------------------------- */
+
+/* Watch a tree from behind this revision on; several may watch different trees:
+ * "n/" for names, "s/" for pools. Begins again by itself. */
+struct vow__watch;
+struct vow__watch_events {
+    /* It was put (value may be NULL without one), or deleted: then only key and
+     * mod are set. In their order. */
+    void (*on_put)(const struct vow__kv *kv, void *user);
+    void (*on_delete)(const struct vow__kv *kv, void *user);
+    /* Some may have been lost: look again at all. */
+    void (*on_doubt)(void *user);
+    void *user;
+};
+int vow__watch_open(struct vow__etcd *e, const struct vow__key *tree,
+                    uint64_t revision, const struct vow__watch_events *events,
+                    struct vow__watch **ret_watch);
+void vow__watch_close(struct vow__watch *w);
+
+/* ---- etcd_step.c: one behind another ------------------------------------ */
+
+/* A step of a name or a pool. It begins when those of the same lane before it
+ * have ended; it ends by vow__step_end(). Embedded in what the step knows. */
+struct vow__step_lane {
+    vow_link link;
+    vow_name lane;
+    struct vow__etcd *etcd;
+    void (*begin)(struct vow__step_lane *step);
+    /* The store is closed before it began, or no memory: answer, and free. */
+    void (*refuse)(struct vow__step_lane *step, int code);
+};
+void vow__step_begin(struct vow__etcd *e, struct vow__step_lane *step);
+void vow__step_end(struct vow__step_lane *step); /* before it is freed */
+
+struct vow__etcd_steps;
+int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps);
+/* Those that have not begun are refused with VOW_ECLOSED; those that have, end
+ * by their calls. */
+void vow__steps_close(struct vow__etcd_steps *s);
+void vow__steps_free(struct vow__etcd_steps *s);
+
+/* ---- etcd_name.c: what is known of a name ------------------------------- */
+
+enum vow__er_state {
+    VOW__ER_ABSENT = 0,
+    VOW__ER_RUNS,
+    VOW__ER_DONE,
+    VOW__ER_FAILED,
+    VOW__ER_GAVE_UP
+};
+/* As a transaction has found it at `revision`. */
+struct vow__er {
+    vow_name name;
+    uint64_t revision;
+    uint64_t mod;  /* of the record; 0: absent */
+    int64_t lease; /* that the record hangs on */
+    uint8_t state;
+    bool hidden;    /* a result of ttl 0: gone for all but who waited */
+    bool canceled;  /* somebody asked to stop it */
+    bool apart;     /* its value is in v/H/EPOCH */
+    bool elsewhere; /* its value is in the store of results: this is a ticket */
+    uint32_t mode;
+    uint32_t takeovers;
+    uint32_t waiters;
+    uint64_t epoch;
+    vow_token token; /* of the owner, or of who settled it */
+    uint64_t lease_ms;
+    uint64_t ttl_ms;   /* of a result; UINT64_MAX: no end */
+    uint64_t since_us; /* wall clock of who wrote it: for people */
+    uint64_t cost_ms;
+    uint64_t alive; /* mod of n/H/a; 0: absent, the lease has lapsed */
+    int64_t alive_lease;
+    uint64_t bell; /* mod of n/H/c; 0: there are no chunks */
+    uint64_t chunks;
+    uint64_t chunk_bytes; /* of all of them */
+    char label[VOW_LABEL_MAX + 1];
+    char runner[VOW_LABEL_MAX + 1];
+    vow_bytes *value; /* counted; NULL: empty, or apart */
+    /* The key `e`. */
+    uint64_t offset, offset_mod;
+};
+void vow__er_fini(struct vow__er *r);
+/* Operations of a branch that read a name: record, alive, bell, who waits and
+ * the key `e`; VOW__ER_RANGES of them. Read them from number `first` on.
+ * VOW_EIO: it is not ours, with a sentence; VOW_ENOMEM. Then there is nothing
+ * to free. */
+enum { VOW__ER_RANGES = 3 };
+void vow__er_ask(struct vow__txn *t, enum vow__branch b, const vow_name *name);
+int vow__er_read(struct vow__etcd *e, const json_t *txn, size_t first,
+                 const vow_name *name, struct vow__er *ret_er);
+/* "n/H/r": the name, and the letter behind it; 0: it is another key. */
+char vow__er_key(const char *key, vow_name *ret_name);
+/* From keys one by one, as a list or a watch has them. `er` is zeros, or from
+ * other keys of that name. */
+int vow__er_read_key(struct vow__etcd *e, const struct vow__kv *kv, char letter,
+                     struct vow__er *er);
+/* Values of n/H/r, or v/H/EPOCH; n/H/a; n/H/c; e. A claim writes no epoch: it
+ * is the revision and the offset. */
+void vow__er_write(const struct vow__er *er, bool with_epoch,
+                   struct vow__jot *value);
+void vow__er_write_alive(const struct vow__er *er, struct vow__jot *value);
+void vow__er_write_bell(const struct vow__er *er, struct vow__jot *value);
+void vow__er_write_offset(uint64_t offset, struct vow__jot *value);
+/* At most VOW_LABEL_MAX bytes of it. NULL: none. */
+void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from);
+/* What a stranger's claim would find: says of vow/record.h. */
+uint32_t vow__er_says(const struct vow__er *er);
+/* For the caller of a step; texts and value stay where they are. */
+vow_record vow__er_record(const struct vow__er *er, uint32_t says);
+
+/* ---- etcd_news.c: who waits, who owns, and what they are told ------------ */
+
+struct vow__etcd_news;
+int vow__news_open(struct vow__etcd *e, struct vow__etcd_news **ret_news);
+/* The store is closed: a long lease that nothing hangs on is given back, then
+ * `done`. */
+void vow__news_leave(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
+void vow__news_close(struct vow__etcd_news *n);
+
+/* ---- etcd_results.c: long results, elsewhere ----------------------------- */
+
+/* Put a value into the store of results, for as long as the ask says; `done`
+ * gets a ticket for it (borrowed), which is kept in the record instead of the
+ * value (`elsewhere`). VOW_E2BIG with a sentence: there is no such store, or it
+ * is too long for that too. Never before this returns. */
+typedef void (*vow__results_fn)(struct vow__etcd *e, int code, vow_bytes *bytes,
+                                void *user);
+void vow__results_put(struct vow__etcd *e, const vow_commit_ask *ask,
+                      vow__results_fn done, void *user);
+/* The value of a ticket, borrowed. VOW_EIO with a sentence: it is gone, or is
+ * not what was put there. */
+void vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
+                      vow_bytes *ticket, vow__results_fn done, void *user);
+
+struct vow__etcd_results;
+int vow__results_open(struct vow__etcd *e,
+                      struct vow__etcd_results **ret_results);
+/* Those in flight end with VOW_ECLOSED; then `done`, and it is freed. */
+void vow__results_close(struct vow__etcd_results *r,
+                        void (*done)(struct vow__etcd *e));
+
+/* ---- etcd.c: what the parts share --------------------------------------- */
+
+const struct vow_alloc *vow__etcd_alloc(const struct vow__etcd *e);
+vow_loop *vow__etcd_loop(const struct vow__etcd *e);
+const struct vow__etcd_where *vow__etcd_where_of(const struct vow__etcd *e);
+/* 32 hex digits, new for each that is opened. */
+const char *vow__etcd_inst(const struct vow__etcd *e);
+const vow_store_events *vow__etcd_events(const struct vow__etcd *e);
+/* Wall clock, us. */
+uint64_t vow__etcd_wall_us(void);
+/* Say why a step failed or etcd cannot be used: kept for ops->explain. */
+void vow__etcd_trouble(struct vow__etcd *e, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+struct vow__etcd *vow__etcd_of(vow_store *s);
+vow_store *vow__etcd_store(struct vow__etcd *e);
+bool vow__etcd_closing(const struct vow__etcd *e);
+/* 0; VOW_ECLOSED; VOW_ESTORE in a child by fork(), told by trouble. Every op
+ * begins so, and answers `done` with it. */
+int vow__etcd_usable(struct vow__etcd *e);
+
+struct vow__etcd_calls *vow__etcd_calls(struct vow__etcd *e);
+struct vow__etcd_leases *vow__etcd_leases(struct vow__etcd *e);
+struct vow__etcd_steps *vow__etcd_steps(struct vow__etcd *e);
+struct vow__etcd_news *vow__etcd_news(struct vow__etcd *e);
+struct vow__etcd_places *vow__etcd_places(struct vow__etcd *e);
+struct vow__etcd_results *vow__etcd_results(struct vow__etcd *e);
+
+/* Places of this instance: given back when the store is closed, `done` once. */
+int vow__etcd_places_open(struct vow__etcd *e,
+                          struct vow__etcd_places **ret_places);
+void vow__etcd_places_leave(struct vow__etcd *e,
+                            void (*done)(struct vow__etcd *e));
+void vow__etcd_places_close(struct vow__etcd_places *places);
+
+/* ---- the steps, as in vow_store_ops -------------------------------------- */
+
+void vow__etcd_claim(vow_store *s, const vow_claim_ask *ask,
+                     vow_records_fn done, void *user);
+void vow__etcd_peek(vow_store *s, const vow_name *names, size_t n,
+                    vow_records_fn done, void *user);
+void vow__etcd_pulse(vow_store *s, const vow_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_records_fn done, void *user);
+void vow__etcd_commit(vow_store *s, const vow_commit_ask *ask,
+                      vow_records_fn done, void *user);
+void vow__etcd_forget(vow_store *s, const vow_name *name, uint64_t epoch,
+                      vow_records_fn done, void *user);
+void vow__etcd_cancel(vow_store *s, const vow_name *name, vow_records_fn done,
+                      void *user);
+void vow__etcd_list(vow_store *s, vow_records_fn done, void *user);
+void vow__etcd_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
+                     vow_records_fn done, void *user);
+void vow__etcd_read(vow_store *s, const vow_name *name, uint64_t epoch,
+                    uint64_t from, vow_chunks_fn done, void *user);
+void vow__etcd_acquire(vow_store *s, const vow_place_ask *ask,
+                       vow_places_fn done, void *user);
+void vow__etcd_release(vow_store *s, const vow_place_hold *hold,
+                       vow_places_fn done, void *user);
+void vow__etcd_renew(vow_store *s, const vow_place_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_places_fn done, void *user);
+void vow__etcd_limit(vow_store *s, const vow_name *pool,
+                     const vow_pool_limits *limits, const char *label,
+                     vow_pools_fn done, void *user);
+void vow__etcd_pools(vow_store *s, vow_pools_fn done, void *user);
+void vow__etcd_examine(vow_store *s, vow_findings_fn done, void *user);
+const char *vow__etcd_explain(vow_store *s);
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls to real members of etcd: that die, stand still and come back, that want
+ * to know who we are, and that speak TLS. */
+#include "tls_rig.h"
+/* Behind it, because both have a server. */
+#include "etcd_kit.h"
+#include "store/etcd/etcd_call.h"
+#include "vow/store_etcd.h"
+
+#define CHECK_HAS(text, part)                                                  \
+    do {                                                                       \
+        const char *text_ = (text);                                            \
+        if (strstr(text_, (part)) == NULL)                                     \
+            FAIL("no \"%s\" in \"%s\"", (part), text_);                        \
+    } while (0)
+#define WHY(c) vow__etcd_explain((c)->store)
+
+struct cluster {
+    struct etcd_kit kit;
+    struct world w;
+    vow_store *store;
+    struct vow__etcd *etcd;
+    unsigned told;
+    int code;
+    unsigned lines, ends;
+};
+static struct cluster c;
+
+static void store_open(const char *options, const vow_etcd_opts *opts)
+{
+    char url[512];
+    snprintf(url, sizeof(url), "%s%s", c.kit.url, options);
+    world_open_real(&c.w);
+    VOW_AUTO(vow_future) opened = vow_store_etcd_open(c.w.loop, url, opts);
+    if (vow_loop_run_until(c.w.loop, opened) < 0 ||
+        vow_state_of(opened) != VOW_FULFILLED)
+        FAIL("%s", vow_error_message(vow_error_of(opened)));
+    c.store = vow_as_ptr(vow_get(opened));
+    c.etcd = vow__etcd_of(c.store);
+}
+
+static void store_close(void)
+{
+    VOW_AUTO(vow_future) closed = c.store->ops->close(c.store);
+    CHECK_INT_EQ(vow_loop_run_until(c.w.loop, closed), 0);
+    closed = vow_future_unref(closed);
+    world_run(&c.w);
+    world_close(&c.w);
+}
+
+static void pass(uint64_t ms)
+{
+    VOW_AUTO(vow_future) f = vow_delay(c.w.loop, ms);
+    CHECK_INT_EQ(vow_loop_run_until(c.w.loop, f), 0);
+}
+
+static void on_called(struct vow__etcd *e, int code, const json_t *root,
+                      void *user)
+{
+    (void)e;
+    (void)user;
+    CHECK((code == 0) == (root != NULL));
+    c.told++;
+    c.code = code;
+}
+
+/* Write a key below the prefix, or another; what came of it. */
+static int put(const char *prefix)
+{
+    struct vow__txn t;
+    struct vow__key key = vow__key("k", NULL, "");
+    vow__txn_init(&t, vow__etcd_alloc(c.etcd), prefix);
+    vow__txn_put(&t, VOW__THEN, &key, NULL, 0);
+    c.told = 0;
+    vow__etcd_txn(c.etcd, &t, on_called, NULL);
+    while (!c.told)
+        pass(1);
+    return c.code;
+}
+
+/* Until it does; at most ten seconds. */
+static void put_until_good(void)
+{
+    uint64_t due = vow_loop_due_ns(c.w.loop, 10000);
+    while (put("vow/") != 0) {
+        CHECK(c.code == VOW_EUNSURE || c.code == VOW_ESTORE);
+        if (vow_loop_now_ns(c.w.loop) > due)
+            FAIL("%s", WHY(&c));
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    return vow_loop_now_ns(c.w.loop) / 1000000;
+}
+
+/* ---- members that die ---------------------------------------------------- */
+
+TEST_OPTS(etcd_cluster, it_goes_on_when_the_leader_dies, .timeout_s = 60)
+{
+    etcd_start(&c.kit, ETCD_OPTS(.members = 3));
+    store_open("", NULL);
+    CHECK_INT_EQ(put("vow/"), 0);
+    for (int i = 0; i < 2; i++) {
+        size_t leader = etcd_leader(&c.kit);
+        etcd_kill(&c.kit, leader);
+        put_until_good();
+        CHECK_INT_EQ(put("vow/"), 0);
+        etcd_again(&c.kit, leader);
+    }
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+TEST_OPTS(etcd_cluster, a_member_that_stands_still_is_left, .timeout_s = 60)
+{
+    etcd_start(&c.kit, ETCD_OPTS(.members = 3));
+    store_open("?timeout=400", NULL);
+    CHECK_INT_EQ(put("vow/"), 0);
+    etcd_freeze(&c.kit, 0); /* who is asked first */
+    uint64_t from = now_ms();
+    CHECK_INT_EQ(put("vow/"), VOW_EUNSURE);
+    CHECK(now_ms() - from >= 400 && now_ms() - from < 2000);
+    CHECK_HAS(WHY(&c), "did not answer within");
+    put_until_good(); /* it may have been the leader */
+    CHECK_INT_EQ(put("vow/"), 0);
+    etcd_thaw(&c.kit, 0);
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+static void on_line(const json_t *root, void *user)
+{
+    (void)root;
+    (void)user;
+    c.lines++;
+}
+
+static void on_end(int code, void *user)
+{
+    (void)user;
+    c.ends++;
+    c.code = code;
+}
+
+TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 60)
+{
+    const struct vow__etcd_stream_events events = {.on_line = on_line,
+                                                   .on_end = on_end};
+    struct vow__jot body;
+    etcd_start(&c.kit, ETCD_OPTS(.members = 3));
+    store_open("?timeout=500", NULL);
+    CHECK_INT_EQ(put("vow/"), 0);
+    vow__jot_init(&body, vow__etcd_alloc(c.etcd));
+    vow__jot_text(&body, "{\"create_request\":{\"key\":\"AA==\"}}");
+    CHECK(vow__etcd_stream(c.etcd, "watch", &body, &events) != NULL);
+    while (c.lines == 0)
+        pass(1);
+    etcd_kill(&c.kit, 1);
+    etcd_kill(&c.kit, 2);
+    for (int i = 0; i < 4; i++) {
+        uint64_t from = now_ms();
+        CHECK(put("vow/") == VOW_ESTORE || c.code == VOW_EUNSURE);
+        CHECK(now_ms() - from < 2000);
+    }
+    CHECK_INT_EQ(put("vow/"), VOW_ESTORE); /* it has seen that by now */
+    CHECK_HAS(WHY(&c), "cannot be used");
+    while (c.ends == 0) /* a stream, too: it wants a leader */
+        pass(10);
+    CHECK_INT_EQ(c.code, VOW_ESTORE);
+    etcd_again(&c.kit, 1);
+    put_until_good();
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+/* ---- users --------------------------------------------------------------- */
+
+TEST_OPTS(etcd_cluster, a_user_is_let_in_again_when_its_token_is_forgotten,
+          .timeout_s = 60)
+{
+    etcd_start(&c.kit, ETCD_OPTS(.user = "me", .password = "open sesame",
+                                 .prefix = "vow/"));
+    store_open("", VOW_ETCD_OPTS(.user = "me", .password = "open sesame"));
+    CHECK_INT_EQ(put("vow/"), 0);
+    etcd_again(&c.kit, 0);
+    CHECK_INT_EQ(put("vow/"), 0);
+    CHECK_INT_EQ(put("other/"), VOW_ESTORE);
+    CHECK_HAS(WHY(&c), "a role of me needs the right readwrite on all keys "
+                       "with the prefix vow/");
+    CHECK_STR_EQ(etcd_get(&c.kit, "vow/k"), "");
+    CHECK(etcd_get(&c.kit, "other/k") == NULL);
+    store_close();
+    store_open("", VOW_ETCD_OPTS(.user = "me", .password = "sesame"));
+    CHECK_INT_EQ(put("vow/"), VOW_ESTORE);
+    CHECK_HAS(WHY(&c), "the user or the password is wrong");
+    CHECK(strstr(WHY(&c), "sesame") == NULL);
+    store_close();
+    store_open("", NULL);
+    CHECK_INT_EQ(put("vow/"), VOW_ESTORE);
+    CHECK_HAS(WHY(&c), "wants to know who we are");
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+TEST_OPTS(etcd_cluster, who_is_not_asked_for_a_password_goes_on,
+          .timeout_s = 60)
+{
+    etcd_start(&c.kit, NULL);
+    store_open("", VOW_ETCD_OPTS(.user = "me", .password = "open sesame"));
+    CHECK_INT_EQ(put("vow/"), 0);
+    CHECK_HAS(WHY(&c), "authentication is not enabled");
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+/* ---- errors of a real server --------------------------------------------- */
+
+static int say(const char *path, const char *text)
+{
+    struct vow__jot body;
+    vow__jot_init(&body, vow__etcd_alloc(c.etcd));
+    vow__jot_text(&body, text);
+    c.told = 0;
+    vow__etcd_call(c.etcd, path, &body, on_called, NULL);
+    while (!c.told)
+        pass(1);
+    return c.code;
+}
+
+TEST_OPTS(etcd_cluster, a_server_refuses_as_we_think, .timeout_s = 60)
+{
+    static char big[4 << 20];
+    static const char *const extra[] = {"--quota-backend-bytes=4000000", NULL};
+    etcd_start(&c.kit, ETCD_OPTS(.extra = extra));
+    store_open("", NULL);
+    CHECK_INT_EQ(say("kv/put", "{\"key\":\"eA==\",\"lease\":\"77\"}"),
+                 VOW_ENOENT);
+    CHECK_INT_EQ(say("lease/revoke", "{\"ID\":\"77\"}"), VOW_ENOENT);
+    CHECK_INT_EQ(say("lease/keepalive", "{\"ID\":\"77\"}"), 0);
+    CHECK_INT_EQ(say("kv/put", "{what"), VOW_ESTORE);
+    CHECK_INT_EQ(say("kv/nothing", "{}"), VOW_ESTORE);
+    CHECK_HAS(WHY(&c), "is no etcd server");
+    CHECK_INT_EQ(say("kv/range", "{\"key\":\"eA==\",\"revision\":\"999\"}"),
+                 VOW_ESTORE);
+    for (size_t n = 1700000; n <= 3000000; n += 1300000) {
+        size_t at = (size_t)snprintf(big, sizeof(big),
+                                     "{\"key\":\"eA==\",\"value\":\"");
+        memset(big + at, 'A', n * 4 / 3 / 4 * 4);
+        snprintf(big + at + n * 4 / 3 / 4 * 4, 8, "\"}");
+        CHECK_INT_EQ(say("kv/put", big), VOW_E2BIG);
+        CHECK_HAS(WHY(&c), "--max-request-bytes");
+    }
+    size_t at =
+        (size_t)snprintf(big, sizeof(big), "{\"key\":\"eA==\",\"value\":\"");
+    memset(big + at, 'A', 1000000);
+    snprintf(big + at + 1000000, 8, "\"}");
+    for (int i = 0; i < 20 && say("kv/put", big) == 0; i++)
+        ;
+    CHECK_INT_EQ(c.code, VOW_ESTORE); /* it is full */
+    CHECK_HAS(WHY(&c), "etcdctl alarm disarm");
+    store_close();
+    etcd_stop(&c.kit);
+}
+
+/* ---- TLS ----------------------------------------------------------------- */
+
+TEST_OPTS(etcd_cluster, a_server_that_is_trusted_is_used, .timeout_s = 60)
+{
+    static struct office o;
+    char options[512];
+    office_open(&o);
+    office_write(o.other_file, &o.server, true, true);
+    etcd_start(&c.kit,
+               ETCD_OPTS(.cert_file = o.other_file, .key_file = o.other_file));
+    snprintf(options, sizeof(options), "?ca-file=%s", o.ca_file);
+    store_open(options, NULL);
+    CHECK_INT_EQ(put("vow/"), 0);
+    store_close();
+    store_open("", NULL);
+    CHECK_INT_EQ(put("vow/"), VOW_ESTORE);
+    CHECK_HAS(WHY(&c), "certificate");
+    store_close();
+    etcd_stop(&c.kit);
+    office_close(&o);
+}
+
+TEST_OPTS(etcd_cluster, a_server_that_wants_to_know_us_is_told, .timeout_s = 60)
+{
+    static struct office o;
+    char options[512];
+    office_open(&o);
+    office_write(o.other_file, &o.server, true, true);
+    etcd_start(&c.kit,
+               ETCD_OPTS(.cert_file = o.other_file, .key_file = o.other_file,
+                         .ca_file = o.ca_file));
+    snprintf(options, sizeof(options), "?ca-file=%s&cert-file=%s&key-file=%s",
+             o.ca_file, o.cert_file, o.key_file);
+    store_open(options, NULL);
+    CHECK_INT_EQ(put("vow/"), 0);
+    store_close();
+    snprintf(options, sizeof(options), "?ca-file=%s", o.ca_file);
+    store_open(options, NULL);
+    CHECK(put("vow/") == VOW_ESTORE || c.code == VOW_EUNSURE);
+    store_close();
+    etcd_stop(&c.kit);
+    office_close(&o);
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* etcd_lost_test.c - steps whose answers are lost: they happened, or did not,
+ * and the same step once more tells. */
+#include "etcd_names_kit.h"
+
+/* Each loss both before and after etcd has heard it. */
+#define BOTH(n) for (int i_ = 0; i_ < 2; (n)->unsaid = ++i_ == 1)
+
+TEST(etcd_lost, a_claim_with_one_lost_answer_knows_nevertheless)
+{
+    struct names *n = names_open();
+    char name[] = "name 0";
+    BOTH(n)
+    {
+        name[5]++;
+        n->lose = 1;
+        struct answer a = claim(n, 0, ASK(name, 1));
+        CHECK_INT_EQ(a.code, 0);
+        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.takeovers, 0);
+        CHECK_UINT_EQ(n->lose, 0);
+        CHECK_UINT_EQ(claim(n, 0, ASK(name, 1)).epoch, a.epoch);
+        CHECK_UINT_EQ(claim(n, 1, ASK(name, 2)).epoch, a.epoch);
+        CHECK_UINT_EQ(commit(n, 0, COMMIT(name, 1, a.epoch), "x").says,
+                      VOW_SAYS_OWN);
+    }
+    names_close(n);
+}
+
+TEST(etcd_lost, a_claim_without_answers_is_unsure_and_its_repeat_tells)
+{
+    struct names *n = names_open();
+    char name[] = "name 0";
+    BOTH(n)
+    {
+        name[5]++;
+        n->lose = 2;
+        CHECK_INT_EQ(claim(n, 0, ASK(name, 1)).code, VOW_EUNSURE);
+        struct answer other = peek(n, 1, name);
+        CHECK_UINT_EQ(other.says, n->unsaid ? VOW_SAYS_NONE : VOW_SAYS_WAIT);
+        struct answer a = claim(n, 0, ASK(name, 1));
+        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK(n->unsaid || a.epoch == other.epoch);
+    }
+    names_close(n);
+}
+
+TEST(etcd_lost, a_reading_without_an_answer_has_changed_nothing)
+{
+    struct names *n = names_open();
+    n->lose = 1;
+    CHECK_INT_EQ(forget(n, 0, "a", 0).code, VOW_ESTORE);
+    n->lose = 1;
+    CHECK_INT_EQ(peek(n, 0, "a").code, VOW_ESTORE);
+    n->lose = 1;
+    CHECK_INT_EQ(read_text(n, 0, hold_of("a", 1, 1)).code, VOW_ESTORE);
+    names_close(n);
+}
+
+/* ---- ghosts -------------------------------------------------------------- */
+
+TEST(etcd_lost, a_claim_that_nobody_repeats_lapses_as_if_its_process_had_died)
+{
+    struct names *n = names_open();
+    vow_hold other = hold_of("other", 9, 0);
+    other.epoch = claim(n, 0, ASK("other", 9, .lease_ms = 20000)).epoch;
+    n->lose = 2;
+    struct answer a = claim(n, 0, ASK("a", 1, .lease_ms = 20000));
+    CHECK_INT_EQ(a.code, VOW_EUNSURE);
+    for (int i = 0; i < 3; i++) { /* which keeps their lease alive */
+        names_pass(n, 6000);
+        CHECK_UINT_EQ(pulse(n, 0, other, 20000).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    }
+    names_pass(n, 2500);
+    a = claim(n, 1, ASK("a", 2));
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.takeovers, 1);
+    CHECK_UINT_EQ(claim(n, 1, ASK("other", 3)).says, VOW_SAYS_WAIT);
+    names_close(n);
+}
+
+TEST(etcd_lost, a_claim_that_is_repeated_is_no_ghost)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    n->lose = 2;
+    CHECK_INT_EQ(claim(n, 0, ASK("a", 1, .lease_ms = 20000)).code, VOW_EUNSURE);
+    hold.epoch = claim(n, 0, ASK("a", 1, .lease_ms = 20000)).epoch;
+    for (int i = 0; i < 5; i++) {
+        names_pass(n, 6000);
+        CHECK_UINT_EQ(pulse(n, 0, hold, 20000).says, VOW_SAYS_OWN);
+    }
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    names_close(n);
+}
+
+TEST(etcd_lost, a_ghost_is_looked_for_until_etcd_answers)
+{
+    struct names *n = names_open();
+    n->lose = 2;
+    CHECK_INT_EQ(claim(n, 0, ASK("a", 1, .lease_ms = 20000)).code, VOW_EUNSURE);
+    names_pass(n, 19000);
+    n->lose = 2;
+    names_pass(n, 7000); /* it asks once, and once more */
+    CHECK_UINT_EQ(n->lose, 0);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    names_pass(n, 5000);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_OWN);
+    names_close(n);
+}
+
+/* ---- the others ---------------------------------------------------------- */
+
+TEST(etcd_lost, a_commit_with_lost_answers_has_effect_once)
+{
+    struct names *n = names_open();
+    char name[] = "name 0";
+    for (unsigned lose = 1; lose <= 2; lose++) {
+        BOTH(n)
+        {
+            name[5]++;
+            uint64_t epoch = claim(n, 0, ASK(name, 1)).epoch;
+            n->lose = lose;
+            struct answer a = commit(n, 0, COMMIT(name, 1, epoch), "x");
+            CHECK_INT_EQ(a.code, lose == 2 ? VOW_EUNSURE : 0);
+            a = commit(n, 0, COMMIT(name, 1, epoch), "x");
+            CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+            CHECK_STR_EQ(claim(n, 1, ASK(name, 2)).value, "x");
+        }
+    }
+    names_close(n);
+}
+
+TEST(etcd_lost, a_name_that_was_given_back_is_free)
+{
+    struct names *n = names_open();
+    BOTH(n)
+    {
+        uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
+        n->lose = 1;
+        CHECK_UINT_EQ(
+            commit(n, 0,
+                   COMMIT("a", 1, epoch, .outcome = VOW_OUTCOME_ABANDONED),
+                   NULL)
+                .says,
+            VOW_SAYS_OWN);
+        CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+    }
+    names_close(n);
+}
+
+TEST(etcd_lost, a_pulse_with_lost_answers)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
+    BOTH(n)
+    {
+        n->lose = 1; /* the reading */
+        CHECK_INT_EQ(pulse(n, 0, hold, LONG_MS).code, VOW_ESTORE);
+        CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).says, VOW_SAYS_OWN);
+    }
+    CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).epoch, hold.epoch);
+    names_close(n);
+}
+
+TEST(etcd_lost, a_record_that_vanished_is_made_again_once)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    struct answer a = {.done = false};
+    vow_store *s = n->at[0].store;
+    hold.epoch = claim(n, 0, ASK("a", 1, .mode = VOW_ONCE, .label = "l")).epoch;
+    etcd_delete(n->member, whole_key("n", "a", "/r"));
+    n->hold = true; /* its reading */
+    s->ops->pulse(s, &hold, 1, LONG_MS, on_records, &a);
+    while (n->held[0] == 0)
+        names_step(n);
+    n->lose = 1;
+    names_let_go(n);
+    await(n, &a);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK(a.epoch > hold.epoch);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).epoch, a.epoch);
+    CHECK_STR_EQ(peek(n, 1, "a").label, "l");
+    CHECK_UINT_EQ(pulse(n, 0, hold, 0).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_DOUBT); /* as it was */
+    names_close(n);
+}
+
+TEST(etcd_lost, forget_and_cancel_with_lost_answers)
+{
+    struct names *n = names_open();
+    vow_store *s = n->at[0].store;
+    vow_name name = vow_name_of("a");
+    BOTH(n)
+    {
+        struct answer a = {.done = false}, b = {.done = false};
+        uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
+        n->hold = true;
+        s->ops->cancel(s, &name, on_records, &a);
+        while (n->held[0] == 0)
+            names_step(n);
+        n->lose = 1;
+        names_let_go(n);
+        CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), LONG_MS).says,
+                      VOW_SAYS_CANCEL);
+        (void)commit(n, 0, COMMIT("a", 1, epoch), "x");
+        n->hold = true;
+        s->ops->forget(s, &name, epoch, on_records, &b);
+        while (n->held[0] == 0)
+            names_step(n);
+        n->lose = 1;
+        names_let_go(n);
+        CHECK_UINT_EQ(await(n, &b)->says, VOW_SAYS_NONE);
+        CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+    }
+    names_close(n);
+}
+
+/* ---- chunks -------------------------------------------------------------- */
+
+TEST(etcd_lost, a_chunk_is_there_once_whatever_is_lost)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
+    n->lose = 1;
+    CHECK_UINT_EQ(write_text(n, 0, hold, "two").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
+    n->lose = 2;
+    CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|");
+    n->unsaid = true;
+    n->lose = 2;
+    CHECK_INT_EQ(write_text(n, 0, hold, "five").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "five").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|five|");
+    names_close(n);
+}
+
+TEST(etcd_lost, behind_a_chunk_that_is_not_there_no_other_is_written)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
+    n->unsaid = true;
+    n->lose = 2;
+    CHECK_INT_EQ(write_text(n, 0, hold, "one").code, VOW_EUNSURE);
+    CHECK_INT_EQ(write_text(n, 0, hold, "two").code, VOW_EAGAIN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "two").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
+    n->unsaid = false;
+    n->lose = 2;
+    CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "four").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|four|");
+    names_close(n);
+}
+
+TEST(etcd_lost, another_writer_with_the_same_token_goes_on_where_one_stopped)
+{
+    struct names *n = names_open();
+    vow_hold hold = hold_of("a", 1, 0);
+    hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 1, hold, "two").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|");
+    names_close(n);
+}

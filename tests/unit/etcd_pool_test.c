@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: MIT */
+/* etcd_pool_test.c - places on a member of etcd: keys, leases that are lost,
+ * limits that others change, tolls, and much at once. */
+#include "etcd_real.h"
+#include "store/etcd/etcd_pools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LONG_MS = 3600 * 1000 };
+
+static struct real rig;
+
+struct told {
+    unsigned done, places, doubts;
+    int code;
+    size_t n;
+    vow_place at[256];
+    vow_pool_info info;
+    char label[VOW_LABEL_MAX + 1];
+    vow_token token;
+};
+static struct told told;
+
+static void on_places(int code, const vow_place *places, size_t n, void *user)
+{
+    (void)user;
+    told.done++;
+    told.code = code;
+    told.n = n;
+    CHECK(n <= sizeof(told.at) / sizeof(told.at[0]));
+    if (n > 0)
+        memcpy(told.at, places, n * sizeof(places[0]));
+}
+
+static void on_pools(int code, const vow_pool_info *infos, size_t n, void *user)
+{
+    (void)user;
+    told.done++;
+    told.code = code;
+    told.n = n;
+    if (n == 0)
+        return;
+    told.info = infos[0];
+    snprintf(told.label, sizeof(told.label), "%s", infos[0].label);
+}
+
+static void on_place(const vow_token *token, void *user)
+{
+    (void)user;
+    told.places++;
+    told.token = *token;
+}
+
+static void on_doubt(void *user)
+{
+    (void)user;
+    told.doubts++;
+}
+
+static void start(void)
+{
+    told = (struct told){.done = 0};
+    real_open(&rig, VOW_ETCD_OPTS(.timeout_ms = 5000, .recheck_ms = 1000));
+    rig.store->ops->listen(
+        rig.store,
+        &(const vow_store_events){.on_place = on_place, .on_doubt = on_doubt});
+}
+
+static vow_name pool_of(const char *text)
+{
+    return vow_name_of(text);
+}
+
+static vow_token token_of(uint64_t number)
+{
+    vow_token t = {.bytes = {0}};
+    for (size_t i = 0; i < sizeof(t.bytes); i++)
+        t.bytes[i] = (unsigned char)test_random(&number);
+    return t;
+}
+
+#pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
+#define PLACE(number, ...)                                                     \
+    (&(const vow_place_ask){.pool = pool_of("p"),                              \
+                            .limits_of = pool_of("p"),                         \
+                            .token = token_of(number),                         \
+                            .weight = 1,                                       \
+                            .lease_ms = LONG_MS,                               \
+                            .label = "p",                                      \
+                            __VA_ARGS__})
+
+static void finish(void)
+{
+    REAL_UNTIL(&rig, told.done > 0);
+    CHECK_UINT_EQ(told.done, 1);
+}
+
+static uint32_t acquire(const vow_place_ask *ask)
+{
+    told.done = 0;
+    rig.store->ops->acquire(rig.store, ask, on_places, NULL);
+    finish();
+    return told.code == 0 ? told.at[0].says : 100 + (uint32_t)-told.code;
+}
+
+static uint32_t release(uint64_t number)
+{
+    const vow_place_hold hold = {pool_of("p"), pool_of("p"), token_of(number)};
+    told.done = 0;
+    rig.store->ops->release(rig.store, &hold, on_places, NULL);
+    finish();
+    CHECK_INT_EQ(told.code, 0);
+    return told.at[0].says;
+}
+
+/* Tokens from the first on. */
+static void renew(uint64_t first, size_t n, uint64_t lease_ms)
+{
+    static vow_place_hold holds[256];
+    for (size_t i = 0; i < n; i++)
+        holds[i] =
+            (vow_place_hold){pool_of("p"), pool_of("p"), token_of(first + i)};
+    told.done = 0;
+    rig.store->ops->renew(rig.store, holds, n, lease_ms, on_places, NULL);
+    finish();
+    CHECK_INT_EQ(told.code, 0);
+    CHECK_UINT_EQ(told.n, n);
+}
+
+static void limit(const vow_pool_limits *limits)
+{
+    vow_name pool = pool_of("p");
+    told.done = 0;
+    rig.store->ops->limit(rig.store, &pool, limits, NULL, on_pools, NULL);
+    finish();
+}
+
+static void list(void)
+{
+    told.done = 0;
+    rig.store->ops->pools(rig.store, on_pools, NULL);
+    finish();
+    CHECK_INT_EQ(told.code, 0);
+}
+
+static char *key(const char *rest)
+{
+    static char text[256];
+    vow_name pool = pool_of("p");
+    char name[VOW_NAME_TEXT];
+    (void)vow_name_text(&pool, name);
+    snprintf(text, sizeof(text), "vow/s/%s/%s", name, rest);
+    return text;
+}
+
+static char *seat_key(uint64_t number)
+{
+    static char text[256];
+    vow_name pool = pool_of("p");
+    vow_token token = token_of(number);
+    struct vow__hall_name name = {pool, pool};
+    snprintf(text, sizeof(text), "vow/%s", vow__seat_key(&name, &token).text);
+    return text;
+}
+
+static uint64_t count(const char *kind)
+{
+    vow_name pool = pool_of("p");
+    struct vow__hall_name name = {pool, pool};
+    char text[256];
+    snprintf(text, sizeof(text), "vow/%s%s", vow__hall_tree(&name).text, kind);
+    return etcd_count(&rig.kit, text);
+}
+
+/* ---- keys ---------------------------------------------------------------- */
+
+TEST(etcd_pool, keys_are_for_people_and_come_back)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .label = "a\\b\nc", .runner = "host:7",
+                                .weight = 2, .limits = {2, 0, 0})),
+                  VOW_SAYS_OWN);
+    CHECK_STR_EQ(etcd_get(&rig.kit, key("l")),
+                 "concurrent 2\nrate 0\nwindow 0\nlabel a\\\\b\\nc\n");
+    const char *value = etcd_get(&rig.kit, seat_key(1));
+    CHECK(strncmp(value, "weight 2\nlease 3600000\nsince ", 29) == 0);
+    CHECK(strstr(value, "\nrunner host:7\n") != NULL);
+    limit(NULL);
+    CHECK_STR_EQ(told.label, "a\\b\nc");
+    CHECK_UINT_EQ(release(1), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(count(""), 0);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, what_is_not_ours_counts_for_nothing)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {2, 0, 0})), VOW_SAYS_OWN);
+    etcd_put(&rig.kit, seat_key(7), "weight one\nlease 5\n");
+    etcd_put(&rig.kit, seat_key(8), "weight 2\n");
+    char stray[256];
+    snprintf(stray, sizeof(stray), "%.*s", (int)strlen(seat_key(1)) - 1,
+             seat_key(1));
+    etcd_put(&rig.kit, stray, "weight 2\nlease 5\n");
+    etcd_put(&rig.kit, key("x"), "weight 2\nlease 5\n");
+    etcd_put(&rig.kit, "vow/s/", "");
+    etcd_put(&rig.kit, "vow/s/short/l", "concurrent 1\n");
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    list();
+    CHECK_UINT_EQ(told.n, 1);
+    CHECK_UINT_EQ(told.info.held, 2);
+    CHECK_UINT_EQ(told.info.waiting, 1);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, fences_are_above_what_was_added_to_revisions)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1)), VOW_SAYS_OWN);
+    uint64_t before = told.at[0].fence;
+    CHECK(before > 0 && before < 1000);
+    etcd_put(&rig.kit, "vow/e", "plus 5000\n");
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK(told.at[0].fence > 5000 + before);
+    real_close(&rig);
+}
+
+/* ---- leases -------------------------------------------------------------- */
+
+TEST(etcd_pool, a_lease_that_is_lost_loses_places_and_the_next_has_another)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK(etcd_revoke_all(&rig.kit) > 0);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    renew(1, 2, LONG_MS);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(told.at[1].says, VOW_SAYS_OWN);
+    CHECK(etcd_revoke_all(&rig.kit) > 0);
+    CHECK_UINT_EQ(release(2), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, another_lease_keeps_the_order)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    uint64_t fence = told.at[0].fence;
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 60000)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(told.at[0].ahead, 0);
+    renew(1, 1, 50000);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(told.at[0].fence, fence);
+    CHECK(strstr(etcd_get(&rig.kit, seat_key(1)), "lease 50000\n") != NULL);
+    CHECK(strstr(etcd_get(&rig.kit, seat_key(2)), "lease 60000\n") != NULL);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(told.at[0].ahead, 1);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, a_place_ends_with_its_own_lease_while_others_live)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .lease_ms = 900, .limits = {2, 0, 0})),
+                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 900)), VOW_SAYS_OWN);
+    for (int i = 0; i < 8; i++) {
+        real_pass(&rig, 250);
+        renew(2, 1, 900);
+        CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    }
+    CHECK(etcd_get(&rig.kit, seat_key(1)) == NULL);
+    CHECK(etcd_get(&rig.kit, seat_key(2)) != NULL);
+    renew(1, 1, 900);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, many_places_move_to_another_lease)
+{
+    start();
+    for (uint64_t i = 0; i < 120; i++)
+        CHECK_UINT_EQ(acquire(PLACE(i, .limits = {100, 0, 0})),
+                      i < 100 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+    renew(0, 120, 1800 * 1000);
+    for (size_t i = 0; i < 120; i++)
+        CHECK_UINT_EQ(told.at[i].says, i < 100 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+    for (uint64_t i = 0; i < 120; i++)
+        CHECK(strstr(etcd_get(&rig.kit, seat_key(i)), "lease 1800000\n"));
+    renew(0, 120, 0);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    renew(0, 120, LONG_MS);
+    for (size_t i = 0; i < 120; i++)
+        CHECK_UINT_EQ(told.at[i].says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(count("q/"), 0);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, closing_gives_all_places_back)
+{
+    start();
+    for (uint64_t i = 0; i < 130; i++)
+        (void)acquire(PLACE(i, .limits = {100, 0, 0}));
+    CHECK_UINT_EQ(count("q/"), 130);
+    VOW_AUTO(vow_future) closed = rig.store->ops->close(rig.store);
+    CHECK_INT_EQ(vow_loop_run_until(rig.w.loop, closed), 0);
+    CHECK_UINT_EQ(count("q/"), 0);
+    closed = vow_future_unref(closed);
+    world_run(&rig.w);
+    world_close(&rig.w);
+    etcd_stop(&rig.kit);
+}
+
+/* ---- limits -------------------------------------------------------------- */
+
+TEST(etcd_pool, lower_limits_mark_who_is_held_however_many)
+{
+    start();
+    for (uint64_t i = 0; i < 120; i++)
+        CHECK_UINT_EQ(acquire(PLACE(i)), VOW_SAYS_OWN);
+    limit(&(const vow_pool_limits){.concurrent = 3});
+    CHECK_INT_EQ(told.code, 0);
+    CHECK_UINT_EQ(told.info.held, 120);
+    CHECK_STR_EQ(told.label, "p");
+    for (uint64_t i = 0; i < 120; i++)
+        CHECK(strstr(etcd_get(&rig.kit, seat_key(i)), "held 1\n") != NULL);
+    CHECK_UINT_EQ(acquire(PLACE(500)), VOW_SAYS_WAIT);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, who_was_told_that_it_holds_stays_so_if_limits_missed_it)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .weight = 2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(3, .weight = 2)), VOW_SAYS_OWN);
+    etcd_put(&rig.kit, key("l"), "concurrent 1\n");
+    renew(1, 1, LONG_MS);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    CHECK(strstr(etcd_get(&rig.kit, seat_key(1)), "held 1\n") != NULL);
+    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_SAYS_OWN);
+    CHECK(strstr(etcd_get(&rig.kit, seat_key(2)), "held 1\n") != NULL);
+    CHECK_UINT_EQ(release(3), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(4)), VOW_SAYS_WAIT);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, limits_that_rise_by_another_hand_are_heard_of)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    etcd_put(&rig.kit, key("l"), "concurrent 2\n");
+    REAL_UNTIL(&rig, told.places > 0);
+    vow_token want = token_of(2);
+    CHECK_MEM_EQ(&told.token, &want, sizeof(want));
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, a_seat_that_somebody_deleted_is_asked_for_again)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    etcd_delete(&rig.kit, seat_key(2));
+    REAL_UNTIL(&rig, told.places > 0);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(told.at[0].ahead, 1);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, a_past_that_was_forgotten_does_not_lose_a_turn)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    real_pass(&rig, 100);
+    etcd_freeze(&rig.kit, 0);
+    etcd_thaw(&rig.kit, 0);
+    etcd_delete(&rig.kit, seat_key(1));
+    etcd_compact(&rig.kit);
+    REAL_UNTIL(&rig, told.places + told.doubts > 0);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    real_close(&rig);
+}
+
+/* ---- rates --------------------------------------------------------------- */
+
+TEST(etcd_pool, grants_that_follow_closely_share_a_toll)
+{
+    vow_pool_limits limits = {.rate = 1000, .window_us = 3600000000};
+    start();
+    for (uint64_t i = 0; i < 40; i++) {
+        CHECK_UINT_EQ(acquire(PLACE(i, .weight = 3, .limits = limits)),
+                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(release(i), VOW_SAYS_OWN);
+    }
+    CHECK_UINT_EQ(count("t/"), 1);
+    limit(NULL);
+    CHECK_UINT_EQ(told.info.rate_used, 120);
+    CHECK_UINT_EQ(told.info.held, 0);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, tolls_of_a_low_rate_are_kept_apart_and_swept)
+{
+    vow_pool_limits limits = {.rate = 8, .window_us = 400000};
+    start();
+    for (uint64_t i = 0; i < 8; i++)
+        CHECK_UINT_EQ(acquire(PLACE(i, .limits = limits)), VOW_SAYS_OWN);
+    CHECK(count("t/") <= 8);
+    CHECK(count("t/") > 0);
+    real_pass(&rig, 450);
+    CHECK_UINT_EQ(acquire(PLACE(9)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(count("t/"), 1);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, tolls_of_another_machine_count_from_the_first_sight)
+{
+    vow_pool_limits limits = {.rate = 3, .window_us = 300000};
+    vow_name pool = pool_of("p");
+    struct vow__hall_name name = {pool, pool};
+    char toll[256];
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    snprintf(toll, sizeof(toll), "vow/%s", vow__toll_key(&name, 7).text);
+    etcd_put(&rig.kit, toll, "weight 3\nboot another\nat 1\n");
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK(told.at[0].again_us > 200000 && told.at[0].again_us <= 300001);
+    unsigned before = told.places;
+    REAL_UNTIL(&rig, told.places > before); /* by its own clock */
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, a_turn_that_nobody_comes_for_is_forfeited)
+{
+    vow_pool_limits limits = {.rate = 1, .window_us = 200000};
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    REAL_UNTIL(&rig, told.places == 1);
+    REAL_UNTIL(&rig, told.places == 2); /* 2 s later */
+    vow_token want = token_of(3);
+    CHECK_MEM_EQ(&told.token, &want, sizeof(want));
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_OWN);
+    renew(2, 1, LONG_MS);
+    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
+    real_close(&rig);
+}
+
+/* ---- much at once -------------------------------------------------------- */
+
+static unsigned answered;
+static unsigned owns;
+
+static void on_many(int code, const vow_place *places, size_t n, void *user)
+{
+    (void)user;
+    CHECK_INT_EQ(code, 0);
+    CHECK_UINT_EQ(n, 1);
+    answered++;
+    owns += places[0].says == VOW_SAYS_OWN;
+}
+
+TEST(etcd_pool, steps_begun_at_once_take_effect_in_their_order)
+{
+    start();
+    answered = owns = 0;
+    for (uint64_t i = 0; i < 50; i++)
+        rig.store->ops->acquire(rig.store, PLACE(i, .limits = {10, 0, 0}),
+                                on_many, NULL);
+    const vow_place_hold first = {pool_of("p"), pool_of("p"), token_of(0)};
+    rig.store->ops->release(rig.store, &first, on_many, NULL);
+    REAL_UNTIL(&rig, answered == 51);
+    CHECK_UINT_EQ(owns, 11);
+    REAL_UNTIL(&rig, told.places > 0);
+    renew(1, 49, LONG_MS);
+    for (size_t i = 0; i < 49; i++)
+        CHECK_UINT_EQ(told.at[i].says, i < 10 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+    real_close(&rig);
+}
+
+TEST(etcd_pool, pools_are_listed_page_by_page)
+{
+    struct vow__hall_name name = {pool_of("p"), pool_of("p")};
+    static char body[64 * 1024];
+    start();
+    limit(&(const vow_pool_limits){.concurrent = 7});
+    for (uint64_t page = 0; page < 25; page++) {
+        size_t at = (size_t)snprintf(body, sizeof(body), "{\"success\":[");
+        for (uint64_t i = 0; i < 100; i++) {
+            char text[256], b64[512];
+            name.pool = pool_of(i < 50 ? "a" : "b");
+            vow_token token = token_of(100 * page + i);
+            snprintf(text, sizeof(text), "vow/%s",
+                     vow__seat_key(&name, &token).text);
+            struct vow__jot j;
+            vow__jot_init(&j, vow__etcd_alloc(rig.etcd));
+            vow__jot_base64(&j, text, strlen(text));
+            snprintf(b64, sizeof(b64), "%.*s", (int)j.n, j.text);
+            vow__jot_fini(&j);
+            at += (size_t)snprintf(
+                body + at, sizeof(body) - at,
+                "%s{\"request_put\":{\"key\":\"%s\",\"value\":"
+                "\"d2VpZ2h0IDEKbGVhc2UgOTAwMApsYWJlbCB4Cg==\"}}",
+                i == 0 ? "" : ",", b64);
+        }
+        snprintf(body + at, sizeof(body) - at, "]}");
+        CHECK(etcd_number(etcd_ask(&rig.kit, 0, "kv/txn", body), "revision") >
+              0);
+    }
+    list();
+    CHECK_UINT_EQ(told.n, 3);
+    real_close(&rig);
+}
