@@ -110,8 +110,9 @@ int vow__results_open(struct vow__etcd *e,
 static int check_address(struct vow__etcd_results *r, const char *address)
 {
     static const char *const kinds[] = {
-        "file:", "redis://",          "rediss://",
-        "unix:", "redis-sentinel://", "rediss-sentinel://"};
+        "file:",  "redis://",          "rediss://",
+        "unix:",  "redis-sentinel://", "rediss-sentinel://",
+        "memory:"};
     show(address, r->shown);
     if (is_folder(address))
         return 0;
