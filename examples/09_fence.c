@@ -10,6 +10,7 @@
  *
  * The address of the store is the first argument: file:DIR, or etcd://HOST for
  * workers on many machines. Without one it is a folder of its own. */
+/* NOLINTNEXTLINE(bugprone-reserved-identifier): so nftw() is asked for */
 #define _XOPEN_SOURCE 700
 #include <ftw.h>
 #include <stdio.h>

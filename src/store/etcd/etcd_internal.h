@@ -251,7 +251,7 @@ int vow__end_key(struct vow__etcd *e, const struct vow__key *key, uint64_t mod,
                  uint64_t after_ms);
 
 int vow__ends_open(struct vow__etcd *e, struct vow__etcd_ends **ret_ends);
-void vow__ends_close(struct vow__etcd_ends *ends);
+void vow__ends_close(struct vow__etcd_ends *all);
 
 /* ---- etcd_watch.c: the stream of changes -------------------------------- */
 

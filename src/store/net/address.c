@@ -219,7 +219,7 @@ int vow__address_password(struct vow__address *a,
     if (*password != NULL)
         return vow__address_refuse(a,
                                    "a password or a password-file, not both");
-    char *file;
+    char *file = NULL;
     int rc = vow__address_decode(a, given, &file);
     if (rc < 0)
         return rc;
