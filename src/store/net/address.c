@@ -221,7 +221,7 @@ int vow__address_password(struct vow__address *a,
                                    "a password or a password-file, not both");
     char *file = NULL;
     int rc = vow__address_decode(a, given, &file);
-    if (rc < 0)
+    if (file == NULL)
         return rc;
     rc = vow__address_line(a, file, password);
     vow__address_forget(&a->alloc, &file);
