@@ -137,9 +137,7 @@ static void one_less(struct vow__check *c)
     } else if (any_answers(c)) {
         ask(c);
     } else {
-        vow__etcd_trouble(c->etcd, "%s cannot be used: %s",
-                          vow__etcd_where_of(c->etcd)->shown,
-                          c->members[0].why);
+        vow__etcd_trouble(c->etcd, "%s", c->members[0].why);
         end(c, VOW_ESTORE);
     }
 }
@@ -193,6 +191,7 @@ static void ask(struct vow__check *c)
     const struct question *q = &questions[c->question];
     vow__jot_init(&body, &c->alloc);
     q->body(c, &body);
+    c->asked_ns = vow_loop_now_ns(vow__etcd_loop(c->etcd));
     c->sent_ns = vow__clock_boot_ns();
     vow__etcd_call(c->etcd, q->path, &body, on_answer, c);
 }
@@ -201,12 +200,15 @@ static void on_answer(struct vow__etcd *e, int code, const json_t *root,
                       void *user)
 {
     struct vow__check *c = user;
-    uint64_t took_ms = (vow__clock_boot_ns() - c->sent_ns) / 1000000;
+    uint64_t now_ns = vow_loop_now_ns(vow__etcd_loop(e));
+    uint64_t took_ms = (now_ns - c->asked_ns) / 1000000;
     if (code == VOW_ECLOSED || code == VOW_ENOMEM) {
         end(c, code);
         return;
     }
-    c->silent |= code < 0 && took_ms >= vow__etcd_where_of(e)->timeout_ms / 2;
+    c->silent = code < 0 && took_ms >= vow__etcd_where_of(e)->timeout_ms / 2;
+    if (c->silent && c->refused[0] == 0)
+        take_refusal(c);
     questions[c->question].take(c, code, root);
     c->question = next_question(c);
     if (c->question < QUESTIONS && !c->silent) { /* keeps E2 */

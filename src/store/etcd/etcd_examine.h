@@ -32,7 +32,7 @@ struct vow__check {
     size_t pending; /* members that have not answered yet */
     int code;       /* why it cannot go on */
     size_t question;
-    uint64_t sent_ns;
+    uint64_t asked_ns, sent_ns; /* by the clock of the loop; for the latency */
     struct vow__check_member members[VOW__ETCD_HOSTS];
     bool list_seen, alarms_seen;
     size_t size; /* of the cluster */
