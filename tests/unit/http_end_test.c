@@ -224,7 +224,7 @@ TEST(http_end, one_that_is_canceled_is_never_told)
 {
     for (int stage = 0; stage < STAGES; stage++) {
         struct scene s;
-        scene_open(&s, stage);
+        scene_open(&s, (enum stage)stage);
         reply_cancel(&s.p);
         if (stage == WAITS_FOR_OTHERS)
             web_let(&s.w, 1, NULL);
@@ -245,7 +245,7 @@ TEST(http_end, closing_tells_what_runs_at_once)
 {
     for (int stage = 0; stage < STAGES; stage++) {
         struct scene s;
-        scene_open(&s, stage);
+        scene_open(&s, (enum stage)stage);
         browser_shut(&s.b);
         CHECK_INT_EQ(s.p.told, 1);
         CHECK_INT_EQ(s.p.code, VOW_ECLOSED);
@@ -260,7 +260,7 @@ TEST(http_end, one_is_late_at_each_stage)
         struct scene s;
         if (stage == IN_MID_STREAM)
             continue; /* has no end */
-        scene_open(&s, stage);
+        scene_open(&s, (enum stage)stage);
         world_advance_ms(s.b.w, 1000);
         CHECK_INT_EQ(s.p.told, 1);
         CHECK_INT_EQ(s.p.code, stage == HEARD ? VOW_EUNSURE : VOW_ESTORE);
