@@ -56,12 +56,12 @@ struct members {
 };
 
 /* With a store, on a world of its own. `opts` may be NULL: a timeout of 2 s. */
-void members_open(struct members *m, size_t n, members_fn answer,
+void members_open(struct members *m, size_t n, members_fn says,
                   const vow_etcd_opts *opts);
 void members_close(struct members *m);
 /* The same in a world that is open, as in a sweep. */
 void members_begin(struct members *m, struct world *w, size_t n,
-                   members_fn answer);
+                   members_fn says);
 /* Open the store; it may be NULL then, without memory. */
 void members_store(struct members *m, const vow_etcd_opts *opts);
 void members_end(struct members *m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a doctor finds at etcd: what was seen and what it means, what is asked of
+/* What a doctor finds at etcd: what was seen, what it means, what is asked of
  * members that say what the test wants, and of real ones. */
 #include "etcd_call_rig.h"
 #include "etcd_real.h"
