@@ -462,10 +462,11 @@ static char *decode(const json_t *pair, const char *word,
 {
     const json_t *v = json_object_get(pair, word);
     const char *text = v == NULL ? "" : json_string_value(v);
-    char *to = memory->text + memory->n;
     *ret_n = 0;
-    if (text == NULL || memory->text == NULL ||
-        sodium_base642bin((unsigned char *)to, memory->room - memory->n - 1,
+    if (text == NULL || memory->text == NULL)
+        return NULL;
+    char *to = memory->text + memory->n;
+    if (sodium_base642bin((unsigned char *)to, memory->room - memory->n - 1,
                           text, strlen(text), NULL, ret_n, NULL,
                           sodium_base64_VARIANT_ORIGINAL) != 0)
         return NULL;
