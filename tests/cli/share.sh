@@ -260,7 +260,7 @@ test_waiters_get_the_signal() {
 }
 
 test_a_time_limit_is_the_end_for_all() {
-    call a share --timeout "${VOW_TEST_SLOW}s" x -- sh -c "$JOB"
+    call a share --timeout "$LEASE" x -- sh -c "$JOB"
     wait_for runs_are 1
     call b share x -- sh -c "$JOB"
     settle a b
