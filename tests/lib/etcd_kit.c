@@ -210,10 +210,18 @@ void etcd_again(struct etcd_kit *k, size_t member)
         CHECK(answers(k, member));
 }
 
+/* Until one of its threads has seen the signal the others go on; its parent is
+ * told when all of them stand still. */
 void etcd_freeze(struct etcd_kit *k, size_t member)
 {
-    CHECK(kill(k->at[member].pid, SIGSTOP) == 0);
-    k->at[member].frozen = true;
+    struct etcd_member *m = &k->at[member];
+    int status = 0;
+    CHECK(!m->frozen);
+    CHECK(kill(m->pid, SIGSTOP) == 0);
+    while (waitpid(m->pid, &status, WUNTRACED) < 0)
+        CHECK(errno == EINTR);
+    CHECK(WIFSTOPPED(status));
+    m->frozen = true;
 }
 
 void etcd_thaw(struct etcd_kit *k, size_t member)

@@ -67,7 +67,8 @@ void etcd_stop(struct etcd_kit *k);
  * when that returns, if there is a majority. */
 void etcd_kill(struct etcd_kit *k, size_t member);
 void etcd_again(struct etcd_kit *k, size_t member);
-/* Stop it as if it were far away, and let it go on. */
+/* Stop it as if it were far away: it answers nothing from then on; and let it
+ * go on. */
 void etcd_freeze(struct etcd_kit *k, size_t member);
 void etcd_thaw(struct etcd_kit *k, size_t member);
 /* The leader. It waits until there is one that all who run agree on. */
