@@ -147,6 +147,7 @@ int vow__http_request_fill(struct vow__http_request *r,
     r->begun = false;
     r->repeated = false;
     r->code = 0;
+    r->settled = false;
     r->timeout_ms = ask->timeout_ms;
     r->answer_max = ask->answer_max;
     r->error[0] = '\0';
@@ -238,6 +239,7 @@ static int before_sending(void *user, char *to_ip, char *from_ip, int to_port,
     (void)from_port;
     r->repeated = vow__http_request_sent(r);
     r->begun = true;
+    r->settled = true;
     if (r->timeout_ms == 0 && r->code == 0)
         (void)vow_call_stop(&r->late);
     return r->repeated ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;

@@ -38,6 +38,7 @@ struct vow__http_request {
     uint8_t state;
     bool stream;   /* of bytes as they come; it takes no place of others */
     bool begun;    /* connected: it is sent from here on */
+    bool settled;  /* no socket was opened for it since then */
     bool repeated; /* libcurl would have sent it a second time */
     int code;      /* why we end it ourselves; 0: we do not */
     CURL *easy;

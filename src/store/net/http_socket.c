@@ -9,7 +9,10 @@
  *       and not wanted is not waited for any more then. libcurl tells when it
  *       closes a connection that was in use. It does not when it closes one
  *       that never came about, and the next may have the same number: handles
- *       are kept only from the first request on.
+ *       are kept only from the first request on. A request whose connection was
+ *       lost before anything left is connected anew, and that one may not come
+ *       about either. A handle that outlived its descriptor would make libuv
+ *       abort.
  *       Its times are real ones, also under virtual time: they are its own
  *       business (how long one address is tried before the next). "At once" is
  *       the next turn.
@@ -142,7 +145,7 @@ static int on_wish(CURL *easy, curl_socket_t fd, int what, void *user,
     if (what == CURL_POLL_REMOVE) {
         if (w != NULL)
             watcher_close(w);
-        if (r != NULL && r->state == VOW__HTTP_RUNS && !r->begun)
+        if (r != NULL && r->state == VOW__HTTP_RUNS && !r->settled)
             nudge(h);
         return 0;
     }
@@ -153,7 +156,7 @@ static int on_wish(CURL *easy, curl_socket_t fd, int what, void *user,
         vow__http_fail(r, VOW_ENOMEM);
         return 0;
     }
-    w->kept = r->begun;
+    w->kept = r->settled;
     want(w, what);
     return 0;
 }
@@ -257,6 +260,7 @@ curl_socket_t vow__http_socket_open(void *user, curlsocktype purpose,
 {
     struct vow__http_request *r = user;
     (void)purpose; /* there is one */
+    r->settled = false;
     int fd = socket(address->family,
                     address->socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     address->protocol);
