@@ -104,7 +104,7 @@ TEST(etcd_end, many_go_in_few_transactions)
     fake_etcd_close(&f);
 }
 
-TEST(etcd_end, what_fails_is_tried_again_and_not_for_ever)
+TEST(etcd_end, what_fails_is_tried_until_it_is_gone)
 {
     struct fake_etcd f;
     fake_etcd_open(&f, end);
@@ -113,14 +113,23 @@ TEST(etcd_end, what_fails_is_tried_again_and_not_for_ever)
     fake_etcd_pass(&f, 1200);
     CHECK_UINT_EQ(server.txns, 2);
     CHECK_UINT_EQ(server.deletes, 0);
-    fake_etcd_pass(&f, 1000);
+    fake_etcd_pass(&f, 2000);
     CHECK_UINT_EQ(server.deletes, 1);
+    fake_etcd_pass(&f, 10000);
+    CHECK_UINT_EQ(server.txns, 3);
 
-    server.unheard = 100;
+    server.unheard = 1000;
     server.txns = 0;
     set_end(f.etcd, 1, 5, 100);
-    fake_etcd_pass(&f, 20000);
-    CHECK_UINT_EQ(server.txns, 5);
+    fake_etcd_pass(&f, 60000); /* a long outage */
+    CHECK(server.txns >= 10);
+    CHECK(server.txns <= 20);
+    server.unheard = 0;
+    fake_etcd_pass(&f, 4100);
+    CHECK_UINT_EQ(server.deletes, 2);
+    server.txns = 0;
+    fake_etcd_pass(&f, 10000);
+    CHECK_UINT_EQ(server.txns, 0);
     fake_etcd_close(&f);
 }
 

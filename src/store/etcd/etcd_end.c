@@ -12,8 +12,9 @@
  *   K1  a key is in the heap or under way, never both
  *   K2  one transaction is under way at most; if none is, the timer is that of
  *       the first that is due
- * LIMITS  ENDS_MAX keys at once. What failed TRIES times is left to its lease,
- *         and so is all when the store is closed.
+ * LIMITS  ENDS_MAX keys at once. What fails is tried for as long as the store
+ *         is open: their lease may live as long as the process. What is left
+ *         when it is closed ends with its lease.
  * THREADS  loop thread only.
  */
 #include "base/heap.h"
@@ -23,8 +24,8 @@
 #include <string.h>
 
 enum {
-    TRIES = 5,
-    AGAIN_MS = 1000, /* between them */
+    AGAIN_MS = 1000, /* when it failed; doubled for each time, */
+    DOUBLINGS = 2,   /* so often */
     ENDS_MAX = 40    /* of the 128 that a transaction may have */
 };
 
@@ -44,11 +45,11 @@ struct end {
     struct vow__heap_node node; /* of due */
     vow_link link;              /* of ending */
     struct vow__key key;
-    uint64_t mod; /* 0: any */
-    unsigned tries;
-    bool sent;  /* it is under way, and since then: */
-    bool anew;  /* it has a new time */
-    bool never; /* it is to stay */
+    uint64_t mod;       /* 0: any */
+    unsigned doublings; /* of the time until it is tried again */
+    bool sent;          /* it is under way, and since then: */
+    bool anew;          /* it has a new time */
+    bool never;         /* it is to stay */
 };
 
 static struct end *end_find(struct vow__etcd_ends *all,
@@ -110,7 +111,7 @@ int vow__end_key(struct vow__etcd *e, const struct vow__key *key, uint64_t mod,
     if (x == NULL)
         return VOW_ENOMEM;
     x->mod = mod;
-    x->tries = 0;
+    x->doublings = 0;
     end_at(all, x, vow_loop_due_ns(all->loop, after_ms));
     return 0;
 }
@@ -239,13 +240,16 @@ static void on_ended(struct vow__etcd *e, int code, const json_t *root,
 /* Back into the heap if it has a new time, or to try again. */
 static void end_told(struct vow__etcd_ends *all, struct end *x, int code)
 {
-    bool again = code != 0 && code != VOW_ECLOSED && ++x->tries < TRIES;
+    bool again = code != 0 && code != VOW_ECLOSED;
     if (x->never || (!x->anew && !again)) {
         end_free(all, x);
         return;
     }
     if (!x->anew)
-        x->node.key = vow_loop_due_ns(all->loop, AGAIN_MS);
+        x->node.key =
+            vow_loop_due_ns(all->loop, (uint64_t)AGAIN_MS << x->doublings);
+    if (!x->anew && x->doublings < DOUBLINGS)
+        x->doublings++;
     x->anew = false;
     x->sent = false;
     vow__heap_insert(&all->due, &x->node);
