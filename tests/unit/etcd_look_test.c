@@ -39,8 +39,10 @@ static void make_many(struct names *n, vow_name *names)
                 .epoch;
         if (i % 3 == 1)
             (void)commit(n, 0, COMMIT(name, i, epoch), "x");
-        if (i % 3 == 0)
-            (void)claim(n, 1, ASK(name, 1000 + i));
+    }
+    for (uint64_t i = 0; i < MANY; i += 3) { /* last: etcd ends their seats */
+        snprintf(name, sizeof(name), "name %u", (unsigned)i);
+        (void)claim(n, 1, ASK(name, 1000 + i));
     }
 }
 
@@ -86,6 +88,28 @@ TEST(etcd_look, a_list_of_several_pages_has_all_and_counts_who_waits)
     CHECK_UINT_EQ(seen.says[VOW_SAYS_SETTLED], 42);
     CHECK_UINT_EQ(seen.waiters, 44);
     names_close(n);
+}
+
+static const char *nothing(struct fake_etcd *f, const char *path,
+                           const char *body)
+{
+    (void)f;
+    (void)path;
+    (void)body;
+    return "{}";
+}
+
+TEST(etcd_look, an_answer_to_a_list_that_is_none_is_told)
+{
+    static struct fake_etcd f;
+    struct seen seen = {.done = false};
+    fake_etcd_open(&f, nothing);
+    f.store->ops->list(f.store, on_seen, &seen);
+    FAKE_ETCD_UNTIL(&f, seen.done);
+    CHECK_INT_EQ(seen.code, VOW_ESTORE);
+    CHECK_STR_EQ(f.store->ops->explain(f.store),
+                 "etcd gave an answer that is none");
+    fake_etcd_close(&f);
 }
 
 TEST(etcd_look, a_peek_is_behind_what_was_begun_before)

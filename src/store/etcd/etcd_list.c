@@ -92,8 +92,11 @@ static void on_page(struct vow__etcd *e, int code, const json_t *root,
 {
     struct list *l = list;
     const json_t *range = vow__json_response(root, 0);
-    if (code == 0 && !vow__json_each(e, range, l->seats ? on_seat : on_key, l))
+    if (code == 0 &&
+        !vow__json_each(e, range, l->seats ? on_seat : on_key, l)) {
+        vow__etcd_trouble(e, "etcd gave an answer that is none");
         code = VOW_ESTORE;
+    }
     if (code != 0)
         l->code = code == VOW_EUNSURE ? VOW_ESTORE : code;
     bool more = l->code == 0 && json_is_true(json_object_get(range, "more"));
