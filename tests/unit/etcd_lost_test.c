@@ -57,61 +57,6 @@ TEST(etcd_lost, a_reading_without_an_answer_has_changed_nothing)
     names_close(n);
 }
 
-/* ---- ghosts -------------------------------------------------------------- */
-
-TEST(etcd_lost, a_claim_that_nobody_repeats_lapses_as_if_its_process_had_died)
-{
-    struct names *n = names_open();
-    vow_hold other = hold_of("other", 9, 0);
-    other.epoch = claim(n, 0, ASK("other", 9, .lease_ms = 20000)).epoch;
-    n->lose = 2;
-    struct answer a = claim(n, 0, ASK("a", 1, .lease_ms = 20000));
-    CHECK_INT_EQ(a.code, VOW_EUNSURE);
-    for (int i = 0; i < 3; i++) { /* which keeps their lease alive */
-        names_pass(n, 6000);
-        CHECK_UINT_EQ(pulse(n, 0, other, 20000).says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    }
-    names_pass(n, 2500);
-    a = claim(n, 1, ASK("a", 2));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(a.takeovers, 1);
-    CHECK_UINT_EQ(claim(n, 1, ASK("other", 3)).says, VOW_SAYS_WAIT);
-    names_close(n);
-}
-
-TEST(etcd_lost, a_claim_that_is_repeated_is_no_ghost)
-{
-    struct names *n = names_open();
-    vow_hold hold = hold_of("a", 1, 0);
-    n->lose = 2;
-    CHECK_INT_EQ(claim(n, 0, ASK("a", 1, .lease_ms = 20000)).code, VOW_EUNSURE);
-    hold.epoch = claim(n, 0, ASK("a", 1, .lease_ms = 20000)).epoch;
-    for (int i = 0; i < 5; i++) {
-        names_pass(n, 6000);
-        CHECK_UINT_EQ(pulse(n, 0, hold, 20000).says, VOW_SAYS_OWN);
-    }
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    names_close(n);
-}
-
-TEST(etcd_lost, a_ghost_is_looked_for_until_etcd_answers)
-{
-    struct names *n = names_open();
-    n->lose = 2;
-    CHECK_INT_EQ(claim(n, 0, ASK("a", 1, .lease_ms = 20000)).code, VOW_EUNSURE);
-    names_pass(n, 19000);
-    n->lose = 2;
-    names_pass(n, 7000); /* it asks once, and once more */
-    CHECK_UINT_EQ(n->lose, 0);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    names_pass(n, 5000);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_OWN);
-    names_close(n);
-}
-
-/* ---- the others ---------------------------------------------------------- */
-
 TEST(etcd_lost, a_commit_with_lost_answers_has_effect_once)
 {
     struct names *n = names_open();
@@ -129,6 +74,38 @@ TEST(etcd_lost, a_commit_with_lost_answers_has_effect_once)
             CHECK_STR_EQ(claim(n, 1, ASK(name, 2)).value, "x");
         }
     }
+    names_close(n);
+}
+
+/* Its hidden result has been given to who waited, and the name is another's. */
+TEST(etcd_lost,
+     a_commit_that_others_have_seen_is_not_told_that_it_came_too_late)
+{
+    struct names *n = names_open();
+    uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    n->lose = 2;
+    CHECK_INT_EQ(commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x").code,
+                 VOW_EUNSURE);
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 3)).says, VOW_SAYS_OWN);
+    struct answer a = commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.epoch, epoch);
+    CHECK_STR_EQ(claim(n, 1, ASK("a", 2)).value, "x");
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 2, epoch, .ttl_ms = 0), "y").says,
+                  VOW_SAYS_LOST);
+    names_close(n);
+}
+
+TEST(etcd_lost, behind_a_commit_without_an_answer_a_pulse_asks)
+{
+    struct names *n = names_open();
+    uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
+    vow_hold hold = hold_of("a", 1, epoch);
+    names_pass(n, LONG_MS / 8 + 1); /* so long that it is believed */
+    n->lose = 2;
+    CHECK_INT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).says, VOW_SAYS_SETTLED);
     names_close(n);
 }
 
@@ -236,6 +213,7 @@ TEST(etcd_lost, a_chunk_is_there_once_whatever_is_lost)
     CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
     CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|");
+    (void)pulse(n, 0, hold, LONG_MS); /* it is sure again: no reading first */
     n->unsaid = true;
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "five").code, VOW_EUNSURE);
@@ -256,6 +234,7 @@ TEST(etcd_lost, behind_a_chunk_that_is_not_there_no_other_is_written)
     CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
     CHECK_UINT_EQ(write_text(n, 0, hold, "two").says, VOW_SAYS_OWN);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
+    (void)pulse(n, 0, hold, LONG_MS);
     n->unsaid = false;
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);

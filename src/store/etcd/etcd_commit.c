@@ -10,7 +10,8 @@
  *       not, and above value_max in another store, put there first.
  *       A hidden result (ttl 0) is put into v/H/g/EPOCH as well if there is a
  *       seat: there it stays for those who waited when the name is claimed
- *       anew.
+ *       anew. A commit without an answer finds it there: it took effect, even
+ *       if the name is another's by now.
  * INVARIANTS
  *   K1  the record is put before anything is deleted: who watches sees the
  *       result, not the end of its owner
@@ -32,6 +33,9 @@ struct commit {
     vow_records_fn done;
     void *user;
     uint32_t says;
+    bool supposes; /* that it owns, and has not settled it before */
+    bool looks;    /* for its hidden result, */
+    bool given;    /* which is there for those who waited */
     char label[VOW_LABEL_MAX + 1];
 };
 
@@ -41,6 +45,10 @@ static void refuse(struct vow__step_lane *lane, int code);
 static void on_put_elsewhere(struct vow__etcd *e, int code, vow_bytes *ticket,
                              void *commit);
 static void first_try(struct commit *c);
+static void ask_gift(struct vow__trip *t, struct vow__txn *txn,
+                     enum vow__branch b);
+static int found_gift(struct vow__trip *t, const json_t *root, size_t first);
+static bool on_gift(const struct vow__kv *kv, void *trip);
 static void judge(struct vow__trip *t);
 static bool runs(const struct commit *c);
 static void settle(struct commit *c);
@@ -55,8 +63,11 @@ static void wrote(struct vow__trip *t, const json_t *root);
 static void standing(struct vow__trip *t);
 static void answer(struct vow__trip *t, int code);
 
-static const struct vow__trip_ops operations = {
-    .judge = judge, .wrote = wrote, .answer = answer};
+static const struct vow__trip_ops operations = {.judge = judge,
+                                                .wrote = wrote,
+                                                .answer = answer,
+                                                .ask = ask_gift,
+                                                .found = found_gift};
 
 static struct commit *commit_of(struct vow__trip *t)
 {
@@ -144,7 +155,43 @@ static void first_try(struct commit *c)
         return;
     }
     t->er = *near->own;
+    c->supposes = true;
     judge(t);
+}
+
+static bool hides(const struct commit *c)
+{
+    return c->ask.outcome != VOW_OUTCOME_ABANDONED && c->ask.ttl_ms == 0;
+}
+
+static void ask_gift(struct vow__trip *t, struct vow__txn *txn,
+                     enum vow__branch b)
+{
+    struct commit *c = commit_of(t);
+    struct vow__key gift = vow__key_gift(&t->name, c->ask.hold.epoch);
+    c->looks = hides(c) && !c->supposes;
+    c->supposes = false;
+    if (c->looks)
+        vow__txn_range(txn, b, &gift, 0);
+}
+
+static int found_gift(struct vow__trip *t, const json_t *root, size_t first)
+{
+    if (commit_of(t)->looks &&
+        !vow__json_each(t->etcd, vow__json_response(root, first), on_gift, t))
+        return VOW_EIO;
+    return 0;
+}
+
+static bool on_gift(const struct vow__kv *kv, void *trip)
+{
+    struct vow__trip *t = trip;
+    struct commit *c = commit_of(t);
+    struct vow__er er = {.name = t->name};
+    if (vow__er_read_key(t->etcd, kv, 'r', &er) == 0)
+        c->given = vow__er_held(&er, &c->ask.hold);
+    vow__er_fini(&er);
+    return true;
 }
 
 static void judge(struct vow__trip *t)
@@ -156,6 +203,11 @@ static void judge(struct vow__trip *t)
     c->says = v.says;
     if (t->unsure && abandons && resolves && v.says == VOW_SAYS_NONE)
         c->says = VOW_SAYS_OWN; /* the write without an answer did it */
+    if (c->given) { /* so has this one, before the name was another's */
+        c->says = VOW_SAYS_OWN;
+        standing(t);
+        return;
+    }
     if (v.effect && !abandons)
         settle(c);
     else if (v.effect && runs(c))

@@ -64,6 +64,8 @@ void vow__trip_end(struct vow__trip *t, int code)
 {
     if (code < 0 && code != VOW_ECLOSED && t->unsure) /* keeps T2 */
         code = VOW_EUNSURE;
+    if (t->near != NULL && code == VOW_EUNSURE)
+        t->near->sure = false; /* it may be otherwise by now */
     if (t->near != NULL)
         vow__near_unpin(t->near);
     t->near = NULL;
