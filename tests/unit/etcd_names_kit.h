@@ -28,8 +28,10 @@ struct names {
     struct heard heard[STORES];
     unsigned txns, leases; /* requests of all */
     unsigned lose;         /* the answer of so many transactions from now on */
-    bool unsaid;           /* they do not reach etcd either */
-    bool hold;             /* the next answer waits for names_let_go() */
+    bool unsaid;           /* they do not reach etcd either, */
+    bool late;             /* but the next that is lost may, later: */
+    char delayed[FAKE_ROOM];
+    bool hold; /* the next answer waits for names_let_go() */
     struct fake_talk *talk;
     char held[FAKE_ROOM]; /* "": nothing is held */
 };
@@ -111,6 +113,11 @@ static inline const char *bridge(struct fake_etcd *f, const char *path,
     n->txns += txn;
     n->leases += strncmp(path, "lease/", 6) == 0;
     n->lose -= lost;
+    if (lost && n->late) {
+        n->late = false;
+        snprintf(n->delayed, sizeof(n->delayed), "%s", body);
+        return FAKE_HANG_UP;
+    }
     if (lost && n->unsaid)
         return FAKE_HANG_UP;
     const char *said = etcd_ask(n->member, 0, path, body);
@@ -127,6 +134,14 @@ static inline void names_let_go(struct names *n)
 {
     fake_talk_answer(n->talk, n->held);
     n->held[0] = 0;
+}
+
+/* The request that was late reaches etcd. */
+static inline void names_arrive(struct names *n)
+{
+    CHECK(n->delayed[0] != 0);
+    (void)etcd_ask(n->member, 0, "kv/txn", n->delayed);
+    n->delayed[0] = 0;
 }
 
 /* ---- opening ------------------------------------------------------------- */

@@ -28,8 +28,12 @@ struct claim {
     bool seated;    /* there may be one, */
     bool sits;      /* there is */
     bool gifted;    /* trip.next is a hidden result for it */
+    bool under_way; /* a record is being written */
     enum vow__act act;
     uint32_t says;
+    uint32_t takeovers; /* as they were written last, */
+    uint64_t offset;    /* and this */
+    uint64_t made_us;   /* wall clock, in every record of it */
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
 };
@@ -45,6 +49,7 @@ static int found_more(struct vow__trip *t, const json_t *root, size_t first);
 static bool on_gift(const struct vow__kv *kv, void *trip);
 static void judge(struct vow__trip *t);
 static void write_own(struct claim *c, uint32_t takeovers);
+static struct vow__er record_of(const struct claim *c);
 static void write_renewal(struct claim *c);
 static void write_given_up(struct vow__trip *t);
 static void write_seat(struct claim *c);
@@ -108,6 +113,7 @@ static void begin(struct vow__step_lane *lane)
         return;
     if (c->runner[0] != 0)
         vow__er_text(vow__etcd_news(t->etcd)->runner, c->runner);
+    c->made_us = vow__etcd_wall_us();
     c->since = vow__near_since(t->near, &c->ask);
     c->seated = t->near->seat != 0;
     t->hang = (struct vow__hang){.alive_ms = c->ask.lease_ms,
@@ -216,11 +222,16 @@ static bool on_gift(const struct vow__kv *kv, void *trip)
 static void judge(struct vow__trip *t)
 {
     struct claim *c = claim_of(t);
+    c->under_way = false;
     if (c->gifted) {
         vow__trip_value(t, &t->next, settled);
         return;
     }
     c->act = vow__judge_claim(&t->er, &c->ask);
+    if (c->act != VOW__ACT_RENEW && vow__ghost_has(t->near, &t->er)) {
+        write_own(c, t->er.takeovers); /* it is nobody's */
+        return;
+    }
     switch (c->act) {
     case VOW__ACT_OWN:
         write_own(c, 0);
@@ -263,16 +274,9 @@ static void write_own(struct claim *c, uint32_t takeovers)
     struct vow__txn txn;
     bool first = t->tries == 0;
     c->act = VOW__ACT_OWN;
+    c->takeovers = takeovers;
     vow__er_fini(&t->next);
-    t->next = (struct vow__er){.name = t->name,
-                               .state = VOW__ER_RUNS,
-                               .mode = c->ask.mode,
-                               .takeovers = takeovers,
-                               .token = c->ask.token,
-                               .lease_ms = c->ask.lease_ms,
-                               .since_us = vow__etcd_wall_us()};
-    vow__er_text(t->next.label, c->label);
-    vow__er_text(t->next.runner, c->runner);
+    t->next = record_of(c);
     vow__trip_txn(t, &txn);
     if (c->since != 0)
         vow__txn_if_quiet(&txn, &gifts, c->since);
@@ -280,7 +284,24 @@ static void write_own(struct claim *c, uint32_t takeovers)
     t->first = 0;
     if (first && waits(c))
         take_seat_else(c, &txn);
+    c->offset = t->next.offset;
+    c->under_way = true;
     vow__trip_write(t, &txn);
+}
+
+static struct vow__er record_of(const struct claim *c)
+{
+    struct vow__er er = {.name = c->ask.name,
+                         .state = VOW__ER_RUNS,
+                         .mode = c->ask.mode,
+                         .takeovers = c->takeovers,
+                         .token = c->ask.token,
+                         .lease_ms = c->ask.lease_ms,
+                         .since_us = c->made_us,
+                         .offset = c->offset};
+    vow__er_text(er.label, c->label);
+    vow__er_text(er.runner, c->runner);
+    return er;
 }
 
 static void write_renewal(struct claim *c)
@@ -364,6 +385,7 @@ static void wrote(struct vow__trip *t, const json_t *root)
 {
     struct claim *c = claim_of(t);
     uint64_t count;
+    c->under_way = false;
     switch (c->act) {
     case VOW__ACT_OWN:
         if (vow__own_wrote(t, root, c->ask.floor))
@@ -428,9 +450,12 @@ static void answer(struct vow__trip *t, int code)
     struct claim *c = claim_of(t);
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
     const vow_record r = vow__er_record(c->gifted ? &t->next : &t->er, c->says);
-    bool late = t->unsure && c->says != VOW_SAYS_OWN; /* it may still come */
-    if (code == VOW_EUNSURE || (code == 0 && late))
-        vow__ghost_add(t->etcd, &t->name, &c->ask.token, c->ask.lease_ms);
+    bool owns = code == 0 && c->says == VOW_SAYS_OWN;
+    bool cut_off = code == VOW_ECLOSED && c->under_way;
+    if (t->unsure || cut_off) { /* it may still come */
+        const struct vow__er made = record_of(c);
+        vow__ghost_claim(t->etcd, &made, owns ? t->er.epoch : 0);
+    }
     c->done(code, code == 0 ? &r : NULL, code == 0, c->user);
     vow__trip_fini(t);
     vow__mem_free(&alloc, c, sizeof(*c));

@@ -119,6 +119,8 @@ void vow__txn_if_mod(struct vow__txn *t, const struct vow__key *key,
                      uint64_t mod);
 void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
                          uint64_t create);
+void vow__txn_if_value(struct vow__txn *t, const struct vow__key *key,
+                       const struct vow__jot *value);
 /* Nothing below it is newer. */
 void vow__txn_if_quiet(struct vow__txn *t, const struct vow__key *tree,
                        uint64_t revision);
@@ -325,7 +327,8 @@ struct vow__er {
     uint64_t cost_ms;
     uint64_t alive; /* mod of n/H/a; 0: absent, the lease has lapsed */
     int64_t alive_lease;
-    uint64_t bell; /* mod of n/H/c; 0: there are no chunks */
+    uint64_t fence; /* mod of n/H/f; 0: absent */
+    uint64_t bell;  /* mod of n/H/c; 0: there are no chunks */
     uint64_t chunks;
     uint64_t chunk_bytes; /* of all of them */
     char label[VOW_LABEL_MAX + 1];

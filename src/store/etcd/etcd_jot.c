@@ -36,6 +36,7 @@ static void put_tree(const struct vow__txn *t, struct vow__jot *j,
                      const struct vow__key *key);
 static void put_end(const struct vow__txn *t, struct vow__jot *j,
                     const struct vow__key *key);
+static void put_value(struct vow__jot *j, const struct vow__jot *value);
 static size_t whole_key(const struct vow__txn *t, const struct vow__key *key,
                         char whole[KEY_MAX]);
 static void compare(struct vow__txn *t, const struct vow__key *key,
@@ -204,6 +205,14 @@ static void put_end(const struct vow__txn *t, struct vow__jot *j,
     vow__jot_text(j, "\"");
 }
 
+static void put_value(struct vow__jot *j, const struct vow__jot *value)
+{
+    j->bad |= value->bad;
+    vow__jot_text(j, ",\"value\":\"");
+    vow__jot_base64(j, value->text, value->n);
+    vow__jot_text(j, "\"");
+}
+
 static size_t whole_key(const struct vow__txn *t, const struct vow__key *key,
                         char whole[KEY_MAX])
 {
@@ -248,6 +257,17 @@ void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
     compare(t, key, "CREATE", "EQUAL", create);
 }
 
+void vow__txn_if_value(struct vow__txn *t, const struct vow__key *key,
+                       const struct vow__jot *value)
+{
+    struct vow__jot *j = &t->compare;
+    begin(j, "{");
+    put_key(t, j, key);
+    vow__jot_text(j, ",\"target\":\"VALUE\",\"result\":\"EQUAL\"");
+    put_value(j, value);
+    vow__jot_text(j, "}");
+}
+
 void vow__txn_if_quiet(struct vow__txn *t, const struct vow__key *tree,
                        uint64_t revision)
 {
@@ -267,12 +287,8 @@ void vow__txn_put(struct vow__txn *t, enum vow__branch b,
     struct vow__jot *j = branch_of(t, b);
     begin(j, "{\"request_put\":{");
     put_key(t, j, key);
-    if (value != NULL) {
-        j->bad |= value->bad;
-        vow__jot_text(j, ",\"value\":\"");
-        vow__jot_base64(j, value->text, value->n);
-        vow__jot_text(j, "\"");
-    }
+    if (value != NULL)
+        put_value(j, value);
     if (lease != 0)
         vow__jot_print(j, ",\"lease\":\"%lld\"", (long long)lease);
     vow__jot_text(j, "}}");

@@ -176,6 +176,8 @@ int vow__er_read_key(struct vow__etcd *e, const struct vow__kv *kv, char letter,
         rc = read_alive(kv, er) ? 0 : VOW_EIO;
     else if (letter == 'c')
         rc = read_bell(kv, er) ? 0 : VOW_EIO;
+    else if (letter == 'f')
+        er->fence = kv->mod;
     if (rc == VOW_EIO)
         vow__etcd_trouble(e, "the key %s%s in etcd is not one of ours",
                           vow__etcd_where_of(e)->prefix, kv->key);

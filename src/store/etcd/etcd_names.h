@@ -69,6 +69,8 @@ struct vow__near {
     uint64_t due_ns;       /* when this process ends n/H/a */
     uint64_t confirmed_ns; /* when etcd last said so */
 
+    vow_link *ghosts; /* it is not freed while there is one */
+
     /* A chunk whose write had no answer, and its number. NULL: none. */
     vow_bytes *unsure;
     uint64_t unsure_at;
@@ -89,6 +91,7 @@ struct vow__etcd_news {
     char runner[VOW_LABEL_MAX + 1]; /* of the last claim */
     void (*left)(struct vow__etcd *e);
     vow_link *ghosts;
+    void (*ghosts_left)(void *news);
     bool littered; /* records may hang on `keep` that are not known */
     /* Leases that are used for longer than they are asked for: */
     struct vow__hook {
@@ -133,9 +136,19 @@ struct vow__key vow__key_gift(const vow_name *name, uint64_t epoch);
 
 /* ---- etcd_ghost.c: what had no answer and was not repeated --------------- */
 
-/* This token may own the name, and nobody knows. */
-void vow__ghost_add(struct vow__etcd *e, const vow_name *name,
-                    const vow_token *token, uint64_t lease_ms);
+/* A claim that wrote this had no answer. What was made by it is nobody's, if
+ * its epoch is above `told`. */
+void vow__ghost_claim(struct vow__etcd *e, const struct vow__er *made,
+                      uint64_t told);
+/* So had the pulse of an owner. */
+void vow__ghost_pulse(struct vow__etcd *e, const vow_hold *hold,
+                      uint64_t lease_ms);
+/* Is this record that of a ghost? Then it is nobody's. */
+bool vow__ghost_has(const struct vow__near *near, const struct vow__er *er);
+/* Somebody is told that it owns this. */
+void vow__ghost_owned(struct vow__near *near, const struct vow__er *er);
+/* The store is closed: give back what can be, then go on. */
+void vow__ghosts_leave(struct vow__etcd_news *n, void (*then)(void *news));
 void vow__ghosts_close(struct vow__etcd_news *n);
 
 /* ---- etcd_news.c --------------------------------------------------------- */

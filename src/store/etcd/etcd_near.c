@@ -11,7 +11,8 @@
  *       has asked for in a long time is forgotten.
  * INVARIANTS
  *   A1  a name is in the table and in the list, or freed
- *   A2  one that is idle (no step, no wait, nothing owned) is freed
+ *   A2  one that is idle (no step, no wait, nothing owned, no ghost) is
+ *       freed
  * LIMITS  A wait is forgotten after STALE rechecks without a claim; what is
  *         owned is only a short cut, and can be forgotten at any time.
  * THREADS  loop thread only.
@@ -94,8 +95,8 @@ static bool stale(const struct vow__near *near, uint64_t now_ns)
 {
     uint64_t recheck_ms = vow__etcd_where_of(near->news->etcd)->recheck_ms;
     uint64_t after_ns = STALE * recheck_ms * 1000000;
-    return near->pins == 0 && !near->telling && near->due_ns <= now_ns &&
-           now_ns - near->touched_ns > after_ns;
+    return near->pins == 0 && !near->telling && near->ghosts == NULL &&
+           near->due_ns <= now_ns && now_ns - near->touched_ns > after_ns;
 }
 
 void vow__near_unpin(struct vow__near *near)
@@ -125,7 +126,7 @@ static void catch_up(struct vow__near *near)
 void vow__near_free_idle(struct vow__near *near)
 {
     if (near->pins == 0 && near->since == 0 && near->own == NULL &&
-        near->unsure == NULL && !near->telling)
+        near->unsure == NULL && near->ghosts == NULL && !near->telling)
         vow__near_free(near);
 }
 
@@ -201,6 +202,7 @@ void vow__near_own(struct vow__near *near, const struct vow__er *er,
                    uint64_t begun_ns)
 {
     struct vow__etcd_news *n = near->news;
+    vow__ghost_owned(near, er);
     if (near->own == NULL)
         near->own = vow__mem_new(&n->alloc, sizeof(*near->own));
     if (near->own == NULL) {

@@ -24,6 +24,7 @@
 
 enum { SEATS_MAX = 100 };
 
+static void stand_up(void *news);
 static void on_stood_up(struct vow__etcd *e, int code, const json_t *root,
                         void *news);
 static void revoke(struct vow__etcd_news *n);
@@ -53,14 +54,21 @@ int vow__news_open(struct vow__etcd *e, struct vow__etcd_news **ret_news)
     return 0;
 }
 
-/* Who waited does not any more. Those that have no room in one transaction end
- * with their lease. */
 void vow__news_leave(struct vow__etcd *e, void (*done)(struct vow__etcd *e))
 {
     struct vow__etcd_news *n = vow__etcd_news(e);
+    n->left = done;
+    vow__ghosts_leave(n, stand_up);
+}
+
+/* Who waited does not any more. Those that have no room in one transaction end
+ * with their lease. */
+static void stand_up(void *news)
+{
+    struct vow__etcd_news *n = news;
+    struct vow__etcd *e = n->etcd;
     struct vow__txn t;
     unsigned seats = 0;
-    n->left = done;
     vow__txn_init(&t, &n->alloc, vow__etcd_where_of(e)->prefix);
     for (vow_link *l = n->all; l != NULL && seats < SEATS_MAX; l = l->next) {
         const struct vow__near *near = VOW__OUTER(l, struct vow__near, link);
@@ -163,7 +171,7 @@ static void on_put(const struct vow__kv *kv, void *news)
     vow_name name;
     char letter = vow__er_key(kv->key, &name);
     struct vow__near *near = letter == 0 ? NULL : vow__near_find(n, &name);
-    if (near == NULL)
+    if (near == NULL || letter == 'f')
         return;
     if (letter == 'r') {
         on_record(near, kv);

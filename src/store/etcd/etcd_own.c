@@ -27,6 +27,7 @@ void vow__own_write(struct vow__trip *t, struct vow__txn *txn, uint64_t floor,
 {
     struct vow__key record = vow__key("n", &t->name, "/r");
     struct vow__key alive = vow__key("n", &t->name, "/a");
+    struct vow__key fence = vow__key("n", &t->name, "/f");
     struct vow__key offset = vow__key("e", NULL, "");
     struct vow__key bell = vow__key("n", &t->name, "/c");
     struct vow__key chunks = vow__key("c", &t->name, "/");
@@ -35,8 +36,10 @@ void vow__own_write(struct vow__trip *t, struct vow__txn *txn, uint64_t floor,
     struct vow__key value = vow__key_value(&t->name, er->epoch);
     vow__txn_if_mod(txn, &record, er->mod);
     if (er->state == VOW__ER_RUNS && !vow__er_of(er, &t->next.token))
-        vow__txn_if_absent(txn, &alive);
+        vow__txn_if_mod(txn, &alive, er->alive);
+    vow__txn_if_mod(txn, &fence, er->fence);
     vow__txn_if_mod(txn, &offset, er->offset_mod);
+    t->next.fence = er->fence;
     t->next.offset = er->offset;
     t->next.offset_mod = er->offset_mod;
     vow__own_raise(t, txn, floor);
@@ -129,7 +132,8 @@ static void remember(struct vow__trip *t, const json_t *root)
 }
 
 /* It is its owner's, whether it has lapsed or not. A record that hangs on the
- * lease of another process is written again. */
+ * lease of another process, or whose owner was alive by another, is written
+ * again, and is not as it was made then: no ghost takes it for its own. */
 void vow__renew_write(struct vow__trip *t, struct vow__txn *txn,
                       uint64_t lease_ms, bool leaves)
 {
@@ -140,8 +144,12 @@ void vow__renew_write(struct vow__trip *t, struct vow__txn *txn,
     t->next.value = NULL;
     t->next.lease_ms = lease_ms;
     vow__txn_if_mod(txn, &record, t->er.mod);
-    if (t->er.lease != keep_of(t))
+    if (t->er.lease != keep_of(t) || t->er.alive_lease != t->alive ||
+        lease_ms == 0) {
+        t->next.since_us++;
+        t->next.mod = 0;
         put_record(t, txn, true);
+    }
     put_alive(t, txn);
     if (leaves)
         vow__txn_delete(txn, VOW__THEN, &seat, 0);
@@ -149,7 +157,7 @@ void vow__renew_write(struct vow__trip *t, struct vow__txn *txn,
 
 void vow__renew_wrote(struct vow__trip *t, const json_t *root)
 {
-    if (t->next.lease != t->er.lease)
+    if (t->next.mod == 0)
         t->next.mod = vow__json_revision(root);
     remember(t, root);
 }

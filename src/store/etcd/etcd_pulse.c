@@ -336,7 +336,7 @@ static void answer(struct vow__trip *t, int code)
     uint32_t says = a->beat->record->says;
     bool late = t->unsure && says != VOW_SAYS_OWN && says != VOW_SAYS_CANCEL;
     if (code == VOW_EUNSURE || (code == 0 && late))
-        vow__ghost_add(p->etcd, &t->name, &a->beat->hold.token, p->lease_ms);
+        vow__ghost_pulse(p->etcd, &a->beat->hold, p->lease_ms);
     vow__trip_fini(t);
     vow__mem_free(&p->alloc, a, sizeof(*a));
     p->some |= code == 0;
