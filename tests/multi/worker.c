@@ -17,7 +17,16 @@
  * appears, and nothing else. VOW_STOP=FILE: the time is over when the file
  * appears. VOW_LONG=1: work takes longer than the time
  * between pulses. VOW_TRACE=1: what was asked of the store and what it said is
- * written down too (worker_trace.h), and some results are kept longer. */
+ * written down too (worker_trace.h), and some results are kept longer.
+ * VOW_PATIENCE=S: when the time is over, what was asked for has so long to be
+ * settled (20).
+ *
+ * VOW_MODE=mixed: names in all modes, the mode by their first letter: n is
+ * shared, f fenced, o once; and which leases are trusted is written down every
+ * tick. A name of mode once is asked for in some seconds of its life, and its
+ * result stays for longer than that: nothing but a resolution lets it begin
+ * twice. VOW_MODE=once: only such, many at a time. VOW_MODE=resolve: asks for
+ * nothing, and settles what is in doubt (worker_doubt.h). */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,7 +40,12 @@
 #include <vow.h>
 
 enum { ASKERS = 8, HOT = 6, LEASE_MS = 1000, POOL_LIMIT = 4, RATE = 40 };
+enum { LABEL = 32 };
 enum { RATE_WINDOW_MS = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+/* Names of mode once: so many new ones, every so many seconds, and some of that
+ * many rounds before are asked for again. */
+enum { ONCE_FEW = 4, ONCE_MANY = 40, ONCE_ROUND_S = 2, ONCE_ROUNDS = 8 };
+enum { ONCE_TTL_MS = 60000, ONCE_WORK_MS = 1500, ONCE_ASKERS = 24 };
 
 static struct {
     vow_loop *loop;
@@ -41,19 +55,32 @@ static struct {
     uint64_t seed;
     uint64_t until_ns;
     uint64_t work_ms; /* takes at most so long */
+    uint64_t patience_s;
     unsigned pending;
     bool trace;
+    bool mixed;   /* names in all modes */
+    bool once;    /* only such, */
+    bool resolve; /* or none */
+    struct run *runs;
 } me;
 
 static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void note_at(uint64_t ns, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool time_is_over(void);
+static void tick(void);
 static uint64_t now_ns(void);
+static uint64_t any(uint64_t below);
 
 #include "worker_trace.h"
 
+#include "worker_die.h"
+#include "worker_doubt.h"
+
 struct asker {
-    int number;
+    uint32_t mode;
     vow_name name;
-    char label[32];
+    char label[LABEL];
     vow_share_info info;
 };
 
@@ -73,18 +100,31 @@ static uint64_t any(uint64_t below)
     return (z ^ (z >> 31)) % below;
 }
 
-static void note(const char *format, ...)
+static void note_line(uint64_t ns, const char *format, va_list args)
 {
     char line[256];
-    int n = snprintf(line, sizeof(line), "%" PRIu64 " %ld ", now_ns(),
-                     (long)getpid());
-    va_list args;
-    va_start(args, format);
+    int n =
+        snprintf(line, sizeof(line), "%" PRIu64 " %ld ", ns, (long)getpid());
     n += vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
-    va_end(args);
     line[n++] = '\n';
     if (write(me.history, line, (size_t)n) != n)
         _exit(9);
+}
+
+static void note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    note_line(now_ns(), format, args);
+    va_end(args);
+}
+
+static void note_at(uint64_t ns, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    note_line(ns, format, args);
+    va_end(args);
 }
 
 static bool time_is_over(void)
@@ -98,10 +138,22 @@ static bool time_is_over(void)
 /* ---- the work ----------------------------------------------------------- */
 
 struct run {
+    struct run *next;
     vow_lease *lease;
-    char label[32];
+    char label[LABEL];
     uint64_t fence;
 };
+
+/* As of when that is asked: the process may be stopped behind it, and what is
+ * trusted then was trusted before. */
+static void note_trust(const struct run *r)
+{
+    uint64_t ns = now_ns();
+    uint64_t left_ms = vow_lease_left_ms(r->lease);
+    if (left_ms > 0)
+        note_at(ns, "trusts %s %" PRIu64 " %" PRIu64, r->label, r->fence,
+                left_ms);
+}
 
 static vow_next work_done(vow_value v, void *user)
 {
@@ -115,15 +167,20 @@ static vow_next work_done(vow_value v, void *user)
                      r->fence, (long)getpid());
     if (vow_bytes_new(me.loop, text, (size_t)n, &b) < 0)
         return vow_fail_code(VOW_ENOMEM, NULL);
-    note("made %s %" PRIu64 " %" PRIu64 " %s", r->label, r->fence,
-         vow_lease_left_ms(r->lease), text);
+    uint64_t ns = now_ns();
+    note_at(ns, "made %s %" PRIu64 " %" PRIu64 " %s", r->label, r->fence,
+            vow_lease_left_ms(r->lease), text);
     return vow_ok(vow_bytes_value(b));
 }
 
 static void run_free(void *user)
 {
     struct run *r = user;
+    struct run **at = &me.runs;
     note("ended %s %" PRIu64, r->label, r->fence);
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
     vow_lease_unref(r->lease);
     free(r);
 }
@@ -155,6 +212,8 @@ static vow_future *work(vow_lease *lease, void *arg)
     r->fence = vow_lease_fence(lease);
     (void)snprintf(r->label, sizeof(r->label), "%s", a->label);
     *copy = *r;
+    r->next = me.runs;
+    me.runs = r;
     note("start %s %" PRIu64 " %u", r->label, r->fence,
          vow_lease_attempt(lease));
     vow_step told = {settled, not_settled, copy, free};
@@ -212,16 +271,41 @@ static vow_next failed(vow_error *e, void *user)
     return vow_ok(vow_nothing());
 }
 
+/* One of these seconds, or of some before; the same ones for all. */
+static uint64_t once_number(void)
+{
+    uint64_t names = me.once ? ONCE_MANY : ONCE_FEW;
+    uint64_t age = any(3) == 0 ? any(ONCE_ROUNDS) : 0;
+    uint64_t round = now_ns() / NS_PER_S / ONCE_ROUND_S;
+    return (round < age ? 0 : round - age) * names + any(names);
+}
+
+static void choose(struct asker *a)
+{
+    static const uint32_t modes[] = {VOW_SHARED, VOW_SHARED, VOW_SHARED,
+                                     VOW_FENCED, VOW_FENCED, VOW_ONCE};
+    a->mode = me.once    ? VOW_ONCE
+              : me.mixed ? modes[any(sizeof(modes) / sizeof(modes[0]))]
+                         : VOW_SHARED;
+    uint64_t n = a->mode == VOW_ONCE ? once_number() : any(HOT);
+    (void)snprintf(a->label, sizeof(a->label), "%c%" PRIu64, "nfo"[a->mode], n);
+    a->name = vow_name_of(a->label);
+    remember(&a->name, a->label);
+}
+
 static void ask(struct asker *a)
 {
-    (void)snprintf(a->label, sizeof(a->label), "n%d", (int)any(HOT));
-    a->name = vow_name_of(a->label);
+    choose(a);
     a->info = (vow_share_info){0};
     me.pending++;
     vow_share_opts o =
-        *VOW_SHARE(.label = a->label, .info = &a->info,
+        *VOW_SHARE(.label = a->label, .info = &a->info, .mode = a->mode,
                    .ttl_ms = any(3) == 0 ? 30 * (me.trace ? 1 + any(8) : 1) : 0,
                    .takeovers = 1000, .store_down = VOW_DOWN_WAIT);
+    if (a->mode != VOW_SHARED && any(2) == 0)
+        o.store_down = VOW_DOWN_DEFAULT;
+    if (a->mode == VOW_ONCE)
+        o.ttl_ms = o.fail_ttl_ms = ONCE_TTL_MS;
     if (vow_done(vow_share(me.authority, &a->name, work, a, &o), got, failed,
                  a) < 0)
         abort();
@@ -313,91 +397,6 @@ static void take_place(void)
         abort();
 }
 
-/* ---- a store that dies at a step ---------------------------------------- */
-
-static vow_store_ops deadly;
-static const vow_store_ops *real_ops;
-static char die_step[16];
-static bool die_after;
-static int die_number;
-
-static void point(const char *step, bool after)
-{
-    if (die_after == after && strcmp(step, die_step) == 0 &&
-        --die_number == 0) {
-        note("dies %s %s", step, after ? "after" : "before");
-        (void)kill(getpid(), SIGKILL);
-    }
-}
-
-static void d_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
-                    void *user)
-{
-    point("claim", false);
-    real_ops->claim(s, a, done, user);
-    point("claim", true);
-}
-
-static void d_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
-                    vow_records_fn done, void *user)
-{
-    point("pulse", false);
-    real_ops->pulse(s, h, n, lease, done, user);
-    point("pulse", true);
-}
-
-static void d_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
-                     void *user)
-{
-    point("commit", false);
-    real_ops->commit(s, a, done, user);
-    point("commit", true);
-}
-
-static void d_acquire(vow_store *s, const vow_place_ask *a, vow_places_fn done,
-                      void *user)
-{
-    point("acquire", false);
-    real_ops->acquire(s, a, done, user);
-    point("acquire", true);
-}
-
-static void d_release(vow_store *s, const vow_place_hold *h, vow_places_fn done,
-                      void *user)
-{
-    point("release", false);
-    real_ops->release(s, h, done, user);
-    point("release", true);
-}
-
-static void d_renew(vow_store *s, const vow_place_hold *h, size_t n,
-                    uint64_t lease, vow_places_fn done, void *user)
-{
-    point("renew", false);
-    real_ops->renew(s, h, n, lease, done, user);
-    point("renew", true);
-}
-
-static void make_deadly(vow_store *s)
-{
-    char when[8] = "";
-    const char *at = getenv("VOW_DIE_AT");
-    if (at == NULL)
-        return;
-    if (sscanf(at, "%15[^:]:%7[^:]:%d", die_step, when, &die_number) != 3)
-        exit(2);
-    die_after = strcmp(when, "after") == 0;
-    real_ops = s->ops;
-    deadly = *s->ops;
-    deadly.claim = d_claim;
-    deadly.pulse = d_pulse;
-    deadly.commit = d_commit;
-    deadly.acquire = d_acquire;
-    deadly.release = d_release;
-    deadly.renew = d_renew;
-    s->ops = &deadly;
-}
-
 /* ---- the whole ---------------------------------------------------------- */
 
 /* Many at once for one name: five askers, when the file appears. */
@@ -470,6 +469,8 @@ static void tick(void)
         return;
     last_ns = now_ns();
     note("tick");
+    for (struct run *r = me.mixed ? me.runs : NULL; r != NULL; r = r->next)
+        note_trust(r);
 }
 
 static void wait_for_all(void)
@@ -479,10 +480,42 @@ static void wait_for_all(void)
         (void)time_is_over();
         VOW_AUTO(vow_future) wait = vow_delay(me.loop, 5);
         (void)vow_loop_run_until(me.loop, wait);
-        if (now_ns() > me.until_ns + UINT64_C(20) * NS_PER_S)
+        if (now_ns() > me.until_ns + me.patience_s * NS_PER_S)
             break;
     }
     note("pending %u", me.pending);
+}
+
+static void read_environment(void)
+{
+    const char *mode = getenv("VOW_MODE");
+    me.once = mode != NULL && strcmp(mode, "once") == 0;
+    me.mixed = me.once || (mode != NULL && strcmp(mode, "mixed") == 0);
+    me.resolve = mode != NULL && strcmp(mode, "resolve") == 0;
+    me.work_ms = getenv("VOW_LONG") == NULL ? 40 : 700;
+    if (me.once)
+        me.work_ms = ONCE_WORK_MS;
+    me.trace = getenv("VOW_TRACE") != NULL;
+    const char *patience = getenv("VOW_PATIENCE");
+    me.patience_s = patience == NULL ? 20 : strtoull(patience, NULL, 10);
+}
+
+static void begin_work(void)
+{
+    const char *go = getenv("VOW_STAMPEDE");
+    if (go != NULL)
+        stampede(go);
+    int askers = me.once ? ONCE_ASKERS : ASKERS;
+    for (int i = 0; go == NULL && !me.resolve && i < askers; i++) {
+        struct asker *a = calloc(1, sizeof(*a));
+        if (a == NULL)
+            abort();
+        ask(a);
+    }
+    for (int i = 0; go == NULL && !me.resolve && !me.once && i < 2; i++)
+        take_place();
+    if (me.resolve)
+        resolve_doubts();
 }
 
 int main(int argc, char **argv)
@@ -493,27 +526,15 @@ int main(int argc, char **argv)
     me.seed = strtoull(argv[4], NULL, 10);
     if (me.history < 0 || vow_loop_new(NULL, &me.loop) < 0)
         return 2;
-    me.work_ms = getenv("VOW_LONG") == NULL ? 40 : 700;
-    me.trace = getenv("VOW_TRACE") != NULL;
+    read_environment();
     note("opens");
     note_descriptors("before");
     while (!open_all(argv[1])) /* the folder may be in trouble */
         (void)usleep(20000);
     me.until_ns =
         now_ns() + (uint64_t)(strtod(argv[3], NULL) * (double)NS_PER_S);
-    note("asks");
-    const char *go = getenv("VOW_STAMPEDE");
-    if (go != NULL)
-        stampede(go);
-    for (int i = 0; go == NULL && i < ASKERS; i++) {
-        struct asker *a = calloc(1, sizeof(*a));
-        if (a == NULL)
-            return 2;
-        a->number = i;
-        ask(a);
-    }
-    for (int i = 0; go == NULL && i < 2; i++)
-        take_place();
+    note(me.resolve ? "looks" : "asks");
+    begin_work();
     if (getenv("VOW_FORK") != NULL && fork() == 0) {
         (void)sleep(2);
         _exit(0);

@@ -6,10 +6,12 @@
  *   say NUMBER CODE SAYS EPOCH MORE        when it answers
  *
  * STEP is claim, pulse, done, failed, back (given back), acquire, renew or
- * release; NAME a label, or - in a pool. TOKEN are the first bytes of it. EPOCH
- * is the fence or, when a place is asked for, its weight. MS is the lease, or
- * how long a result stays. MORE is how many owners were lost before. What was
- * asked and never answered may have happened: that is why both are written. */
+ * release; or, of a name in doubt, resolve with a result, or retry: let it be
+ * done again. NAME is a label, or - in a pool. TOKEN are the first bytes of it.
+ * EPOCH is the fence or, when a place is asked for, its weight. MS is the
+ * lease, or how long a result stays. MORE is how many owners were lost before.
+ * What was asked and never answered may have happened: that is why both are
+ * written. */
 #ifndef WORKER_TRACE_H
 #define WORKER_TRACE_H
 
@@ -33,20 +35,34 @@ struct asked {
     uint64_t ms;
 };
 
-/* Its label, which not every step is told. */
+/* Labels of all names so far, which not every step is told. The last ones are
+ * asked for most. */
+static struct labeled {
+    vow_name name;
+    char label[LABEL];
+} * known;
+static size_t n_known, known_room;
+
 static const char *label_of(const vow_name *name)
 {
-    static char labels[HOT][8];
-    static vow_name names[HOT];
-    for (size_t i = 0; name != NULL && i < HOT; i++) {
-        if (labels[i][0] == 0) {
-            (void)snprintf(labels[i], sizeof(labels[i]), "n%zu", i);
-            names[i] = vow_name_of(labels[i]);
-        }
-        if (memcmp(&names[i], name, sizeof(*name)) == 0)
-            return labels[i];
-    }
+    for (size_t i = name == NULL ? 0 : n_known; i > 0; i--)
+        if (vow_name_equal(&known[i - 1].name, name))
+            return known[i - 1].label;
     return "-";
+}
+
+static void remember(const vow_name *name, const char *label)
+{
+    if (!me.trace || label_of(name)[0] != '-')
+        return;
+    if (n_known == known_room) {
+        known_room = 2 * known_room + HOT;
+        known = realloc(known, known_room * sizeof(*known));
+        if (known == NULL)
+            abort();
+    }
+    known[n_known].name = *name;
+    (void)snprintf(known[n_known++].label, LABEL, "%s", label);
 }
 
 static struct question *question(size_t n, void *user)
@@ -149,6 +165,8 @@ static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
     const char *step = a->outcome == VOW_OUTCOME_DONE     ? "done"
                        : a->outcome == VOW_OUTCOME_FAILED ? "failed"
                                                           : "back";
+    if ((a->flags & VOW_COMMIT_RESOLVE) != 0)
+        step = a->outcome == VOW_OUTCOME_ABANDONED ? "retry" : "resolve";
     struct asked what = {step, &a->hold.name, &a->hold.token, a->hold.epoch,
                          a->ttl_ms};
     silent_ops->commit(s, a, on_records, ask_records(&what, done, user));
