@@ -10,11 +10,14 @@
 --       o  token of the owner, or of who settled it    i  owner's channel
 --       L  lease (ms)                x  1: asked to stop
 --       k  1: an owner that was lost may still come with a result
---       h  1: hidden, a result of ttl 0: gone for all but who waited
+--       h  hidden, a result of ttl 0: gone for all but who waited. 2: as it was
+--          made, with its value, and p:{H}:w has who waited. 1: nobody did, or
+--          gifts.lua has moved it
 --       n  chunks written            b  their bytes    q  who wrote last
---       v  value of a result that is not hidden
---   p:{H}:w  hash  channel -> token: who waits for what runs
---   p:{H}:g  hash  hidden results, each E an epoch:
+--       v  value of a result, if h is not 1
+--   p:{H}:w  hash  channel -> token: who waits for what runs; if h is 2, who
+--            waited, and then it ends before the record does
+--   p:{H}:g  hash  hidden results that were moved, each E an epoch:
 --       mE row of the record   vE value   nE how many of these are left:
 --       cCHANNEL -> token, 0 or 1 (has been read), E: who may read it
 --   p:{H}:c  list  chunks; counts while it is as long as n says
@@ -58,6 +61,12 @@ local f = call('HMGET', rec, 's', 'm', 'e', 'a', 't', 'u', 'd', 'c', 'l', 'r',
 local state, ends = f[1], tonumber(f[7] or 0)
 local mine = f[11] == token
 local hidden = f[12] and state ~= 'R'
+if hidden and ends <= now then
+    call('DEL', waits)
+elseif hidden and f[12] == '2' then
+    local row = f
+--@ gifts
+end
 local waiting, gift = 0, false
 if call('EXISTS', waits, gifts) > 0 then
     waiting = call('HLEN', waits)

@@ -14,16 +14,15 @@
 -- follows behind one another; the value is the rest.
 --
 -- Somebody waits while this runs, so what most commits do comes first and
--- straight; functions are made by those that need them.
+-- straight; functions are made by those that need them. A hidden result stays
+-- in the record, and the list of who waited where it is: who asks next moves
+-- them away, see gifts.lua.
 local rec, waits, gifts = KEYS[1], KEYS[2], KEYS[3]
 local token, epoch, outcome = ARGV[1], ARGV[2], ARGV[3]
 local value = ARGV[12]
 local DAY = 86400000
 local FOREVER = '9007199254740992'
-local GIFTS_MAX = 64
-local READERS_MAX = 8192
 local SENT_MAX = 4194304
-local WORDS = 200
 
 local call = redis.call
 local clock = call('TIME')
@@ -47,10 +46,13 @@ if not effect then
         'r', 'h')
     local ends = tonumber(row[7] or 0)
     if state and not runs and ends <= now then
-        call('DEL', rec)
+        call('DEL', rec, waits)
         state = false
     end
     hidden = row[11] and state and not runs
+    if hidden and row[11] == '2' then
+--@ gifts
+    end
     local newer = state and tonumber(epoch) > tonumber(f[2] or 0)
 
     local function absent()
@@ -103,42 +105,9 @@ if not effect or (outcome == 'A' and not runs) then
     return {says, now}
 end
 
--- Whose time is over goes, and of too many the oldest; all, if there are too
--- many who could read them.
-local function tidy_gifts(fields)
-    local left, readers = {}, {}
-    local function drop(number)
-        call('HDEL', gifts, 'm' .. number, 'v' .. number, 'n' .. number)
-    end
-    for _, field in ipairs(fields) do
-        local kind, number = string.sub(field, 1, 1), string.sub(field, 2)
-        local row = kind == 'm' and cmsgpack.unpack(call('HGET', gifts, field))
-        if row and tonumber(row[7]) > now then
-            table.insert(left, tonumber(number))
-        elseif row then
-            drop(number)
-        elseif kind == 'c' then
-            table.insert(readers, field)
-        end
-    end
-    if #readers > READERS_MAX then
-        call('DEL', gifts)
-        return
-    end
-    table.sort(left)
-    for i = 1, #left - GIFTS_MAX + 1 do
-        drop(string.format('%.0f', left[i]))
-    end
-    for _, field in ipairs(readers) do
-        local number = string.sub(call('HGET', gifts, field), 18)
-        if call('HEXISTS', gifts, 'm' .. number) == 0 then
-            call('HDEL', gifts, field)
-        end
-    end
-end
-
 local waiting = call('HGETALL', waits)
 local message = 'A' .. ARGV[11]
+local listed -- until then (ms) the list of who waited is kept
 if outcome == 'A' then
     call('DEL', rec, KEYS[4])
 else
@@ -171,9 +140,17 @@ else
             call('HSET', rec, 'k', 1)
         end
     end
-    call('HSET', rec, 's', outcome, 't', time, 'u', time, 'd', over,
-        'c', ARGV[6], 'l', label, 'o', token, gone and 'h' or 'v',
-        gone and '1' or value)
+    local kept = waiting[1] or f[8] -- for an owner that was lost, and is late
+    if not gone then
+        call('HSET', rec, 's', outcome, 't', time, 'u', time, 'd', over,
+            'c', ARGV[6], 'l', label, 'o', token, 'v', value)
+    elseif kept then
+        call('HSET', rec, 's', outcome, 't', time, 'u', time, 'd', over,
+            'c', ARGV[6], 'l', label, 'o', token, 'h', '2', 'v', value)
+    else
+        call('HSET', rec, 's', outcome, 't', time, 'u', time, 'd', over,
+            'c', ARGV[6], 'l', label, 'o', token, 'h', '1')
+    end
     if f[10] then
         call('DEL', KEYS[4])
     end
@@ -182,29 +159,8 @@ else
     elseif runs then
         call('PERSIST', rec)
     end
-
-    -- A result for these who wait, and for an owner that was lost and comes
-    -- late.
-    if gone and (waiting[1] or f[8]) then
-        local others = call('HKEYS', gifts)
-        if others[1] then
-            tidy_gifts(others)
-        end
-        local row = {outcome, mode, epoch, takeovers, time, time, over, ARGV[6],
-            label, runner}
-        local given = {'m' .. epoch, cmsgpack.pack(row), 'v' .. epoch, value,
-            'n' .. epoch, #waiting / 2}
-        for i = 1, #waiting, 2 do
-            given[i + 6] = 'c' .. waiting[i]
-            given[i + 7] = waiting[i + 1] .. '0' .. epoch
-        end
-        for i = 1, #given, WORDS do
-            call('HSET', gifts,
-                unpack(given, i, math.min(i + WORDS - 1, #given)))
-        end
-        if not others[1] or call('PTTL', gifts) < ms then
-            call('PEXPIRE', gifts, ttl)
-        end
+    if gone and waiting[1] then -- a list that outlived it would be the next's
+        listed = string.sub(over, 1, -4) - 1
     end
 
     if waiting[1] and #value <= tonumber(ARGV[9]) and
@@ -220,6 +176,10 @@ if waiting[1] then
     for i = 1, #waiting, 2 do
         call('PUBLISH', waiting[i], message)
     end
-    call('DEL', waits)
+    if listed then
+        call('PEXPIREAT', waits, listed)
+    else
+        call('DEL', waits)
+    end
 end
 return {1, now}
