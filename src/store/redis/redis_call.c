@@ -61,14 +61,20 @@ static struct vow__call *call_new(struct vow__redis_route *route, uint8_t kind)
 void vow__call_key(struct vow__call *c, const char *kind, const char *tag,
                    const char *rest)
 {
+    const char *const parts[] = {
+        c->route->where->prefix, kind, "{", tag, "}", rest};
     char key[KEY_MAX];
+    size_t n = 0;
     VOW__ASSERT(!c->after_keys);
-    int n = snprintf(key, sizeof(key), "%s%s{%s}%s", c->route->where->prefix,
-                     kind, tag, rest);
-    VOW__ASSERT(n > 0 && (size_t)n < sizeof(key));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        size_t size = strlen(parts[i]);
+        VOW__ASSERT(size < sizeof(key) - n);
+        memcpy(key + n, parts[i], size);
+        n += size;
+    }
     if (c->keys++ == 0)
         c->slot = vow__slot_of(tag, strlen(tag));
-    vow__command_add(&c->body, key, (size_t)n);
+    vow__command_add(&c->body, key, n);
 }
 
 void vow__call_highest(struct vow__call *c, const char *tag)
@@ -123,15 +129,22 @@ void vow__call_send(struct vow__call *c, vow__reply_fn done, void *user)
 /* The number of keys ends where the keys begin. */
 static void frame(struct vow__call *c)
 {
-    char digits[16];
-    char number[32];
-    int n = snprintf(digits, sizeof(digits), "%zu", c->keys);
-    n = snprintf(number, sizeof(number), "$%d\r\n%s\r\n", n, digits);
-    VOW__ASSERT(n > 0 && n <= ROOM);
+    static const char size[] = "$0\r\n";
+    char *end = c->body.bytes + ROOM - 2;
+    char *at = end;
+    size_t left = c->keys;
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    size_t digits = (size_t)(end - at);
+    VOW__ASSERT(digits < 10);
+    at -= sizeof(size) - 1;
+    memcpy(at, size, sizeof(size) - 1);
+    at[1] = (char)('0' + digits);
     c->tail = c->body;
-    c->tail.bytes += ROOM - n;
-    c->tail.n -= (size_t)(ROOM - n);
-    memcpy(c->tail.bytes, number, (size_t)n);
+    c->tail.n -= (size_t)(at - c->body.bytes);
+    c->tail.bytes = at;
 }
 
 /* ---- its end ------------------------------------------------------------- */
