@@ -14,7 +14,8 @@
  *   etcd_news.c, etcd_near.c   what the watch means to who waits
  *        |
  *   etcd_step.c     read, judge, write; one behind another
- *   etcd_name.c     what is known of a name, from keys and to keys
+ *   etcd_name.c     what is known of a name, from keys and to keys;
+ *                   etcd_line.c, the lines that they are made of
  *   etcd_lease.c, etcd_end.c   leases of etcd; what ends before its lease
  *   etcd_watch.c    the stream of changes
  *        |
@@ -295,6 +296,29 @@ int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps);
  * by their calls. */
 void vow__steps_close(struct vow__etcd_steps *s);
 void vow__steps_free(struct vow__etcd_steps *s);
+
+/* ---- etcd_line.c: lines of a value --------------------------------------- */
+
+struct vow__line {
+    const char *word;
+    size_t word_n;
+    const char *text; /* behind the word and a blank */
+    size_t n;
+};
+/* What is left of a value. */
+struct vow__lines {
+    const char *at;
+    size_t n;
+};
+/* False at the end, and at an empty line, which is taken. */
+bool vow__line_take(struct vow__lines *r, struct vow__line *ret_line);
+bool vow__line_is(const struct vow__line *l, const char *word);
+/* False: it is none. "never" is the largest. */
+bool vow__line_number(const struct vow__line *l, uint64_t *ret_number);
+void vow__line_text(const struct vow__line *l, char to[VOW_LABEL_MAX + 1]);
+/* No line for NULL and for nothing; at most VOW_LABEL_MAX bytes of it. */
+void vow__line_write(struct vow__jot *value, const char *word,
+                     const char *text);
 
 /* ---- etcd_name.c: what is known of a name ------------------------------- */
 

@@ -4,9 +4,8 @@
  * WHY   A record in etcd is read by people with etcdctl, by other versions of
  *       this library, and by all who share the prefix: nothing in it is taken
  *       for granted.
- * HOW   Lines of "word value". A word that is not known is passed over. Behind
- *       an empty line come the bytes of a result. Texts have their backslashes
- *       and ends of lines escaped.
+ * HOW   Lines of "word value" (etcd_line.c). A word that is not known is passed
+ *       over. Behind an empty line come the bytes of a result.
  *       The epoch of a claim is the revision that wrote it and what the key `e`
  *       said then, which the record says as `plus`: the writer cannot know the
  *       revision. Whoever writes the record again says the epoch.
@@ -42,20 +41,6 @@ static const char *const modes[] = {
 };
 enum { STATES = VOW__ER_GAVE_UP + 1, MODES = VOW_ONCE + 1 };
 
-/* A line of a value. */
-struct line {
-    const char *word;
-    size_t word_n;
-    const char *text;
-    size_t n;
-};
-
-/* What is left of a value. */
-struct rest {
-    const char *at;
-    size_t n;
-};
-
 struct reading {
     struct vow__etcd *etcd;
     struct vow__er *er;
@@ -66,25 +51,19 @@ static bool on_key(const struct vow__kv *kv, void *reading);
 static bool on_offset(const struct vow__kv *kv, void *reading);
 static int read_record(struct vow__etcd *e, const struct vow__kv *kv,
                        struct vow__er *er);
-static bool read_words(struct rest *r, struct vow__er *er);
-static bool read_word(const struct line *l, struct vow__er *er);
-static bool read_flag(const struct line *l, struct vow__er *er);
-static int read_value(struct vow__etcd *e, const struct rest *r,
+static bool read_words(struct vow__lines *r, struct vow__er *er);
+static bool read_word(const struct vow__line *l, struct vow__er *er);
+static bool read_flag(const struct vow__line *l, struct vow__er *er);
+static int read_value(struct vow__etcd *e, const struct vow__lines *r,
                       struct vow__er *er);
 static bool read_alive(const struct vow__kv *kv, struct vow__er *er);
 static bool read_bell(const struct vow__kv *kv, struct vow__er *er);
-static bool take_line(struct rest *r, struct line *ret_line);
-static bool is(const struct line *l, const char *word);
-static bool number_of(const struct line *l, uint64_t *ret_number);
-static bool choice_of(const struct line *l, const char *const *words, size_t n,
-                      size_t *ret_choice);
-static bool token_of(const struct line *l, vow_token *ret_token);
-static void text_of(const struct line *l, char to[VOW_LABEL_MAX + 1]);
+static bool choice_of(const struct vow__line *l, const char *const *words,
+                      size_t n, size_t *ret_choice);
+static bool token_of(const struct vow__line *l, vow_token *ret_token);
 static void write_token(const vow_token *token, struct vow__jot *value);
 static void write_number(const char *word, uint64_t number,
                          struct vow__jot *value);
-static void write_text(const char *word, const char *text,
-                       struct vow__jot *value);
 
 void vow__er_fini(struct vow__er *r)
 {
@@ -141,11 +120,11 @@ static bool on_key(const struct vow__kv *kv, void *reading)
 static bool on_offset(const struct vow__kv *kv, void *reading)
 {
     struct reading *r = reading;
-    struct rest rest = {kv->value, kv->size};
-    struct line l;
+    struct vow__lines rest = {kv->value, kv->size};
+    struct vow__line l;
     r->er->offset_mod = kv->mod;
-    while (take_line(&rest, &l))
-        if (is(&l, "plus") && !number_of(&l, &r->er->offset))
+    while (vow__line_take(&rest, &l))
+        if (vow__line_is(&l, "plus") && !vow__line_number(&l, &r->er->offset))
             r->code = VOW_EIO;
     if (r->er->offset > UINT64_MAX / 2)
         r->code = VOW_EIO;
@@ -188,7 +167,7 @@ int vow__er_read_key(struct vow__etcd *e, const struct vow__kv *kv, char letter,
 static int read_record(struct vow__etcd *e, const struct vow__kv *kv,
                        struct vow__er *er)
 {
-    struct rest r = {kv->value, kv->size};
+    struct vow__lines r = {kv->value, kv->size};
     uint64_t lease_ms = er->lease_ms;
     uint64_t plus = er->offset;
     er->mod = kv->mod;
@@ -206,16 +185,16 @@ static int read_record(struct vow__etcd *e, const struct vow__kv *kv,
     return VOW_EIO;
 }
 
-static bool read_words(struct rest *r, struct vow__er *er)
+static bool read_words(struct vow__lines *r, struct vow__er *er)
 {
-    struct line l;
-    while (take_line(r, &l))
+    struct vow__line l;
+    while (vow__line_take(r, &l))
         if (!read_word(&l, er))
             return false;
     return true;
 }
 
-static bool read_word(const struct line *l, struct vow__er *er)
+static bool read_word(const struct vow__line *l, struct vow__er *er)
 {
     const struct {
         const char *word;
@@ -226,42 +205,42 @@ static bool read_word(const struct line *l, struct vow__er *er)
     size_t choice;
     uint64_t number;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (is(l, numbers[i].word))
-            return number_of(l, numbers[i].number);
-    if (is(l, "state")) {
+        if (vow__line_is(l, numbers[i].word))
+            return vow__line_number(l, numbers[i].number);
+    if (vow__line_is(l, "state")) {
         bool good = choice_of(l, states, STATES, &choice);
         er->state = good ? (uint8_t)choice : VOW__ER_ABSENT;
         return good;
     }
-    if (is(l, "mode")) {
+    if (vow__line_is(l, "mode")) {
         bool good = choice_of(l, modes, MODES, &choice);
         er->mode = good ? (uint32_t)choice : VOW_SHARED;
         return good;
     }
-    if (is(l, "takeovers")) {
-        bool good = number_of(l, &number) && number < UINT32_MAX;
+    if (vow__line_is(l, "takeovers")) {
+        bool good = vow__line_number(l, &number) && number < UINT32_MAX;
         er->takeovers = good ? (uint32_t)number : 0;
         return good;
     }
-    if (is(l, "token"))
+    if (vow__line_is(l, "token"))
         return token_of(l, &er->token);
-    if (is(l, "label"))
-        text_of(l, er->label);
-    else if (is(l, "runner"))
-        text_of(l, er->runner);
+    if (vow__line_is(l, "label"))
+        vow__line_text(l, er->label);
+    else if (vow__line_is(l, "runner"))
+        vow__line_text(l, er->runner);
     return read_flag(l, er);
 }
 
-static bool read_flag(const struct line *l, struct vow__er *er)
+static bool read_flag(const struct vow__line *l, struct vow__er *er)
 {
-    er->hidden |= is(l, "hidden");
-    er->canceled |= is(l, "canceled");
-    er->apart |= is(l, "apart");
-    er->elsewhere |= is(l, "elsewhere");
+    er->hidden |= vow__line_is(l, "hidden");
+    er->canceled |= vow__line_is(l, "canceled");
+    er->apart |= vow__line_is(l, "apart");
+    er->elsewhere |= vow__line_is(l, "elsewhere");
     return true;
 }
 
-static int read_value(struct vow__etcd *e, const struct rest *r,
+static int read_value(struct vow__etcd *e, const struct vow__lines *r,
                       struct vow__er *er)
 {
     const struct vow_alloc *alloc = vow__etcd_alloc(e);
@@ -274,74 +253,35 @@ static int read_value(struct vow__etcd *e, const struct rest *r,
 
 static bool read_alive(const struct vow__kv *kv, struct vow__er *er)
 {
-    struct rest r = {kv->value, kv->size};
-    struct line l;
+    struct vow__lines r = {kv->value, kv->size};
+    struct vow__line l;
     er->alive = kv->mod;
     er->alive_lease = kv->lease;
-    while (take_line(&r, &l))
-        if (is(&l, "lease") && !number_of(&l, &er->lease_ms))
+    while (vow__line_take(&r, &l))
+        if (vow__line_is(&l, "lease") && !vow__line_number(&l, &er->lease_ms))
             return false;
     return true;
 }
 
 static bool read_bell(const struct vow__kv *kv, struct vow__er *er)
 {
-    struct rest r = {kv->value, kv->size};
-    struct line l;
+    struct vow__lines r = {kv->value, kv->size};
+    struct vow__line l;
     er->bell = kv->mod;
-    while (take_line(&r, &l)) {
-        if (is(&l, "chunks") && !number_of(&l, &er->chunks))
+    while (vow__line_take(&r, &l)) {
+        if (vow__line_is(&l, "chunks") && !vow__line_number(&l, &er->chunks))
             return false;
-        if (is(&l, "bytes") && !number_of(&l, &er->chunk_bytes))
+        if (vow__line_is(&l, "bytes") &&
+            !vow__line_number(&l, &er->chunk_bytes))
             return false;
     }
     return true;
 }
 
-/* ---- lines --------------------------------------------------------------- */
+/* ---- words of lines ------------------------------------------------------- */
 
-/* False at the end, and at the empty line, which is taken. */
-static bool take_line(struct rest *r, struct line *ret_line)
-{
-    if (r->n == 0)
-        return false;
-    const char *end = memchr(r->at, '\n', r->n);
-    size_t n = end == NULL ? r->n : (size_t)(end - r->at);
-    const char *blank = memchr(r->at, ' ', n);
-    size_t word_n = blank == NULL ? n : (size_t)(blank - r->at);
-    *ret_line = (struct line){.word = r->at, .word_n = word_n};
-    ret_line->text = r->at + (blank == NULL ? n : word_n + 1);
-    ret_line->n = blank == NULL ? 0 : n - word_n - 1;
-    r->at += end == NULL ? n : n + 1;
-    r->n -= end == NULL ? n : n + 1;
-    return n > 0;
-}
-
-static bool is(const struct line *l, const char *word)
-{
-    return l->word_n == strlen(word) && memcmp(l->word, word, l->word_n) == 0;
-}
-
-/* "never" is the largest. */
-static bool number_of(const struct line *l, uint64_t *ret_number)
-{
-    uint64_t number = 0;
-    if (l->n == 5 && memcmp(l->text, "never", 5) == 0) {
-        *ret_number = UINT64_MAX;
-        return true;
-    }
-    for (size_t i = 0; i < l->n; i++) {
-        uint64_t digit = (uint64_t)(unsigned char)l->text[i] - '0';
-        if (digit > 9 || number > (UINT64_MAX - digit) / 10)
-            return false;
-        number = 10 * number + digit;
-    }
-    *ret_number = number;
-    return l->n > 0;
-}
-
-static bool choice_of(const struct line *l, const char *const *words, size_t n,
-                      size_t *ret_choice)
+static bool choice_of(const struct vow__line *l, const char *const *words,
+                      size_t n, size_t *ret_choice)
 {
     for (size_t i = 0; i < n; i++) {
         if (words[i] == NULL || strlen(words[i]) != l->n ||
@@ -353,25 +293,12 @@ static bool choice_of(const struct line *l, const char *const *words, size_t n,
     return false;
 }
 
-static bool token_of(const struct line *l, vow_token *ret_token)
+static bool token_of(const struct vow__line *l, vow_token *ret_token)
 {
     size_t n;
     return sodium_hex2bin(ret_token->bytes, sizeof(ret_token->bytes), l->text,
                           l->n, NULL, &n, NULL) == 0 &&
            n == sizeof(ret_token->bytes);
-}
-
-static void text_of(const struct line *l, char to[VOW_LABEL_MAX + 1])
-{
-    size_t n = 0;
-    for (size_t i = 0; i < l->n && n < VOW_LABEL_MAX; i++) {
-        char c = l->text[i];
-        if (c == '\\' && i + 1 < l->n)
-            c = l->text[++i] == 'n' ? '\n' : l->text[i];
-        if (c != 0)
-            to[n++] = c;
-    }
-    to[n] = 0;
 }
 
 /* ---- to keys ------------------------------------------------------------- */
@@ -394,8 +321,8 @@ void vow__er_write(const struct vow__er *er, bool with_epoch,
         write_number("ttl", er->ttl_ms, value);
         write_number("cost", er->cost_ms, value);
     }
-    write_text("label", er->label, value);
-    write_text("runner", er->runner, value);
+    vow__line_write(value, "label", er->label);
+    vow__line_write(value, "runner", er->runner);
     vow__jot_text(value, er->hidden ? "hidden yes\n" : "");
     vow__jot_text(value, er->canceled ? "canceled yes\n" : "");
     vow__jot_text(value, er->apart ? "apart yes\n" : "");
@@ -437,21 +364,6 @@ static void write_number(const char *word, uint64_t number,
         vow__jot_print(value, "%s never\n", word);
     else
         vow__jot_print(value, "%s %" PRIu64 "\n", word, number);
-}
-
-static void write_text(const char *word, const char *text,
-                       struct vow__jot *value)
-{
-    if (text[0] == 0)
-        return;
-    vow__jot_print(value, "%s ", word);
-    for (; *text != 0; text++) {
-        if (*text == '\\' || *text == '\n')
-            vow__jot_text(value, *text == '\n' ? "\\n" : "\\\\");
-        else
-            vow__jot_bytes(value, text, 1);
-    }
-    vow__jot_text(value, "\n");
 }
 
 void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from)

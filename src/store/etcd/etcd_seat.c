@@ -9,9 +9,8 @@
  *           s/LAW/POOL/t/ID       a toll: weight that was granted under a rate
  *           s/LAW/POOL/o          a bell: some may have had a lease of 0
  *
- *       A value is lines of `word value`, texts with their backslashes and ends
- *       of lines escaped. What is not known is passed over, so that later
- *       versions can say more.
+ *       A value is lines of `word value` (etcd_line.c). What is not known is
+ *       passed over, so that later versions can say more.
  * LIMITS  A value that is none of ours is passed over: it counts for nothing.
  * THREADS  loop thread only.
  */
@@ -27,13 +26,11 @@ enum { NAME = VOW_NAME_TEXT - 1, ID = 16, TOKEN = 2 * sizeof(vow_token) };
 static const char *name_in(const char *text, vow_name *ret_name);
 static bool token_in(const char *text, vow_token *ret_token);
 static bool id_in(const char *text, uint64_t *ret_id);
-static const char *line(const struct vow__kv *kv, const char *word,
-                        size_t *ret_n);
+static bool find(const struct vow__kv *kv, const char *word,
+                 struct vow__line *ret_line);
 static uint64_t number(const struct vow__kv *kv, const char *word);
 static void text(const struct vow__kv *kv, const char *word,
                  char to[VOW_LABEL_MAX + 1]);
-static void write_text(struct vow__jot *value, const char *word,
-                       const char *from);
 static bool each_key(const struct vow__kv *kv, void *user);
 static bool each_offset(const struct vow__kv *kv, void *user);
 
@@ -144,54 +141,31 @@ static bool id_in(const char *text, uint64_t *ret_id)
 
 /* ---- reading values ------------------------------------------------------ */
 
-/* What is behind the word on its line; NULL: there is no such line. */
-static const char *line(const struct vow__kv *kv, const char *word,
-                        size_t *ret_n)
+static bool find(const struct vow__kv *kv, const char *word,
+                 struct vow__line *ret_line)
 {
-    const char *at = kv->value;
-    const char *end = kv->value + kv->size;
-    size_t length = strlen(word);
-    while (at != NULL && at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t n = (size_t)((stop == NULL ? end : stop) - at);
-        if (n > length && memcmp(at, word, length) == 0 && at[length] == ' ') {
-            *ret_n = n - length - 1;
-            return at + length + 1;
-        }
-        at = stop == NULL ? NULL : stop + 1;
-    }
-    return NULL;
+    struct vow__lines rest = {kv->value, kv->size};
+    while (vow__line_take(&rest, ret_line))
+        if (vow__line_is(ret_line, word))
+            return true;
+    return false;
 }
 
 /* 0: there is none. */
 static uint64_t number(const struct vow__kv *kv, const char *word)
 {
-    size_t n = 0;
-    const char *digits = line(kv, word, &n);
-    uint64_t sum = 0;
-    for (size_t i = 0; digits != NULL && i < n; i++) {
-        uint64_t digit = (uint64_t)(digits[i] - '0');
-        if (digits[i] < '0' || digits[i] > '9' ||
-            sum > (UINT64_MAX - digit) / 10)
-            return 0;
-        sum = 10 * sum + digit;
-    }
-    return sum;
+    struct vow__line l;
+    uint64_t n;
+    return find(kv, word, &l) && vow__line_number(&l, &n) ? n : 0;
 }
 
 static void text(const struct vow__kv *kv, const char *word,
                  char to[VOW_LABEL_MAX + 1])
 {
-    size_t size = 0, n = 0;
-    const char *from = line(kv, word, &size);
-    for (size_t i = 0; i < size && n < VOW_LABEL_MAX; i++) {
-        char c = from[i];
-        if (c == '\\' && i + 1 < size)
-            c = from[++i] == 'n' ? '\n' : from[i];
-        if (c != 0)
-            to[n++] = c;
-    }
-    to[n] = 0;
+    struct vow__line l;
+    to[0] = 0;
+    if (find(kv, word, &l))
+        vow__line_text(&l, to);
 }
 
 static uint32_t small(uint64_t n)
@@ -202,8 +176,8 @@ static uint32_t small(uint64_t n)
 bool vow__limits_read(const struct vow__kv *kv, vow_pool_limits *limits,
                       char label[VOW_LABEL_MAX + 1])
 {
-    size_t n;
-    if (line(kv, "concurrent", &n) == NULL)
+    struct vow__line l;
+    if (!find(kv, "concurrent", &l))
         return false;
     *limits = (vow_pool_limits){.concurrent = small(number(kv, "concurrent")),
                                 .rate = small(number(kv, "rate")),
@@ -216,9 +190,9 @@ bool vow__limits_read(const struct vow__kv *kv, vow_pool_limits *limits,
 bool vow__seat_read(const struct vow__kv *kv, const vow_token *token,
                     struct vow__seat *ret_seat)
 {
-    size_t n;
+    struct vow__line l;
     uint32_t weight = small(number(kv, "weight"));
-    if (weight == 0 || line(kv, "lease", &n) == NULL)
+    if (weight == 0 || !find(kv, "lease", &l))
         return false;
     *ret_seat = (struct vow__seat){.token = *token,
                                    .create = kv->create,
@@ -253,29 +227,13 @@ bool vow__toll_read(const struct vow__kv *kv, uint64_t id,
 
 /* ---- writing them -------------------------------------------------------- */
 
-static void write_text(struct vow__jot *value, const char *word,
-                       const char *from)
-{
-    size_t n = from == NULL ? 0 : strnlen(from, VOW_LABEL_MAX);
-    if (n == 0)
-        return;
-    vow__jot_print(value, "%s ", word);
-    for (size_t i = 0; i < n; i++) {
-        if (from[i] == '\\' || from[i] == '\n')
-            vow__jot_text(value, from[i] == '\n' ? "\\n" : "\\\\");
-        else
-            vow__jot_bytes(value, &from[i], 1);
-    }
-    vow__jot_text(value, "\n");
-}
-
 void vow__limits_write(struct vow__jot *value, const vow_pool_limits *limits,
                        const char *label)
 {
     vow__jot_print(
         value, "concurrent %" PRIu32 "\nrate %" PRIu32 "\nwindow %" PRIu64 "\n",
         limits->concurrent, limits->rate, limits->window_us);
-    write_text(value, "label", label);
+    vow__line_write(value, "label", label);
 }
 
 void vow__seat_write(struct vow__jot *value, const vow_place_ask *ask)
@@ -283,9 +241,9 @@ void vow__seat_write(struct vow__jot *value, const vow_place_ask *ask)
     vow__jot_print(value,
                    "weight %" PRIu32 "\nlease %" PRIu64 "\nsince %" PRIu64 "\n",
                    ask->weight, ask->lease_ms, vow__etcd_wall_us());
-    write_text(value, "runner", ask->runner);
+    vow__line_write(value, "runner", ask->runner);
     if (!vow_name_equal(&ask->pool, &ask->limits_of))
-        write_text(value, "label", ask->label);
+        vow__line_write(value, "label", ask->label);
 }
 
 /* All that it said, but for what has changed. */
@@ -303,7 +261,7 @@ void vow__seat_rewrite(struct vow__jot *value, const struct vow__crowd *c,
         vow__jot_text(value, "held 1\n");
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
         text(&old, kept[i], had);
-        write_text(value, kept[i], had);
+        vow__line_write(value, kept[i], had);
     }
 }
 
@@ -313,7 +271,7 @@ void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
     vow__jot_print(value, "weight %" PRIu64 "\nboot %s\nat %" PRIu64 "\n",
                    weight, now->boot, now->boot_us);
     if (c->keyed)
-        write_text(value, "label", c->label);
+        vow__line_write(value, "label", c->label);
 }
 
 void vow__hall_txn(struct vow__etcd *e, struct vow__txn *ret_txn)
