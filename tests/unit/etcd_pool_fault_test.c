@@ -402,6 +402,62 @@ TEST(etcd_pool_fault, what_was_asked_without_an_answer_ends_with_its_lease)
     fake_etcd_close(&f);
 }
 
+/* While nothing is asked. */
+static void leap(struct fake_etcd *f, unsigned seconds)
+{
+    for (unsigned i = 0; i < seconds; i++) {
+        world_advance_ms(f->w, 970);
+        fake_etcd_pass(f, 30);
+    }
+}
+
+TEST(etcd_pool_fault, what_comes_behind_its_release_is_ended_for_a_minute)
+{
+    static struct fake_etcd f;
+    vow_place p;
+    begin(&f, NULL);
+    server.seats = 1;
+    server.unsaid = 1;
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
+    CHECK_INT_EQ(release(&f, 1, "ld"), 0);
+    unsigned before = server.txns;
+    server.shape = "d";
+    leap(&f, 2);
+    CHECK(server.txns > before && server.txns < before + 3);
+    CHECK(strstr(f.body, "request_delete_range") != NULL);
+    leap(&f, 70);
+    CHECK(server.txns > before + 4 && server.txns < before + 10);
+    before = server.txns;
+    leap(&f, 100);
+    CHECK_UINT_EQ(server.txns, before);
+    fake_etcd_close(&f);
+}
+
+TEST(etcd_pool_fault, what_is_asked_for_again_is_not_ended)
+{
+    static struct fake_etcd f;
+    vow_place p;
+    begin(&f, NULL);
+    server.seats = 1;
+    server.unsaid = 1;
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
+    CHECK_INT_EQ(release(&f, 1, "tled"), 0);
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
+    CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
+    for (int i = 0; i < 20; i++) {
+        unsigned before = server.txns;
+        leap(&f, LEASE_MS / 1000 - 1);
+        CHECK_UINT_EQ(server.txns, before);
+        CHECK_INT_EQ(renew(&f, 1, LEASE_MS), 0);
+    }
+    CHECK_INT_EQ(release(&f, 1, "ld"), 0);
+    unsigned before = server.txns;
+    leap(&f, 100); /* it is long ago */
+    CHECK_UINT_EQ(server.txns, before);
+    fake_etcd_close(&f);
+}
+
 TEST(etcd_pool_fault, a_place_that_could_not_be_given_back_is_still_ours)
 {
     static struct fake_etcd f;

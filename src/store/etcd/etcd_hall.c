@@ -15,7 +15,9 @@
  *   H1  whoever may have a seat in etcd by a step of this instance is a guest
  *   H2  a guest whose step waits in its lane is freed by that step
  * LIMITS  What cannot be ended is tried again each RETRY_MS. What cannot be
- *         given back when the store is closed goes when its lease ends.
+ *         given back when the store is closed goes when its lease ends. What
+ *         comes later than LATEST_MS after it was asked stays as long as the
+ *         lease of this process.
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_pools.h"
@@ -32,6 +34,7 @@
 enum {
     ACCEPT_MS = 2000,
     RETRY_MS = 1000,
+    LATEST_MS = 60000,
     REST_MS = 60000, /* how long tolls that nobody asks for are remembered */
     DELETES = 100,
     BOOT_ID = 36
@@ -43,6 +46,7 @@ static void on_rest(void *hall);
 static void guest_free(struct vow__guest *g);
 static void guest_state(struct vow__guest *g, enum vow__guest_state to);
 static void arm(struct vow__guest *g);
+static bool linger(struct vow__guest *g);
 static void on_over(void *guest);
 static void begin_end(struct vow__step_lane *step);
 static void on_ended(struct vow__etcd *e, int code, const json_t *root,
@@ -272,7 +276,7 @@ void vow__guest_dismiss(struct vow__guest *g)
         return;
     guest_state(g, VOW__GUEST_ASKED);
     g->over_ns = 0;
-    if (!g->ending)
+    if (!g->ending && !linger(g))
         guest_free(g);
 }
 
@@ -342,6 +346,30 @@ static void arm(struct vow__guest *g)
                            end_ns(g), on_over, g);
 }
 
+void vow__guest_late(struct vow__guest *g)
+{
+    g->late_ns =
+        vow_loop_due_ns(vow__etcd_loop(g->hall->places->etcd), LATEST_MS);
+}
+
+/* Keeps H1: is it still to be looked for? Less and less often. */
+static bool linger(struct vow__guest *g)
+{
+    struct vow__etcd_places *p = g->hall->places;
+    vow_loop *loop = vow__etcd_loop(p->etcd);
+    uint64_t now_ns = vow_loop_now_ns(loop);
+    if (g->late_ns <= now_ns || vow__etcd_closing(p->etcd))
+        return false;
+    uint64_t left_ms = (g->late_ns - now_ns) / VOW__NS_PER_MS;
+    uint64_t since_ms = left_ms < LATEST_MS ? LATEST_MS - left_ms : 0;
+    guest_state(g, VOW__GUEST_ASKED);
+    if (g->in_news)
+        vow__list_remove(&p->news, &g->news);
+    g->in_news = false;
+    vow__guest_lease(g, since_ms > RETRY_MS ? since_ms : RETRY_MS);
+    return true;
+}
+
 static void on_over(void *guest)
 {
     struct vow__guest *g = guest;
@@ -393,9 +421,9 @@ static void end_ended(struct vow__guest *g, bool gone)
 {
     struct vow__hall *h = g->hall;
     g->ending = false;
-    if (gone)
+    if (gone && !linger(g))
         guest_free(g);
-    else if (!vow__etcd_closing(h->places->etcd))
+    else if (!gone && !vow__etcd_closing(h->places->etcd))
         arm(g);
     vow__hall_leave(h);
 }

@@ -264,6 +264,8 @@ static void on_sat(struct vow__etcd *e, int code, const json_t *root, void *ask)
     struct ask *a = ask;
     if (again(a, code))
         return;
+    if (code == VOW_EUNSURE)
+        vow__guest_late(a->guest);
     if (code < 0) {
         finish(a, a->wrote ? vow__unsure(code) : code);
         return;

@@ -112,6 +112,7 @@ struct vow__guest {
     uint64_t fence;      /* of that */
     uint64_t over_ns;    /* loop time: its lease; 0: it was never asked for */
     uint64_t forfeit_ns; /* and its turn */
+    uint64_t late_ns;    /* until then what it asked may still come */
     uint64_t again_us;   /* loop time: when it was told to ask again */
     uint64_t round;      /* when it was last judged */
     vow_link news;
@@ -173,6 +174,8 @@ void vow__guest_seated(struct vow__guest *g, const struct vow__crowd *c,
                        const struct vow__seat *seat, bool held);
 /* Its lease has so long from now on. */
 void vow__guest_lease(struct vow__guest *g, uint64_t lease_ms);
+/* It has asked for a seat, and nobody answered. */
+void vow__guest_late(struct vow__guest *g);
 /* Its turn has come, or not any more. */
 void vow__guest_turn(struct vow__guest *g, bool turn);
 
