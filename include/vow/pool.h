@@ -63,9 +63,10 @@ const vow_backing *vow_pool_backing(vow_pool *p);
 
 /* A place: all or none. The future has it as a grant (vow_grant_take(), then
  * vow_grant_release()). `key` may be NULL. Rejected: VOW_EINVAL (a weight of 0,
- * or above the limit), VOW_ESTORE, VOW_EQUEUEFULL (more places than the
- * authority's names_max), VOW_ECLOSED. Canceling leaves the queue. A place that
- * is held when its authority is closed is lost. */
+ * or above the limit), VOW_ESTORE, VOW_EUNSURE, VOW_EQUEUEFULL (more places
+ * than the authority's names_max), VOW_ECLOSED. Who is in the queue stays there
+ * while the store is away, for no longer than a lease. Canceling leaves the
+ * queue. A place that is held when its authority is closed is lost. */
 #define vow_pool_acquire(p, key, weight)                                       \
     vow_pool_acquire_at(VOW_HERE, (p), (key), (weight))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
@@ -81,7 +82,8 @@ vow_future *vow_pool_try_at(const char *site, vow_pool *p, const char *key,
 
 /* Read or change the limits, for all who use the pool. The future has a
  * vow_pool_info as vow_own(); `limits` NULL reads. Rejected: VOW_ENOENT (there
- * is no such pool to read), VOW_EINVAL, VOW_ESTORE, VOW_ECLOSED. */
+ * is no such pool to read), VOW_EINVAL, VOW_ESTORE, VOW_EUNSURE (it may have
+ * been changed), VOW_ECLOSED. */
 #define vow_pool_limit(a, label, limits)                                       \
     vow_pool_limit_at(VOW_HERE, (a), (label), (limits))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)

@@ -9,6 +9,8 @@
  * HOW   A place has a token and at most one step in flight that decides about
  *       it; whoever leaves meanwhile has it given back when the answer comes.
  *       An answer that was lost is had by the same step with the same token.
+ *       Who is in the queue asks again while the store is away, for as long as
+ *       it keeps its place there: the leader of a cluster dies without harm.
  *       place_keep.c says when a place is to be looked at.
  * INVARIANTS  those of place.h, and
  *   Q1  a place is HELD only while `valid_ns` has not passed, as of the last
@@ -35,6 +37,7 @@ static int enter(struct vow__place *p);
 static void ask(struct vow__place *p);
 static void on_asked(int code, const vow_place *at, size_t n, void *place);
 static void answered(struct vow__place *p, int code, const vow_place *at);
+static bool may_ask_again(const struct vow__place *p, int code);
 static void granted(struct vow__place *p, const vow_place *at);
 static void queued(struct vow__place *p, const vow_place *at);
 static void refuse(struct vow__place *p, int code);
@@ -146,9 +149,13 @@ static void answered(struct vow__place *p, int code, const vow_place *at)
 {
     bool own = code == 0 && at->says == VOW_SAYS_OWN;
     bool waits = code == 0 && at->says == VOW_SAYS_WAIT;
+    if (own || waits)
+        vow__place_heard(p, p->sent_ns);
+    else if (code == VOW_EUNSURE && !p->known)
+        vow__place_heard(p, vow__hub_now_ns(hub_of(p)));
     p->known = p->known || own || waits || code == VOW_EUNSURE;
-    bool busy = code == VOW_EAGAIN && p->pauses < BUSY_PAUSES;
-    if (code != VOW_EUNSURE && !busy)
+    p->queues = p->queues || waits;
+    if (code == 0)
         p->pauses = 0;
     if (atomic_load(&p->left)) {
         give_back(p);
@@ -156,7 +163,7 @@ static void answered(struct vow__place *p, int code, const vow_place *at)
         granted(p, at);
     } else if (waits) {
         queued(p, at);
-    } else if (code == VOW_EUNSURE || busy) {
+    } else if (may_ask_again(p, code)) {
         move(p, PLACE_PAUSING);
         vow__place_pause(p);
     } else {
@@ -164,6 +171,17 @@ static void answered(struct vow__place *p, int code, const vow_place *at)
                   : code == VOW_EAGAIN ? VOW_ESTORE
                                        : code);
     }
+}
+
+/* A store that is only busy, or that may have done it, is asked again; who is
+ * in the queue asks again in any case. What it knows it keeps for a lease. */
+static bool may_ask_again(const struct vow__place *p, int code)
+{
+    if (code == VOW_EAGAIN && !p->queues)
+        return p->pauses < BUSY_PAUSES;
+    bool away = code == VOW_ESTORE || code == VOW_EAGAIN;
+    return (code == VOW_EUNSURE || (away && p->queues)) &&
+           vow__hub_now_ns(hub_of(p)) < p->kept_ns;
 }
 
 /* An answer that came too late to be trusted is asked for again: the token
@@ -207,7 +225,7 @@ static void refuse(struct vow__place *p, int code)
         (void)snprintf(text, sizeof(text), "pool '%.*s' has no place now",
                        VOW_LABEL_MAX, p->label);
         why = text;
-    } else if (code == VOW_ESTORE) {
+    } else if (code == VOW_ESTORE || code == VOW_EUNSURE) {
         why = vow__store_trouble(hub_of(p));
     }
     vow__end_refuse(&p->answer, code, why);

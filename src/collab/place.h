@@ -7,7 +7,7 @@
  * cannot be sent, the home sees the flag when it looks at the place next.
  *
  *   NEW -> ASKING <-> QUEUED         in the queue of the store
- *             |  \<-> PAUSING        an answer was lost: the same once more
+ *             |  \<-> PAUSING        the store is away: the same once more
  *             v
  *           HELD -> LOST             not renewed in time; not given back yet
  *             \-----> LEAVING        a release is under way, or pauses
@@ -50,6 +50,7 @@ struct vow__place {
     bool in_heap;
     bool strong;       /* in the heap, and keeps the loop running */
     bool known;        /* to the store, perhaps */
+    bool queues;       /* it was told to wait */
     bool woken;        /* ASKING: a wake-up came meanwhile */
     bool renewing;     /* a renewal is in flight */
     uint32_t pauses;   /* in a row */
@@ -57,6 +58,7 @@ struct vow__place {
     uint64_t sent_ns;  /* when it was last */
     uint64_t valid_ns; /* HELD: trusted until then */
     uint64_t again_ns; /* QUEUED: when to ask again */
+    uint64_t kept_ns;  /* known: the store keeps it until then */
     uint64_t renew_ns;
     uint64_t until_ns;      /* LEAVING: the store has forgotten it by then */
     struct vow__end answer; /* nothing: it is granted */
@@ -101,6 +103,8 @@ void vow__place_plan(struct vow__place *p);
 void vow__place_pause(struct vow__place *p);
 void vow__place_wake_at(struct vow__place *p, uint64_t due_ns);
 void vow__place_rest(struct vow__place *p);
+/* The store has heard of it since then. */
+void vow__place_heard(struct vow__place *p, uint64_t sent_ns);
 /* How long until its next renewal; when the store wants to be asked again. */
 uint64_t vow__place_renewal_ns(struct vow__place *p);
 uint64_t vow__place_again_ns(const struct vow__place *p, const vow_place *at);

@@ -144,6 +144,8 @@ static void on_renewed(int code, const vow_place *at, size_t n, void *batch)
 static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns)
 {
     if (p->state == PLACE_QUEUED) {
+        if (at->says != VOW_SAYS_NONE)
+            vow__place_heard(p, sent_ns);
         p->again_ns =
             at->says == VOW_SAYS_WAIT ? vow__place_again_ns(p, at) : 0;
         vow__place_plan(p);
@@ -153,6 +155,11 @@ static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns)
     } else {
         vow__place_gone(p);
     }
+}
+
+void vow__place_heard(struct vow__place *p, uint64_t sent_ns)
+{
+    p->kept_ns = sent_ns + p->ask.lease_ms * VOW__NS_PER_MS;
 }
 
 /* It was not heard of: again before the usual time, if there is some left. */
@@ -192,7 +199,13 @@ void vow__place_pause(struct vow__place *p)
         ms *= 2;
     p->pauses++;
     ms = ms / 2 + vow_loop_random(h->loop) % ms;
-    vow__place_wake_at(p, vow__hub_now_ns(h) + ms * VOW__NS_PER_MS);
+    uint64_t now = vow__hub_now_ns(h);
+    if (p->state == PLACE_PAUSING && now < p->kept_ns) {
+        uint64_t left_ms = (p->kept_ns - now) / VOW__NS_PER_MS + 1;
+        uint64_t most = left_ms > 2 * PAUSE_FIRST_MS ? left_ms / 2 : left_ms;
+        ms = ms < most ? ms : most; /* while its turn is at stake */
+    }
+    vow__place_wake_at(p, now + ms * VOW__NS_PER_MS);
 }
 
 void vow__place_wake_at(struct vow__place *p, uint64_t due_ns)

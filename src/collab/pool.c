@@ -459,7 +459,10 @@ static void on_limit(int code, const vow_pool_info *info, size_t n, void *limit)
         vow__end_refuse(&l->end, n == 1 ? VOW_ENOMEM : VOW_ESTORE, NULL);
     else
         vow__end_refuse(&l->end, code,
-                        code == VOW_ESTORE ? vow__store_trouble(h) : why);
+                        code == VOW_ESTORE || code == VOW_EUNSURE ||
+                                code == VOW_EAGAIN
+                            ? vow__store_trouble(h)
+                            : why);
     vow__step_ended(h, code);
     limit_free(l);
 }

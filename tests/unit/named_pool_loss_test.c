@@ -293,19 +293,70 @@ TEST(named_pool_loss, without_the_store_there_is_no_place)
     CHECK_INT_EQ(vow_loop_run_until(r.w->loop, f), VOW_ESTORE);
     CHECK_STR_EQ(vow_error_message(vow_error_of(f)), "the line is cut");
     f = vow_future_unref(f);
-    r.line[0].refuse = 0;
+    rig_close(&r);
+}
+
+TEST(named_pool_loss, who_queues_waits_for_the_store_as_long_as_a_lease)
+{
+    const int codes[] = {VOW_ESTORE, VOW_EUNSURE, VOW_EAGAIN};
+    struct rig r;
+    rig_open(&r, 2, &ONE);
+    for (size_t i = 0; i < 3; i++) {
+        vow_grant *g = rig_get(&r, 1);
+        VOW_AUTO(vow_future) f = vow_pool_acquire(r.pool[0], NULL, 1);
+        world_turn(r.w);
+        r.line[0].refuse = codes[i];
+        vow_grant_release(g); /* its turn, but the store cannot be asked */
+        uint32_t before = r.line[0].acquires;
+        uint64_t ms = until_settled(&r, f, 3 * LEASE_MS);
+        CHECK(ms > LEASE_MS / 2 && ms <= LEASE_MS + 1);
+        CHECK(r.line[0].acquires - before < 20);
+        CHECK_CODE(f, codes[i] == VOW_EAGAIN ? VOW_ESTORE : codes[i]);
+        CHECK_STR_EQ(vow_error_message(vow_error_of(f)), "the line is cut");
+        f = vow_future_unref(f);
+        r.line[0].refuse = 0;
+        world_advance_ms(r.w, LEASE_MS);
+        CHECK_POOL(&r, 0, 0); /* given back when it could be */
+    }
+    rig_close(&r);
+}
+
+TEST(named_pool_loss, who_queues_keeps_its_turn_while_the_store_is_away)
+{
+    struct rig r;
+    rig_open(&r, 2, &ONE);
     vow_grant *g = rig_get(&r, 1);
-    f = vow_pool_acquire(r.pool[0], NULL, 1);
+    vow_future *f = vow_pool_acquire(r.pool[0], NULL, 1);
     world_turn(r.w);
-    CHECK_PENDING(f);
+    vow_future *behind = vow_pool_acquire(r.pool[1], NULL, 1);
+    world_turn(r.w);
     r.line[0].refuse = VOW_ESTORE;
-    vow_grant_release(g); /* its turn, but the store cannot be asked */
-    world_turn(r.w);
-    CHECK_CODE(f, VOW_ESTORE);
+    r.line[0].events.on_doubt(r.line[0].events.user);
+    world_advance_ms(r.w, LEASE_MS / 2);
+    CHECK_PENDING(f);
+    r.line[0].refuse = 0;
+    world_advance_ms(r.w, LEASE_MS);
+    CHECK_POOL(&r, 1, 2);
+    vow_grant_release(g);
+    g = rig_take(&r, f);
+    CHECK_PENDING(behind);
+    vow_grant_release(g);
+    vow_grant_release(rig_take(&r, behind));
+    rig_close(&r);
+}
+
+TEST(named_pool_loss, who_may_be_known_is_asked_for_no_longer_than_a_lease)
+{
+    struct rig r;
+    rig_open(&r, 1, &ONE);
+    r.line[0].refuse = VOW_EUNSURE;
+    VOW_AUTO(vow_future) f = vow_pool_acquire(r.pool[0], NULL, 1);
+    uint64_t ms = until_settled(&r, f, 3 * LEASE_MS);
+    CHECK(ms >= LEASE_MS && ms <= LEASE_MS + 1);
+    CHECK_CODE(f, VOW_EUNSURE);
+    CHECK_STR_EQ(vow_error_message(vow_error_of(f)), "the line is cut");
     f = vow_future_unref(f);
     r.line[0].refuse = 0;
-    world_advance_ms(r.w, 100);
-    CHECK_POOL(&r, 0, 0); /* given back when it could be */
     rig_close(&r);
 }
 
