@@ -126,6 +126,8 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     struct vow__hub *h = vow__hub_of(e);
     (void)n;
     e->steps--;
+    h->refused -= e->committed;
+    e->committed = false;
     vow__step_ended(h, code);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
     if (code != 0) {

@@ -100,6 +100,7 @@ bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms)
     vow__entry_move(e, ENTRY_PAUSING);
     vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
                 vow__entry_look_again, e);
+    h->refused += e->committed;
     if (e->committed)
         vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
                     vow__lease_commit_again, e);

@@ -554,7 +554,7 @@ void vow__step_ended(struct vow__hub *h, int code)
 void vow__store_is(struct vow__hub *h, bool down, int code)
 {
     const char *why = down ? vow__store_trouble(h) : NULL;
-    if (down == h->down)
+    if (down == h->down || (!down && h->refused > 0)) /* not all of it is up */
         return;
     h->down = down;
     if (!down)

@@ -117,7 +117,7 @@ struct vow__entry {
     vow_name name;
     /* cleared from here */
     uint8_t state;     /* enum vow__entry_state */
-    bool committed;    /* PAUSING: commit again, not claim */
+    bool committed;    /* PAUSING, and until it is answered: commit again */
     bool dying;        /* nobody waits for the work any more; it is canceled */
     bool bare;         /* its run is not in the store, which is ours alone */
     bool forced;       /* the claim in flight is */
@@ -198,6 +198,7 @@ struct vow_lease {
     bool bad;            /* its value counts as a failure; the ask's */
     bool passed;         /* its asker has left before it began; before told */
     bool abandoned;      /* nobody wants to do it; before told */
+    int lost_code;       /* what `lost` was told before it is; the hub's lock */
     /* to here; the home's, while it is pulsed */
     struct vow__heap_node due;
     uint32_t beats_seen;
@@ -245,7 +246,7 @@ struct vow__hub {
     struct vow__pool asks, leases; /* those of the home's loop */
     vow_link *seats;               /* vow_authority.in_hub */
     size_t n_seats;
-    uint32_t steps;             /* in flight */
+    uint32_t steps, refused;    /* in flight; commits that are repeated */
     struct vow__heap_node *due; /* leases */
     uint64_t due_seq;
     vow_call look; /* at the first of them */

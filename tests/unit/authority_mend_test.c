@@ -418,3 +418,48 @@ TEST(authority_mend, old_hits_ask_once_for_a_refresh_that_cannot_begin)
         stage_end(&t.s, &t.l);
     }
 }
+
+/* ---- a store that takes no results --------------------------------------- */
+
+/* Other steps are answered meanwhile, as those of a store whose results are
+ * elsewhere: that it is down is told once, and that it is up when it is. */
+static void take_no_result(bool in_the_end)
+{
+    struct stage s;
+    stage_open_with(&s, 1, VOW_AUTHORITY(.lease_ms = LONG));
+    struct labor l = {.loop = s.loop};
+    struct flaky *flaky = &s.at[0].flaky;
+    vow_name name = vow_name_of("long");
+    flaky_next(flaky, STEP_COMMIT, FATE_REFUSED, FLAKY_ALWAYS);
+    VOW_AUTO(vow_future)
+    f = vow_share(s.at[0].a, &name, labor_work, &l, VOW_SHARE(.ttl_ms = TTL));
+    world_turn(&s.w);
+    labor_end(&l, "result");
+    for (int i = 0; i < 8; i++) {
+        world_advance_ms(&s.w, LONG / 20);
+        VOW_AUTO(vow_future) look = vow_authority_peek(s.at[0].a, &name, 1);
+        CHECK_INT_EQ(vow_loop_run_until(s.loop, look), 0);
+        CHECK_INT_EQ(s.at[0].events[VOW_EVENT_DOWN], 1);
+        CHECK_INT_EQ(s.at[0].events[VOW_EVENT_UP], 0);
+        look = vow_future_unref(look);
+    }
+    CHECK(flaky->begun[STEP_COMMIT] > 2);
+    if (in_the_end)
+        flaky_all(flaky, FATE_FINE);
+    world_advance_ms(&s.w, 2 * LONG);
+    CHECK_TEXT(f, "result");
+    VOW_AUTO(vow_future) look = vow_authority_peek(s.at[0].a, &name, 1);
+    CHECK_INT_EQ(vow_loop_run_until(s.loop, look), 0);
+    CHECK_INT_EQ(s.at[0].events[VOW_EVENT_DOWN], 1);
+    CHECK_INT_EQ(s.at[0].events[VOW_EVENT_UP], 1);
+    look = vow_future_unref(look);
+    f = vow_future_unref(f);
+    labor_free(&l);
+    stage_close(&s);
+}
+
+TEST(authority_mend, a_store_that_takes_no_result_is_told_of_once)
+{
+    take_no_result(true);
+    take_no_result(false);
+}
