@@ -395,8 +395,13 @@ static uint64_t grace_ms(void)
 static vow_next on_lost(vow_error *e, void *user)
 {
     (void)user;
-    if (vow_error_code(e) != VOW_ELOST || lock.proc.pid == 0 || lock.lost)
+    if (lock.proc.pid == 0 || lock.lost)
         return vow_ok(vow_nothing());
+    if (vow_error_code(e) == VOW_ECANCELED) { /* by vow cancel, with --once */
+        say("vow lock: the lock '%s' was canceled", lock.name);
+        proc_stop(&lock.proc, SIGTERM);
+        return vow_ok(vow_nothing());
+    }
     lock.lost = true;
     say("vow lock: the lock '%s' is lost: %s%s", lock.name,
         vow_error_message(e), lock.keep ? "; the command goes on" : "");

@@ -139,8 +139,9 @@ vow_future *vow_authority_forget_at(const char *site, vow_authority *a,
                                     const vow_name *name, uint64_t fence);
 
 /* Ask whoever does the work, or makes its result anew, to stop: it is canceled
- * there, and all who wait are rejected with VOW_ECANCELED. VOW_ENOENT: nobody
- * does. */
+ * there, or told by vow_lease_lost() if the lease is held by hand; when it has
+ * ended all who wait are rejected with VOW_ECANCELED. VOW_ENOENT: nobody does
+ * it. */
 #define vow_authority_cancel(a, name)                                          \
     vow_authority_cancel_at(VOW_HERE, (a), (name))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
@@ -149,7 +150,8 @@ vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
 
 /* Settle a name that is in doubt (VOW_ONCE, its owner died): with a result,
  * with a failure, or let it be done again. `fence` is the one it was in doubt
- * with: VOW_ENOENT if it is not. `value` (borrowed) may be NULL. */
+ * with: VOW_ENOENT if it is not, VOW_EINVAL if no work can have it. `value`
+ * (borrowed) may be NULL. */
 enum vow_what_happened {
     VOW_IT_HAPPENED = 1,
     VOW_IT_FAILED = 2,

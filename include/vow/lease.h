@@ -28,7 +28,8 @@ bool vow_lease_resolve(vow_lease *l, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_reject(vow_lease *l, vow_error *e);
 /* Let somebody else do it, now. What was started by vow_share() is canceled,
- * unless VOW_SHARE_KEEP. */
+ * unless VOW_SHARE_KEEP. If it was to stop (vow_authority_cancel()), nobody
+ * does it: all who wait are rejected. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_abandon(vow_lease *l);
 
@@ -56,7 +57,9 @@ size_t vow_lease_waiters(const vow_lease *l);
 
 /* Rejected with VOW_ELOST as soon as the lease is lost or cannot be known to be
  * held; fulfilled when it was settled in time. Owned. What was started by
- * vow_share() is canceled then, unless VOW_SHARE_KEEP. */
+ * vow_share() is canceled then, unless VOW_SHARE_KEEP. A lease of
+ * vow_claim_name() is still held when it is rejected with VOW_ECANCELED:
+ * somebody asks to stop (vow_authority_cancel()). Stop, and settle it. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1)
 vow_future *vow_lease_lost(vow_lease *l);
 

@@ -227,7 +227,7 @@ void vow__lease_finish(vow_lease *l, vow_future *outcome)
     vow_future *fit = other != NULL ? other : outcome;
     if (l->passed)
         next_attempt(e);
-    else if (l->abandoned && !l->alone)
+    else if (l->abandoned && !l->alone && !l->stopped)
         refused(e);
     else if (vow_state_of(fit) == VOW_FULFILLED)
         vow__lease_commit(e, fit);

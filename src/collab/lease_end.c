@@ -155,6 +155,8 @@ static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
             *made = vow_resolved(l->loop, vow_nothing());
         else if (state == LEASE_LOST)
             *made = vow_refused(l->loop, VOW_ELOST, NULL);
+        else if (end == &l->lost_end && l->lost_code != 0)
+            *made = vow_refused(l->loop, l->lost_code, NULL);
         else
             *made = vow__end_open(l->ask->site, l->loop, l->hub->loop, end);
         unlock(l->hub);
@@ -220,6 +222,7 @@ void vow__lease_tell_lost(vow_lease *l, int code, const char *text)
     lock(l->hub);
     struct vow__end lost = l->lost_end;
     l->lost_end = (struct vow__end){0};
+    l->lost_code = code; /* who asks later is told as well */
     unlock(l->hub);
     settle_end(&lost, code, text);
 }

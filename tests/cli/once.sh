@@ -155,6 +155,28 @@ test_lock_once_is_given_back_when_its_command_ends_by_a_signal() {
     expect_code 0
 }
 
+test_cancel_ends_the_holder_of_lock_once_and_all_who_wait() {
+    call a lock pay --once -- sh -c 'trap "echo bye; exit 3" TERM; touch begun
+        while :; do sleep 0.02; done'
+    wait_for test -e begun
+    call b lock pay --once -- touch ran
+    wait_for told_is lock:pay waiters 1
+    vow cancel lock:pay
+    expect_code 0
+    settle a b
+    of a
+    expect_code 3
+    expect_out bye
+    expect_err_has "vow lock: the lock 'pay' was canceled"
+    of b
+    expect_code 125
+    expect_sentence
+    expect_not test -e ran
+    of later
+    vow lock pay --once -n -- echo free
+    expect_out free
+}
+
 test_lock_once_is_for_one_holder() {
     vow lock pay --once -s -- true
     expect_code 125

@@ -287,6 +287,47 @@ TEST(share_options, another_process_can_stop_the_work)
     rig_close(&r);
 }
 
+/* Who has it by hand asks whether it is lost before or after that. */
+static void stop_by_hand(bool before)
+{
+    struct rig r;
+    rig_open(&r, 3);
+    struct hand other = {.loop = r.w.loop};
+    vow_name name = vow_name_of("stop by hand");
+    VOW_AUTO(vow_future) f = vow_claim_name(r.at[0], &name, NULL, NULL, NULL);
+    CHECK_INT_EQ(vow_loop_run_until(r.w.loop, f), 0);
+    const vow_claim *mine = vow_as_ptr(vow_get(f));
+    VOW_AUTO(vow_lease) lease = vow_lease_ref(mine->lease);
+    VOW_AUTO(vow_future) g = vow_share(r.at[1], &name, hand_work, &other, NULL);
+    VOW_AUTO(vow_future) lost = before ? vow_lease_lost(lease) : NULL;
+    world_turn(&r.w);
+    VOW_AUTO(vow_future) c = vow_authority_cancel(r.at[2], &name);
+    CHECK_INT_EQ(vow_loop_run_until(r.w.loop, c), 0);
+    world_advance_ms(&r.w, 400);
+    if (!before)
+        lost = vow_lease_lost(lease);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(lost)), VOW_ECANCELED);
+    CHECK(vow_lease_left_ms(lease) > 0); /* until it has stopped */
+    CHECK(vow_state_of(g) == VOW_PENDING);
+    CHECK(vow_lease_abandon(lease));
+    world_advance_ms(&r.w, 400);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(mine->result)), VOW_ECANCELED);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(g)), VOW_ECANCELED);
+    CHECK_INT_EQ(other.runs, 0);
+    lease = vow_lease_unref(lease);
+    lost = vow_future_unref(lost);
+    f = vow_future_unref(f);
+    g = vow_future_unref(g);
+    c = vow_future_unref(c);
+    rig_close(&r);
+}
+
+TEST(share_options, who_has_it_by_hand_is_told_to_stop)
+{
+    stop_by_hand(true);
+    stop_by_hand(false);
+}
+
 TEST(share_options, work_that_happens_once_is_in_doubt_when_its_owner_is_lost)
 {
     struct rig r;
