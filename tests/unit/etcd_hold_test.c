@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd_hold_test.c - what holding names on etcd costs and how much may be kept there: one
- * lease and one pulse for all names of a process, results to the last byte that
- * is allowed and elsewhere above it, looking, canceling and forgetting from
- * other processes, and keys below the prefix that somebody else wrote. */
+/* etcd_hold_test.c - what holding names on etcd costs, and how much may be
+ * kept there: one lease and one pulse for all names of a process, results to
+ * the last byte that is allowed and elsewhere above it, looking, canceling and
+ * forgetting from other processes, and keys below the prefix that somebody else
+ * wrote. */
 #include "etcd_process.h"
 
 #include <sodium.h>

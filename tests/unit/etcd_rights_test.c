@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd_rights_test.c - members of etcd that want to know who asks: a password from each of
- * its places, one that is wrong, tokens that were forgotten by a restart, and a
- * role that may do no more than vow-store(7) says. */
+/* etcd_rights_test.c - members of etcd that want to know who asks: a password
+ * from each of its places, one that is wrong, tokens that were forgotten by a
+ * restart, and a role that may do no more than vow-store(7) says. */
 #include "etcd_process.h"
 
 #define PATIENT .timeout_s = 100

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd_wait_test.c - those who wait on etcd: they are woken by what happens and do not
- * look for it, and they settle whatever becomes of the stream that wakes them.
- * All look again so rarely that a wake-up that is lost is a test that fails. */
+/* etcd_wait_test.c - those who wait on etcd: they are woken by what happens
+ * and do not look for it, and they settle whatever becomes of the stream that
+ * wakes them. All look again so rarely that a wake-up that is lost is a test
+ * that fails. */
 #include "etcd_process.h"
 
 #define PATIENT .timeout_s = 80

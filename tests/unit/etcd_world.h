@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* etcd_world.h - the store on etcd as programs see it: members that run, which
- * are a town, and authorities, which have a seat in it. With etcd_process.h also
- * processes that can be killed and stopped.
+ * are a town, and authorities, which have a seat in it. With etcd_process.h
+ * also processes that can be killed and stopped.
  *
  *     static struct town r;
  *     static struct seat a;

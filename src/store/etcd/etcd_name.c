@@ -278,7 +278,7 @@ static bool read_bell(const struct vow__kv *kv, struct vow__er *er)
     return true;
 }
 
-/* ---- words of lines ------------------------------------------------------- */
+/* ---- words of lines ------------------------------------------------------ */
 
 static bool choice_of(const struct vow__line *l, const char *const *words,
                       size_t n, size_t *ret_choice)
