@@ -241,6 +241,34 @@ static void key_of(const char *text, char key[128])
     snprintf(key, 128, "vow:p:{%s}", vow_name_text(&a, name));
 }
 
+/* As if its clock had been an hour ahead when the owner, who is dead now, gave
+ * its last sign. */
+TEST(redis_names, a_clock_that_is_set_back_keeps_nobody_waiting)
+{
+    enum { LEASE_MS = 200 };
+    static const char hour_us[] = "3600000000";
+    struct names n;
+    char key[128];
+    names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
+    vow_claim_ask ask = {.name = vow_name_of("a"),
+                         .token = token_of(1),
+                         .lease_ms = LEASE_MS,
+                         .takeovers = 3};
+    CHECK_UINT_EQ(claim_with(&n, 0, &ask).says, VOW_SAYS_OWN);
+    key_of("a", key);
+    (void)redis_say(&n.server, "HINCRBY", key, "u", hour_us, NULL);
+    (void)redis_say(&n.server, "HINCRBY", key, "d", hour_us, NULL);
+    struct answer seen = {.done = 0};
+    n.at[1]->ops->peek(n.at[1], &ask.name, 1, on_records, &seen);
+    run_until(&n, &seen.done, 1);
+    CHECK_UINT_EQ(seen.says, VOW_SAYS_NONE);
+    ask.token = token_of(2);
+    CHECK_UINT_EQ(claim_with(&n, 1, &ask).says, VOW_SAYS_WAIT);
+    let_pass_ms(&n, LEASE_MS + 1);
+    CHECK_UINT_EQ(claim_with(&n, 1, &ask).says, VOW_SAYS_OWN);
+    names_close(&n);
+}
+
 TEST(redis_names, a_record_that_makes_no_sense_is_trouble)
 {
     static const struct {

@@ -57,7 +57,7 @@ if tonumber(ARGV[6]) > now + DAY * 1000 then
 end
 
 local f = call('HMGET', rec, 's', 'm', 'e', 'a', 't', 'u', 'd', 'c', 'l', 'r',
-    'o', 'h', 'k')
+    'o', 'h', 'k', 'L')
 local state, ends = f[1], tonumber(f[7] or 0)
 local mine = f[11] == token
 local hidden = f[12] and state ~= 'R'
@@ -109,6 +109,13 @@ end
 local gives_up = f[1] == 'G' and state == 'R'
 
 local time = clock[1] .. string.sub('00000' .. clock[2], -6)
+if says == 2 and f[14] and ends > now + f[14] * 1000 then
+    -- Its last pulse is yet to come: the clock was set back. Nobody else shall
+    -- wait longer for that than a lease from now on.
+    ends = now + f[14] * 1000
+    f[6], f[7] = time, format('%.0f', ends)
+    call('HSET', rec, 'u', time, 'd', f[7])
+end
 if says == 1 then
     local over = format('%.0f', now + ARGV[3] * 1000)
     if owns then
@@ -172,5 +179,5 @@ end
 if not value then -- its own result, which nobody wanted: it will be gone
     says = 2
 end
-f[11], f[12], f[13] = nil, nil, nil
+f[11], f[12], f[13], f[14] = nil, nil, nil, nil
 return {says, now, f[1] == 'R' and waiting or 0, f, value}
