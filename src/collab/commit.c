@@ -3,8 +3,9 @@
  *
  * HOW   By token and fence, never by time: the store decides whether it counts.
  *       A commit whose answer is lost is repeated, which is safe, as long as
- *       the lease may be ours. What came too late changes nothing, and those
- *       who wait here wait for the other.
+ *       the lease may be ours; there are no pulses from the first one on. What
+ *       came too late changes nothing, and those who wait here wait for the
+ *       other.
  * THREADS  the home's loop.
  */
 #include "base/clock.h"
@@ -161,8 +162,8 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
 }
 
 /* The store does not take it. The commit is repeated as long as the lease was
- * ours when it first failed, though pulses may be answered; then the result is
- * at least that of those who wait here. */
+ * ours when it first failed; then the result is at least that of those who wait
+ * here. */
 static void not_committed(struct vow__entry *e, int code)
 {
     struct vow__hub *h = vow__hub_of(e);

@@ -124,12 +124,15 @@ static void look(void *hub)
         arm(h);
 }
 
-/* Is it time, is there no other on the way, has the worker shown a sign? */
+/* Is it time, is there no other on the way, has the worker shown a sign? Whose
+ * end is on its way to the store is not told to live: if that has happened, and
+ * the record is gone, a pulse would make it again for nobody. */
 static bool may_pulse(const vow_lease *l, uint64_t now)
 {
     unsigned beats = atomic_load_explicit(&l->beats, memory_order_relaxed);
     bool by_hand = (l->ask->opts->flags & VOW_SHARE_MANUAL_PULSE) != 0;
     return l->pulse_ns <= now && !l->pulsing &&
+           l->entry->state == ENTRY_RUNNING &&
            (!by_hand || beats != l->beats_seen);
 }
 

@@ -83,6 +83,34 @@ TEST(authority_mend, fenced_work_that_is_not_taken_for_a_lease_has_failed)
     }
 }
 
+/* Its time to live is over before anybody hears that it was taken. */
+TEST(authority_mend, a_result_that_was_taken_and_is_gone_is_nobodys_work)
+{
+    struct stage s;
+    struct labor l;
+    vow_name name = vow_name_of("work");
+    stage_open(&s, 2);
+    l = (struct labor){.loop = s.loop};
+    const vow_share_opts *o = VOW_SHARE(.ttl_ms = LEASE / 20);
+    VOW_AUTO(vow_future) f = vow_share(s.at[0].a, &name, labor_work, &l, o);
+    world_turn(&s.w);
+    flaky_next(&s.at[0].flaky, STEP_COMMIT, FATE_UNSURE_DONE, 1);
+    labor_end(&l, "done");
+    world_turn(&s.w);
+    flaky_next(&s.at[0].flaky, STEP_COMMIT, FATE_UNSURE_NOT, FLAKY_ALWAYS);
+    world_advance_ms(&s.w, LEASE);
+    CHECK_TEXT(f, "done");
+    VOW_AUTO(vow_future) g = vow_share(s.at[1].a, &name, labor_work, &l, o);
+    world_turn(&s.w);
+    CHECK_INT_EQ(l.n, 2);
+    labor_end(&l, "again");
+    world_turn(&s.w);
+    CHECK_TEXT(g, "again");
+    f = vow_future_unref(f);
+    g = vow_future_unref(g);
+    stage_end(&s, &l);
+}
+
 static bool join_none(const vow_share_info *running, void *user)
 {
     (void)running;
