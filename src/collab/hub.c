@@ -245,6 +245,8 @@ static void on_doubt(void *hub)
         n = vow__table_next(&h->names, n);
         if (e->state == ENTRY_WAITING)
             vow__entry_again(e);
+        else if (e->state == ENTRY_CLAIMING)
+            e->woken = true; /* its answer may be from before */
     }
     vow__places_doubt(h);
 }

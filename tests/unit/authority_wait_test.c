@@ -266,6 +266,34 @@ TEST(authority_wait, an_answer_that_comes_when_all_have_left_starts_nothing)
     stage_close(&s);
 }
 
+/* News and answers may come by different ways, as in a cluster. */
+TEST(authority_wait, an_answer_from_before_a_doubt_is_not_trusted)
+{
+    struct stage s;
+    stage_open(&s, 2);
+    struct labor l = {.loop = s.loop};
+    vow_name name = vow_name_of("doubt");
+    const vow_share_opts *o = VOW_SHARE(.ttl_ms = 10 * LEASE);
+    VOW_AUTO(vow_future) f = vow_share(s.at[0].a, &name, labor_work, &l, o);
+    world_turn(&s.w);
+    struct flaky *other = &s.at[1].flaky;
+    flaky_next(other, STEP_CLAIM, FATE_HELD, 1);
+    other->deaf = true;
+    VOW_AUTO(vow_future) g = vow_share(s.at[1].a, &name, labor_work, &l, o);
+    world_turn(&s.w);
+    labor_end(&l, "told once");
+    world_turn(&s.w);
+    CHECK_TEXT(f, "told once");
+    other->events.on_doubt(other->events.user);
+    flaky_release(other); /* that it has to wait */
+    world_advance_ms(&s.w, 1);
+    CHECK_TEXT(g, "told once");
+    f = vow_future_unref(f);
+    g = vow_future_unref(g);
+    labor_free(&l);
+    stage_close(&s);
+}
+
 TEST(authority_wait, who_comes_while_the_last_has_just_left_is_served)
 {
     struct stage s;
