@@ -47,6 +47,30 @@ TEST(redis_link, silence_ends_it_and_nobody_knows_what_happened)
     rig_link_end(&r);
 }
 
+/* Timers come before sockets. */
+TEST(redis_link, who_did_not_run_for_a_while_looks_before_it_calls_it_silence)
+{
+    struct link_rig r;
+    rig_link_ready(&r);
+    r.fake.answer = silent;
+    rig_say(&r, "A");
+    fake_settle(r.w, &r.fake);
+    fake_say(fake_last(&r.fake), "+OK\r\n");
+    CHECK(fake_serve(&r.fake));
+    world_advance_ms(r.w, 1000);
+    CHECK_UINT_EQ(r.answered, 1);
+    CHECK_INT_EQ(r.answers[0].code, 0);
+    CHECK_UINT_EQ(r.ended, 0);
+    rig_say(&r, "B");
+    fake_settle(r.w, &r.fake);
+    fake_hang_up(&r.fake);
+    world_advance_ms(r.w, 1000);
+    CHECK_UINT_EQ(r.ended, 1);
+    CHECK_INT_EQ(r.answers[1].code, VOW_EUNSURE);
+    CHECK(strstr(r.why, "closed the connection") != NULL);
+    rig_link_end(&r);
+}
+
 TEST(redis_link, a_server_that_goes_on_answering_has_more_time)
 {
     struct link_rig r;

@@ -168,6 +168,20 @@ TEST(stream_name, a_server_that_does_not_answer_is_told_in_time)
     silent_close(&x);
 }
 
+TEST(stream_name, who_did_not_run_for_a_while_finds_the_answer)
+{
+    struct server s;
+    struct client c;
+    server_open(&s, talk_echo);
+    client_open(&c, CLIENT_OPTS(.host = "127.0.0.1", .port = s.port,
+                                .connect_ms = 700));
+    world_advance_ms(c.w, 700); /* without a look at sockets */
+    CHECK_INT_EQ(c.ended, 0);
+    CHECK_INT_EQ(c.opened, 1);
+    client_close(&c);
+    server_close(&s);
+}
+
 TEST(stream_name, time_counts_from_the_call)
 {
     struct silent x;

@@ -64,6 +64,10 @@ int vow__stream_open(vow_loop *loop, const struct vow__stream_opts *opts,
  * has ended they are dropped. */
 int vow__stream_send(struct vow__stream *s, const char *bytes, size_t n);
 
+/* Take what has come and was not read yet, before somebody is called silent. It
+ * may end, or be closed, inside. */
+void vow__stream_look(struct vow__stream *s);
+
 /* Close and forget it: its memory goes when libuv has let go. What was not sent
  * is dropped. The loop is kept alive until then. */
 void vow__stream_close(struct vow__stream *s);

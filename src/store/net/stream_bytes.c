@@ -107,6 +107,14 @@ void vow__stream_on_socket(uv_poll_t *poll, int status, int events)
     vow__stream_let_go(s);
 }
 
+void vow__stream_look(struct vow__stream *s)
+{
+    vow__stream_hold(s);
+    if (s->state == VOW__STREAM_OPEN || s->state == VOW__STREAM_GREETS)
+        read_some(s, false);
+    vow__stream_let_go(s);
+}
+
 static void read_some(struct vow__stream *s, bool broken)
 {
     for (int i = 0; i < READS_MAX && alive(s); i++) {

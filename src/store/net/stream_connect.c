@@ -7,6 +7,8 @@
  *       answer cannot use up the time of the others. A handle that is closed is
  *       used again when libuv has let go of it. Of all reasons that addresses
  *       give, a refusal is told first: there the machine was reached.
+ *       Who does not run for a while finds the time over and the answer there:
+ *       then the answer counts, and time begins anew.
  * LIMITS  a lookup that libuv's threads have begun cannot be called off: the
  *       stream then ends in time, and its memory stays until the lookup does.
  * THREADS  loop thread only.
@@ -15,6 +17,7 @@
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +34,8 @@ static void try_next(struct vow__stream *s);
 static int try_one(struct vow__stream *s, const struct addrinfo *a);
 static uint64_t share_ends_ns(const struct vow__stream *s);
 static void on_late(void *user);
+static bool has_answered(const struct vow__stream *s);
+static void too_late(struct vow__stream *s);
 static void address_failed(struct vow__stream *s, int code);
 static void note(struct vow__stream *s, int code);
 static void on_tried(uv_poll_t *poll, int status, int events);
@@ -177,6 +182,27 @@ static uint64_t share_ends_ns(const struct vow__stream *s)
 static void on_late(void *user)
 {
     struct vow__stream *s = user;
+    vow__stream_hold(s);
+    if (s->state == VOW__STREAM_CONNECTS && has_answered(s)) {
+        s->deadline_ns = vow_loop_due_ns(s->loop, s->connect_ms);
+        on_tried(&s->poll, 0, UV_WRITABLE);
+    } else {
+        vow__stream_look(s);
+        if (s->state < VOW__STREAM_OPEN)
+            too_late(s);
+    }
+    vow__stream_let_go(s);
+}
+
+/* It is connected, or was refused, and we have not heard of it yet. */
+static bool has_answered(const struct vow__stream *s)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+    return s->fd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+static void too_late(struct vow__stream *s)
+{
     if (s->state == VOW__STREAM_CONNECTS && s->next != NULL)
         address_failed(s, UV_ETIMEDOUT);
     else if (s->state == VOW__STREAM_LOOKS_UP)

@@ -426,8 +426,10 @@ static void on_silence(void *user)
     struct vow__link *l = user;
     uint64_t was_due_ns = l->due_ns;
     enter(l);
-    watch(l);
-    if (l->due_ns == was_due_ns) /* nothing was heard since */
+    vow__stream_look(l->stream); /* we may not have run for so long */
+    if (l->state != ENDED)
+        watch(l);
+    if (vow_call_pending(&l->silence) && l->due_ns == was_due_ns)
         vow__link_fail(l, false, "%s did not answer for %llu ms", l->name,
                        (unsigned long long)l->timeout_ms);
     leave(l);
