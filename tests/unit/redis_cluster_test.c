@@ -231,6 +231,34 @@ TEST(redis_cluster, a_node_that_is_gone_is_replaced_by_the_map)
     rig_end(&r);
 }
 
+static const char *mute(struct fake_conn *c, char **words, size_t n)
+{
+    (void)c;
+    (void)n;
+    return strcmp(words[0], "EVALSHA") == 0 ? "" : NULL;
+}
+
+TEST(redis_cluster, a_node_that_is_gone_is_left_when_it_has_answered)
+{
+    struct route_rig r;
+    cluster_open(&r);
+    CHECK_STR_EQ(rig_ask(&r, "a")->text, "1");
+    fake_fn speaks = r.fakes[1].answer;
+    r.fakes[1].answer = mute;
+    struct route_call *c = rig_call(&r, "a");
+    rig_settle(&r);
+    map_of(&r, 0, 2);
+    vow__cluster_refresh(vow__redis_route(r.redis)->cluster);
+    rig_pass(&r, 50);
+    CHECK(fake_last(&r.fakes[1]) != NULL); /* it owes an answer */
+    r.fakes[1].answer = speaks;
+    fake_say(fake_last(&r.fakes[1]), "+late\r\n");
+    rig_pass(&r, 50);
+    CHECK_STR_EQ(c->text, "late");
+    CHECK(fake_last(&r.fakes[1]) == NULL);
+    rig_end(&r);
+}
+
 TEST(redis_cluster, another_node_is_listened_to_when_the_first_is_lost)
 {
     struct route_rig r;

@@ -399,6 +399,8 @@ static void on_answer(int code, const struct vow__resp *reply, void *user)
         wait_here(c, UINT64_MAX); /* the link is just ending */
     else
         vow__call_end(c, code, reply);
+    if (n->gone)
+        vow__node_sleep(n);
 }
 
 enum action { TELL, LEAVE, AGAIN };
