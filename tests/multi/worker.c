@@ -19,7 +19,7 @@
  * between pulses. VOW_TRACE=1: what was asked of the store and what it said is
  * written down too (worker_trace.h), and some results are kept longer.
  * VOW_PATIENCE=S: when the time is over, what was asked for has so long to be
- * settled (20).
+ * settled (20), with a store that answers.
  *
  * VOW_MODE=mixed: names in all modes, the mode by their first letter: n is
  * shared, f fenced, o once; and which leases are trusted is written down every
@@ -46,6 +46,7 @@ enum { RATE_WINDOW_MS = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
  * many rounds before are asked for again. */
 enum { ONCE_FEW = 4, ONCE_MANY = 40, ONCE_ROUND_S = 2, ONCE_ROUNDS = 8 };
 enum { ONCE_TTL_MS = 60000, ONCE_WORK_MS = 1500, ONCE_ASKERS = 24 };
+enum { LATE_NS = 250 * NS_PER_MS, MOST_S = 180 };
 
 static struct {
     vow_loop *loop;
@@ -62,6 +63,7 @@ static struct {
     bool once;    /* only such, */
     bool resolve; /* or none */
     struct run *runs;
+    bool unanswered; /* the store did not answer somebody */
 } me;
 
 static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -473,14 +475,23 @@ static void tick(void)
         note_trust(r);
 }
 
+/* A waiter is lost who waits for so long while the store answers, and while
+ * this process runs: time in which either did not counts only in the end. */
 static void wait_for_all(void)
 {
-    while (me.pending > 0) {
+    uint64_t patient_ns = 0;
+    while (me.pending > 0 && patient_ns < me.patience_s * NS_PER_S) {
+        uint64_t began_ns = now_ns();
         tick();
-        (void)time_is_over();
         VOW_AUTO(vow_future) wait = vow_delay(me.loop, 5);
         (void)vow_loop_run_until(me.loop, wait);
-        if (now_ns() > me.until_ns + me.patience_s * NS_PER_S)
+        uint64_t took_ns = now_ns() - began_ns;
+        if (!time_is_over() || me.unanswered || took_ns > LATE_NS)
+            patient_ns = 0;
+        else
+            patient_ns += took_ns;
+        me.unanswered = false;
+        if (now_ns() > me.until_ns + (me.patience_s + MOST_S) * NS_PER_S)
             break;
     }
     note("pending %u", me.pending);

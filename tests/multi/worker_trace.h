@@ -88,6 +88,7 @@ static void note_ask(uint64_t number, const struct asked *a)
 
 static void note_say(uint64_t number, int code, const uint64_t *words)
 {
+    me.unanswered = me.unanswered || code < 0;
     note("say %" PRIu64 " %s %" PRIu64 " %" PRIu64 " %" PRIu64, number,
          code < 0 ? vow_error_name(code) : "ok", words[0], words[1], words[2]);
 }
