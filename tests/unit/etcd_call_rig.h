@@ -57,7 +57,7 @@ static inline void on_called(struct vow__etcd *e, int code, const json_t *root,
 /* Call, and wait for what comes of it. */
 static inline int call_now(struct members *m, struct called *c)
 {
-    call(m->etcd, c, "kv/range");
+    call(m->etcd, c, "kv/txn");
     MEMBERS_UNTIL(m, c->told);
     return c->code;
 }

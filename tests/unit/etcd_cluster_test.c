@@ -23,6 +23,7 @@ struct cluster {
     unsigned told;
     int code;
     unsigned lines, ends;
+    int end_code; /* of a stream */
 };
 static struct cluster c;
 
@@ -78,10 +79,10 @@ static int put(const char *prefix)
     return c.code;
 }
 
-/* Until it does; at most ten seconds. */
+/* Until it does; at most half a minute. */
 static void put_until_good(void)
 {
-    uint64_t due = vow_loop_due_ns(c.w.loop, 10000);
+    uint64_t due = vow_loop_due_ns(c.w.loop, 30000);
     while (put("vow/") != 0) {
         CHECK(c.code == VOW_EUNSURE || c.code == VOW_ESTORE);
         if (vow_loop_now_ns(c.w.loop) > due)
@@ -115,13 +116,13 @@ TEST_OPTS(etcd_cluster, it_goes_on_when_the_leader_dies, .timeout_s = 60)
 TEST_OPTS(etcd_cluster, a_member_that_stands_still_is_left, .timeout_s = 60)
 {
     etcd_start(&c.kit, ETCD_OPTS(.members = 3));
-    store_open("?timeout=400", NULL);
+    store_open("?timeout=1500", NULL);
     put_until_good();
     size_t first = vow__etcd_calls(c.etcd)->good;
     etcd_freeze(&c.kit, first);
     uint64_t from = now_ms();
     CHECK_INT_EQ(put("vow/"), VOW_EUNSURE);
-    CHECK(now_ms() - from >= 400);
+    CHECK(now_ms() - from >= 500); /* its part */
     CHECK_HAS(WHY(&c), "did not answer within");
     put_until_good(); /* it may have been the leader */
     CHECK(vow__etcd_calls(c.etcd)->good != first);
@@ -141,17 +142,21 @@ static void on_end(int code, void *user)
 {
     (void)user;
     c.ends++;
-    c.code = code;
+    c.end_code = code;
 }
 
-TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 60)
+/* Without a majority the last member knows of it only after a while, and says
+ * nothing until then: a step is unsure, and it may be taken for one that stands
+ * still. */
+TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 120)
 {
+    enum { TIMEOUT_MS = 4000, ADDED_MS = 3500 };
     const struct vow__etcd_stream_events events = {.on_line = on_line,
                                                    .on_end = on_end};
     struct vow__jot body;
     etcd_start(&c.kit, ETCD_OPTS(.members = 3));
-    store_open("?timeout=500", NULL);
-    CHECK_INT_EQ(put("vow/"), 0);
+    store_open("?timeout=4000", NULL);
+    put_until_good();
     vow__jot_init(&body, vow__etcd_alloc(c.etcd));
     vow__jot_text(&body, "{\"create_request\":{\"key\":\"AA==\"}}");
     CHECK(vow__etcd_stream(c.etcd, "watch", &body, &events) != NULL);
@@ -159,16 +164,17 @@ TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 60)
         pass(1);
     etcd_kill(&c.kit, 1);
     etcd_kill(&c.kit, 2);
-    for (int i = 0; i < 4; i++) {
+    bool seen = false;
+    for (int i = 0; i < 3 || !seen; i++) {
         uint64_t from = now_ms();
         CHECK(put("vow/") == VOW_ESTORE || c.code == VOW_EUNSURE);
-        CHECK(now_ms() - from < 2000);
+        CHECK(now_ms() - from < TIMEOUT_MS + ADDED_MS);
+        seen |= c.code == VOW_ESTORE;
+        CHECK_HAS(WHY(&c), c.code == VOW_ESTORE ? "cannot be used" : "");
     }
-    CHECK_INT_EQ(put("vow/"), VOW_ESTORE); /* it has seen that by now */
-    CHECK_HAS(WHY(&c), "cannot be used");
     while (c.ends == 0) /* a stream, too: it wants a leader */
         pass(10);
-    CHECK_INT_EQ(c.code, VOW_ESTORE);
+    CHECK(c.end_code == VOW_ESTORE || c.end_code == VOW_EUNSURE);
     etcd_again(&c.kit, 1);
     put_until_good();
     store_close();

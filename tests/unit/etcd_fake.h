@@ -5,7 +5,7 @@
  *
  *     struct fake_etcd f;
  *     fake_etcd_open(&f, my_answer, NULL);
- *     vow__lease_use(f.etcd, 1000, on_lease, ...);
+ *     vow__lease_use(f.etcd, 1000, 0, on_lease, ...);
  *     FAKE_ETCD_UNTIL(&f, told);
  *     fake_etcd_close(&f);
  */

@@ -98,14 +98,14 @@ static void on_lease(struct vow__etcd *e, int code, int64_t lease, void *user)
     t->lease = lease;
     if (t->once_more) {
         t->once_more = false;
-        vow__lease_use(e, 1000, on_lease, t);
+        vow__lease_use(e, 1000, 0, on_lease, t);
     }
 }
 
 static void use(struct fake_etcd *f, uint64_t ms, struct told *t)
 {
     *t = (struct told){.n = 0};
-    vow__lease_use(f->etcd, ms, on_lease, t);
+    vow__lease_use(f->etcd, ms, 0, on_lease, t);
     CHECK_UINT_EQ(t->n, 0);
 }
 
@@ -122,7 +122,7 @@ static int64_t have(struct fake_etcd *f, uint64_t ms)
 static int64_t have_once(struct fake_etcd *f, uint64_t ms)
 {
     struct told t = {.n = 0};
-    vow__lease_once(f->etcd, ms, on_lease, &t);
+    vow__lease_once(f->etcd, ms, 0, on_lease, &t);
     CHECK_UINT_EQ(t.n, 0);
     FAKE_ETCD_UNTIL(f, t.n == 1);
     CHECK_INT_EQ(t.code, 0);
@@ -369,6 +369,32 @@ TEST(etcd_lease, without_an_answer_nothing_has_happened)
     fake_etcd_close(&f);
 }
 
+/* The request goes on, for who has more time. */
+TEST(etcd_lease, who_waits_has_a_time_of_its_own)
+{
+    struct fake_etcd f;
+    struct told t[2] = {{.n = 0}};
+    fake_etcd_open(&f, lend);
+    server.holds = true;
+    vow__lease_use(f.etcd, 1000, vow_loop_due_ns(f.w->loop, 300), on_lease,
+                   &t[0]);
+    vow__lease_use(f.etcd, 1000, 0, on_lease, &t[1]);
+    fake_etcd_pass(&f, 290);
+    CHECK_UINT_EQ(t[0].n, 0);
+    fake_etcd_pass(&f, 20);
+    CHECK_UINT_EQ(t[0].n, 1);
+    CHECK_INT_EQ(t[0].code, VOW_ESTORE);
+    CHECK_INT_EQ(t[0].lease, 0);
+    CHECK_UINT_EQ(t[1].n, 0);
+    let_go(&f);
+    FAKE_ETCD_UNTIL(&f, t[1].n == 1);
+    CHECK_INT_EQ(t[1].code, 0);
+    CHECK_INT_EQ(t[1].lease, server.id);
+    CHECK_UINT_EQ(server.grants, 1);
+    CHECK_UINT_EQ(t[0].n, 1);
+    fake_etcd_close(&f);
+}
+
 TEST(etcd_lease, answers_that_are_no_leases_are_not_believed)
 {
     static const char *const bad[] = {"{}", "{\"ID\":\"7\",\"TTL\":\"9\"}",
@@ -448,7 +474,7 @@ TEST(etcd_lease, who_waits_is_told_when_the_store_is_closed)
     struct vow__etcd *e = f.etcd;
     VOW_AUTO(vow_future) closed = f.store->ops->close(f.store);
     later = (struct told){.n = 0};
-    vow__lease_use(e, 1000, on_lease, &later);
+    vow__lease_use(e, 1000, 0, on_lease, &later);
     CHECK_INT_EQ(later.code, VOW_ECLOSED);
     CHECK_INT_EQ(vow__lease_ready(e, 1000), 0);
     FAKE_ETCD_UNTIL(&f, vow_state_of(closed) != VOW_PENDING);
@@ -469,9 +495,9 @@ FAULT_SWEEP(etcd_lease, without_memory_a_use_fails_and_the_next_does_not,
     memset(&server, 0, sizeof(server));
     fake_etcd_begin(&f, w, lend);
     if (f.store != NULL) {
-        vow__lease_use(f.etcd, 1000, on_lease, &t[0]);
-        vow__lease_use(f.etcd, 1000, on_lease, &t[1]);
-        vow__lease_once(f.etcd, 1000, on_lease, &t[2]);
+        vow__lease_use(f.etcd, 1000, 0, on_lease, &t[0]);
+        vow__lease_use(f.etcd, 1000, 0, on_lease, &t[1]);
+        vow__lease_once(f.etcd, 1000, 0, on_lease, &t[2]);
         FAKE_ETCD_UNTIL(&f, t[0].n == 2 && t[1].n == 1 && t[2].n == 1);
         for (size_t i = 0; i < 3; i++)
             CHECK(t[i].code == 0 || fault_explains(w, t[i].code));
@@ -484,7 +510,7 @@ FAULT_SWEEP(etcd_lease, without_memory_a_use_fails_and_the_next_does_not,
 static int64_t real_have(struct real *r, uint64_t ms)
 {
     struct told t = {.n = 0};
-    vow__lease_use(r->etcd, ms, on_lease, &t);
+    vow__lease_use(r->etcd, ms, 0, on_lease, &t);
     REAL_UNTIL(r, t.n == 1);
     CHECK_INT_EQ(t.code, 0);
     return t.lease;
@@ -538,7 +564,7 @@ TEST(etcd_lease, it_outlives_a_server_that_was_away)
     int64_t id = real_have(&r, 3000);
     etcd_kill(&r.kit, 0);
     real_pass(&r, 1100);
-    vow__lease_use(r.etcd, 3000, on_lease, &t);
+    vow__lease_use(r.etcd, 3000, 0, on_lease, &t);
     REAL_UNTIL(&r, t.n == 1);
     CHECK_INT_EQ(t.code, VOW_ESTORE);
     etcd_again(&r.kit, 0);

@@ -365,14 +365,30 @@ FAULT_SWEEP(etcd_pool_fault, lists_survive_every_fault, FAULT_ALLOC)
 
 /* ---- without answers ----------------------------------------------------- */
 
-TEST(etcd_pool_fault, an_ask_without_an_answer_is_unsure_and_its_repeat_tells)
+enum { ALL = 1000 };
+
+TEST(etcd_pool_fault, an_ask_without_an_answer_is_repeated)
 {
     static struct fake_etcd f;
     vow_place p;
     begin(&f, NULL);
     server.seats = 1;
-    server.unsaid = 1;
+    server.unsaid = 2;
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
+    CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(server.txns, 3);
+    fake_etcd_close(&f);
+}
+
+TEST(etcd_pool_fault, an_ask_without_any_answer_is_unsure_and_its_repeat_tells)
+{
+    static struct fake_etcd f;
+    vow_place p;
+    begin(&f, NULL);
+    server.seats = 1;
+    server.unsaid = ALL;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
+    server.unsaid = 0;
     server.fails = true; /* its seat is there */
     CHECK_INT_EQ(acquire(&f, 1, "ntle", &p), 0);
     CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
@@ -385,8 +401,9 @@ TEST(etcd_pool_fault, what_was_asked_without_an_answer_ends_with_its_lease)
     static struct fake_etcd f;
     vow_place p;
     begin(&f, NULL);
-    server.unsaid = 1;
+    server.unsaid = ALL;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
+    server.unsaid = 0;
     unsigned before = server.txns;
     server.shape = "d";
     fake_etcd_pass(&f, LEASE_MS - 10);
@@ -418,7 +435,6 @@ TEST(etcd_pool_fault, what_comes_behind_its_release_is_ended_for_a_minute)
     begin(&f, NULL);
     server.seats = 1;
     server.unsaid = 1;
-    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
     CHECK_INT_EQ(release(&f, 1, "ld"), 0);
     unsigned before = server.txns;
@@ -440,8 +456,9 @@ TEST(etcd_pool_fault, what_is_asked_for_again_is_not_ended)
     vow_place p;
     begin(&f, NULL);
     server.seats = 1;
-    server.unsaid = 1;
+    server.unsaid = ALL;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
+    server.unsaid = 0;
     CHECK_INT_EQ(release(&f, 1, "tled"), 0);
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
     CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
@@ -465,10 +482,30 @@ TEST(etcd_pool_fault, a_place_that_could_not_be_given_back_is_still_ours)
     begin(&f, NULL);
     server.seats = 1;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
-    server.unsaid = 1;
+    server.unsaid = ALL;
     CHECK_INT_EQ(release(&f, 1, "ld"), VOW_EUNSURE);
+    server.unsaid = 0;
     CHECK_INT_EQ(renew(&f, 1, LEASE_MS), 0);
     CHECK_INT_EQ(release(&f, 1, "ld"), 0);
+    fake_etcd_close(&f);
+}
+
+TEST(etcd_pool_fault, what_was_given_back_without_an_answer_was_ours)
+{
+    static struct fake_etcd f;
+    vow_place p;
+    struct told t = {.n = 0};
+    const vow_place_hold hold = {pool_name(), pool_name(), token_of(1)};
+    begin(&f, NULL);
+    server.seats = 1;
+    CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
+    server.unsaid = 1;
+    server.seats = 0;
+    server.shape = "tled";
+    f.store->ops->release(f.store, &hold, on_places, &t);
+    CHECK_INT_EQ(wait_for(&f, &t), 0);
+    CHECK_UINT_EQ(t.at.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(t.at.fence, p.fence);
     fake_etcd_close(&f);
 }
 
@@ -488,8 +525,9 @@ TEST(etcd_pool_fault, a_mark_without_an_answer_is_unsure)
     server.shape = "pntle";
     f.store->ops->acquire(f.store, &ask, on_places, &t);
     FAKE_ETCD_UNTIL(&f, server.txns == 1);
-    server.unsaid = 1;
+    server.unsaid = ALL;
     CHECK_INT_EQ(wait_for(&f, &t), VOW_EUNSURE);
+    server.unsaid = 0;
     CHECK(strstr(f.log, "lease/grant kv/txn lease/grant kv/txn ") != NULL);
     server.fails = true;
     server.rate = 0;

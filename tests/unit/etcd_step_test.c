@@ -137,6 +137,49 @@ TEST(etcd_step, lanes_do_not_wait_for_each_other)
     free(s);
 }
 
+/* The timeout is that of etcd_fake.h, from when each was asked for. */
+TEST(etcd_step, who_gets_no_turn_in_time_is_refused)
+{
+    struct steps *s = steps_new();
+    fake_etcd_open(&s->fake, no_answer);
+    uint64_t timeout = vow__etcd_where_of(s->fake.etcd)->timeout_ms;
+    step_begin(s, 1, "a");
+    step_begin(s, 2, "a");
+    world_advance_ms(s->fake.w, timeout / 2);
+    step_begin(s, 3, "a");
+    CHECK(!vow__step_late(&s->at[1].lane));
+    world_advance_ms(s->fake.w, timeout / 2);
+    CHECK(vow__step_late(&s->at[1].lane));
+    CHECK_INT_EQ(s->at[2].refused, 0); /* when its turn comes */
+    step_end(&s->at[1]);
+    world_turn(s->fake.w);
+    CHECK_INT_EQ(s->at[2].refused, VOW_ESTORE);
+    world_turn(s->fake.w);
+    CHECK_STR_EQ(s->log, "+1-1+3");
+    CHECK_INT_EQ(s->at[3].refused, 0);
+    step_end(&s->at[3]);
+    fake_etcd_close(&s->fake);
+    free(s);
+}
+
+TEST(etcd_step, what_another_store_takes_is_not_counted)
+{
+    struct steps *s = steps_new();
+    fake_etcd_open(&s->fake, no_answer);
+    uint64_t timeout = vow__etcd_where_of(s->fake.etcd)->timeout_ms;
+    step_begin(s, 1, "a");
+    step_begin(s, 2, "a");
+    world_advance_ms(s->fake.w, 3 * timeout);
+    vow__step_renew(&s->at[1].lane);
+    CHECK(!vow__step_late(&s->at[1].lane));
+    step_end(&s->at[1]);
+    world_turn(s->fake.w);
+    CHECK_STR_EQ(s->log, "+1-1+2");
+    step_end(&s->at[2]);
+    fake_etcd_close(&s->fake);
+    free(s);
+}
+
 TEST(etcd_step, thousands_that_end_at_once_need_one_frame)
 {
     struct steps *s = steps_new();

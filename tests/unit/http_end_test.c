@@ -66,6 +66,65 @@ TEST(http_end, one_that_had_to_wait_for_others_was_never_sent)
     web_close(&w);
 }
 
+/* It is the server's: waiting for others is not counted. */
+TEST(http_end, a_part_of_the_time_counts_from_its_turn)
+{
+    struct web w;
+    struct browser b;
+    struct reply first = {.told = 0}, p = {.told = 0};
+    web_open(&w);
+    browser_open_with(&b, HTTP_OPTS(.connections = 1));
+    CHECK(reply_ask(&first, &b, web_url(&w, "/wait"),
+                    ASK(.timeout_ms = 90000)) != NULL);
+    CHECK(reply_ask(&p, &b, web_url(&w, "/wait"),
+                    ASK(.timeout_ms = 90000, .part_ms = 1000)) != NULL);
+    reply_heard(&first, &w, 1);
+    world_advance_ms(b.w, 50000);
+    CHECK_INT_EQ(p.told, 0);
+    web_let(&w, 1, NULL);
+    WAIT_FOR(&b, first.told == 1);
+    reply_heard(&p, &w, 2);
+    world_advance_ms(b.w, 999);
+    CHECK_INT_EQ(p.told, 0);
+    world_advance_ms(b.w, 1);
+    CHECK_INT_EQ(p.told, 1);
+    CHECK_INT_EQ(p.code, VOW_EUNSURE);
+    CHECK_SAYS(&p, &w, "127.0.0.1:%u did not answer within 1000 ms");
+    reply_free(&first);
+    browser_close(&b);
+    web_close(&w);
+}
+
+TEST(http_end, a_stream_has_its_part_until_it_says_something)
+{
+    struct web w;
+    struct browser b;
+    struct reply p[2] = {{.told = 0}};
+    web_open(&w);
+    browser_open(&b);
+    for (int i = 0; i < 2; i++) {
+        CHECK(reply_ask(&p[i], &b, web_url(&w, "/stream"),
+                        ASK(.on_bytes = reply_on_bytes, .part_ms = 1000)) !=
+              NULL);
+        reply_heard(&p[i], &w, (size_t)i + 1);
+        if (i == 0) {
+            web_let(&w, 0, "some");
+            WAIT_FOR(&b, p[0].n == 4);
+        }
+    }
+    world_advance_ms(b.w, 999);
+    CHECK_INT_EQ(p[1].told, 0);
+    world_advance_ms(b.w, 1);
+    CHECK_INT_EQ(p[1].told, 1);
+    CHECK_INT_EQ(p[1].code, VOW_EUNSURE);
+    world_advance_ms(b.w, 100000);
+    CHECK_INT_EQ(p[0].told, 0);
+    reply_cancel(&p[0]);
+    reply_free(&p[0]);
+    browser_close(&b);
+    web_close(&w);
+}
+
 /* A server whose queue of connections is full answers no more of them. */
 struct silent {
     int fd, filler;

@@ -39,6 +39,7 @@ bool vow__auth_waits(struct vow__query *q)
         return true;
     }
     q->waits = true;
+    vow__query_end_at(q, VOW_ESTORE, q->due_ns);
     if (!c->asking)
         ask_for_token(c);
     return true;
@@ -102,8 +103,8 @@ static void ask_for_token(struct vow__etcd_calls *c)
     put_string(&body, c->where->password);
     vow__jot_text(&body, "}");
     c->asking = true;
-    c->query_token =
-        (struct vow__query){.end = on_token, .on_answer = vow__query_answer};
+    c->query_token = (struct vow__query){
+        .end = on_token, .on_answer = vow__query_answer, .safe = true};
     vow__query_start(c, &c->query_token, "auth/authenticate", &body);
 }
 

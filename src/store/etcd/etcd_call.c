@@ -7,9 +7,12 @@
  * HOW   The member that last worked is asked first. One that cannot be reached,
  *       or says that it sees no leader, has done nothing: the next is asked at
  *       once, and when all are through and one of them may be only electing,
- *       all of them again until the time is over. A member that was asked and
- *       does not answer may have done it: that is told, and the next request
- *       begins with another. Nothing that may have happened is sent twice.
+ *       all of them again until the time is over. Each has a part of the time:
+ *       one that stands still must not cost more than that. A member that was
+ *       asked and does not answer may have done it: that is told, and the next
+ *       request begins with another. Nothing that may have happened is sent
+ *       twice; what only asks is asked of the next member. Streams that a
+ *       member has which stands still are ended, to begin again elsewhere.
  *       Every request says that it wants a leader: a member that is cut off
  *       refuses it then, instead of keeping it for seven seconds.
  * INVARIANTS
@@ -28,7 +31,7 @@
 enum {
     ANSWER_MAX = 64 * 1024 * 1024,
     PAUSE_MS = 50, /* while members elect a leader */
-    CONNECT_MS = 500,
+    PART_MS = 500, /* for each member, at least, if there is time for two */
     URL_MAX = 512
 };
 
@@ -38,6 +41,9 @@ struct call {
     void *user;
 };
 
+static void start(struct vow__etcd *e, const char *path, struct vow__jot *body,
+                  const struct call *like);
+static bool is_safe(const char *path);
 static struct call *call_new(struct vow__etcd_calls *c);
 static void call_end(struct vow__query *q, int code, const json_t *root);
 static void refuse_later(struct vow__etcd_calls *c, vow__etcd_fn done,
@@ -46,7 +52,9 @@ static void on_refusing(void *user);
 static void on_later(void *user);
 static size_t next_member(const struct vow__query *q);
 static uint64_t left_ms(const struct vow__query *q);
-static void post(struct vow__query *q, uint64_t timeout_ms);
+static void post(struct vow__query *q);
+static void stands_still(struct vow__query *q);
+static uint64_t part_of(const struct vow__etcd_where *w);
 static void leave_member(const struct vow__query *q);
 static void pass_over(struct vow__query *q, const char *why);
 static void take_body(struct vow__query *q,
@@ -60,16 +68,9 @@ static void on_finishing(void *user);
 void vow__etcd_call(struct vow__etcd *e, const char *path,
                     struct vow__jot *body, vow__etcd_fn done, void *user)
 {
-    struct vow__etcd_calls *c = vow__etcd_calls(e);
-    struct call *k = call_new(c);
-    if (k == NULL) {
-        vow__jot_fini(body);
-        refuse_later(c, done, user);
-        return;
-    }
-    k->done = done;
-    k->user = user;
-    vow__query_start(c, &k->query, path, body);
+    start(e, path, body,
+          &(const struct call){
+              .query = {.safe = is_safe(path)}, .done = done, .user = user});
 }
 
 void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
@@ -77,7 +78,39 @@ void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
 {
     struct vow__jot body;
     vow__txn_body(t, &body);
-    vow__etcd_call(e, "kv/txn", &body, done, user);
+    start(
+        e, "kv/txn", &body,
+        &(const struct call){.query = {.safe = !t->writes, .due_ns = t->due_ns},
+                             .done = done,
+                             .user = user});
+}
+
+static bool is_safe(const char *path)
+{
+    static const char *const all[] = {"kv/range", "lease/keepalive",
+                                      "maintenance/alarm",
+                                      "cluster/member/list"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        any |= strcmp(path, all[i]) == 0;
+    return any;
+}
+
+static void start(struct vow__etcd *e, const char *path, struct vow__jot *body,
+                  const struct call *like)
+{
+    struct vow__etcd_calls *c = vow__etcd_calls(e);
+    struct call *k = call_new(c);
+    if (k == NULL) {
+        vow__jot_fini(body);
+        refuse_later(c, like->done, like->user);
+        return;
+    }
+    k->done = like->done;
+    k->user = like->user;
+    k->query.safe = like->query.safe;
+    k->query.due_ns = like->query.due_ns;
+    vow__query_start(c, &k->query, path, body);
 }
 
 static struct call *call_new(struct vow__etcd_calls *c)
@@ -138,9 +171,13 @@ void vow__query_start(struct vow__etcd_calls *c, struct vow__query *q,
     q->wave = c->wave;
     q->body = *body;
     vow__jot_init(body, &c->alloc);
+    if (q->due_ns == 0)
+        q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
     vow__list_push(&c->queries, &q->link);
     if (c->closing || q->body.bad)
         vow__query_end_later(q, c->closing ? VOW_ECLOSED : VOW_ENOMEM);
+    else if (vow_loop_now_ns(c->loop) >= q->due_ns)
+        vow__query_end_later(q, VOW_ESTORE);
     else if (!vow__auth_waits(q))
         vow__query_send(q);
 }
@@ -170,6 +207,12 @@ void vow__query_end_later(struct vow__query *q, int code)
     vow_call_soon(&q->later, q->calls->loop, on_later, q);
 }
 
+void vow__query_end_at(struct vow__query *q, int code, uint64_t due_ns)
+{
+    q->code = code;
+    vow_call_at(&q->later, q->calls->loop, due_ns, on_later, q);
+}
+
 static void on_later(void *user)
 {
     struct vow__query *q = user;
@@ -182,12 +225,12 @@ static void on_later(void *user)
 void vow__query_send(struct vow__query *q)
 {
     q->waits = false;
+    q->code = 0;
+    (void)vow_call_stop(&q->later);
     q->member = next_member(q);
     q->token = q->calls->token;
-    if (q->due_ns == 0)
-        q->due_ns =
-            vow_loop_due_ns(q->calls->loop, q->calls->where->timeout_ms);
-    post(q, q->on_bytes != NULL ? 0 : left_ms(q));
+    q->sent_ns = vow_loop_now_ns(q->calls->loop);
+    post(q);
 }
 
 /* The first from the good one on that was not tried. */
@@ -207,9 +250,10 @@ static uint64_t left_ms(const struct vow__query *q)
     return now >= q->due_ns ? 1 : (q->due_ns - now) / 1000000 + 1;
 }
 
-static void post(struct vow__query *q, uint64_t timeout_ms)
+static void post(struct vow__query *q)
 {
     struct vow__etcd_calls *c = q->calls;
+    bool stream = q->on_bytes != NULL;
     char url[URL_MAX];
     const char *header[4] = {"Content-Type: application/json",
                              "Grpc-Metadata-hasleader: true"};
@@ -222,7 +266,8 @@ static void post(struct vow__query *q, uint64_t timeout_ms)
                                       .header = header,
                                       .body = q->body.text,
                                       .body_size = q->body.n,
-                                      .timeout_ms = timeout_ms,
+                                      .timeout_ms = stream ? 0 : left_ms(q),
+                                      .part_ms = c->part_ms,
                                       .answer_max = ANSWER_MAX,
                                       .on_bytes = q->on_bytes};
     q->request = vow__http_post(c->http, &ask, q->on_answer, q);
@@ -235,10 +280,15 @@ static void post(struct vow__query *q, uint64_t timeout_ms)
 void vow__query_answer(const struct vow__http_answer *answer, void *user)
 {
     struct vow__query *q = user;
+    bool again = answer->code == VOW_ESTORE ||
+                 (answer->code == VOW_EUNSURE && q->safe && !q->once);
     q->request = NULL;
+    if (answer->late)
+        stands_still(q);
     if (answer->code == 0) {
+        vow__query_heard(q);
         take_body(q, answer);
-    } else if (answer->code == VOW_ESTORE) {
+    } else if (again) {
         pass_over(q, answer->why);
     } else if (answer->code == VOW_ECLOSED || answer->code == VOW_ENOMEM) {
         vow__query_end(q, answer->code, NULL);
@@ -246,6 +296,29 @@ void vow__query_answer(const struct vow__http_answer *answer, void *user)
         leave_member(q);
         vow__etcd_trouble(q->calls->etcd, "%s", answer->why);
         vow__query_end(q, VOW_EUNSURE, NULL);
+    }
+}
+
+void vow__query_heard(const struct vow__query *q)
+{
+    struct vow__etcd_calls *c = q->calls;
+    c->heard_ns[q->member] = vow_loop_now_ns(c->loop);
+}
+
+/* It, or only this request: others may have been answered meanwhile. */
+static void stands_still(struct vow__query *q)
+{
+    struct vow__etcd_calls *c = q->calls;
+    q->still |= UINT32_C(1) << q->member;
+    if (c->heard_ns[q->member] >= q->sent_ns)
+        return;
+    for (vow_link *l = c->queries; l != NULL; l = l->next) {
+        struct vow__query *s = VOW__OUTER(l, struct vow__query, link);
+        if (!s->once || s->request == NULL || s->member != q->member)
+            continue;
+        vow__http_cancel(s->request);
+        s->request = NULL;
+        vow__query_end_later(s, VOW_EUNSURE);
     }
 }
 
@@ -283,10 +356,12 @@ void vow__query_refuse(struct vow__query *q, const struct vow__refusal *refusal)
     int code = refusal->code;
     if (vow__auth_refused(q, refusal))
         return;
-    if (refusal->kind == VOW__REFUSAL_HERE) {
+    if (refusal->kind == VOW__REFUSAL_HERE ||
+        (code == VOW_EUNSURE && q->safe && !q->once)) {
         char why[VOW__ETCD_WHY];
-        (void)snprintf(why, sizeof(why), "%s: %s: %s", vow__query_member(q),
-                       refusal->words, refusal->advice);
+        (void)snprintf(why, sizeof(why), "%s: %s%s%s", vow__query_member(q),
+                       refusal->words, refusal->advice[0] != 0 ? ": " : "",
+                       refusal->advice);
         q->not_ready = true;
         pass_over(q, why);
         return;
@@ -340,14 +415,15 @@ static void pass_over(struct vow__query *q, const char *why)
     bool late = vow_loop_now_ns(c->loop) >= q->due_ns;
     leave_member(q);
     q->tried |= UINT32_C(1) << q->member;
-    bool all = q->tried == (UINT32_C(1) << c->where->n_hosts) - 1;
+    uint32_t each = (UINT32_C(1) << c->where->n_hosts) - 1;
+    bool all = q->tried == each;
     vow__etcd_trouble(c->etcd, "%s cannot be used: %s", c->where->shown, why);
-    if (late || q->once || (all && !q->not_ready)) {
+    if (late || q->once || (all && !q->not_ready) || q->still == each) {
         vow__query_end(q, VOW_ESTORE, NULL);
     } else if (!all) {
         vow__query_send(q);
     } else {
-        q->tried = 0;
+        q->tried = q->still;
         q->not_ready = false;
         vow_call_at(&q->later, c->loop, vow_loop_due_ns(c->loop, PAUSE_MS),
                     on_later, q);
@@ -367,15 +443,11 @@ int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
                     char *why, size_t why_size)
 {
     const struct vow__etcd_where *w = vow__etcd_where_of(e);
-    /* So many members can be tried in time, if none of them answers. */
-    uint64_t connect_ms = w->timeout_ms / w->n_hosts;
-    if (connect_ms < CONNECT_MS)
-        connect_ms = w->timeout_ms < CONNECT_MS ? w->timeout_ms : CONNECT_MS;
     const struct vow__http_opts opts = {.ca_file = w->ca_file,
                                         .cert_file = w->cert_file,
                                         .key_file = w->key_file,
                                         .connections = w->connections,
-                                        .connect_ms = connect_ms};
+                                        .connect_ms = part_of(w)};
     int rc = vow__jansson_load(why, why_size);
     if (rc < 0)
         return rc;
@@ -386,6 +458,7 @@ int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
     c->alloc = *vow__etcd_alloc(e);
     c->loop = vow__etcd_loop(e);
     c->where = w;
+    c->part_ms = part_of(w);
     vow__jot_init(&c->header, &c->alloc);
     rc = vow__http_open(c->loop, &opts, &c->http, why, why_size);
     if (rc < 0) {
@@ -396,6 +469,15 @@ int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
         why[0] = 0;
     *ret_calls = c;
     return 0;
+}
+
+/* One member that stands still leaves time for another. */
+static uint64_t part_of(const struct vow__etcd_where *w)
+{
+    uint64_t half = (w->timeout_ms + 1) / 2;
+    uint64_t least = half < PART_MS ? half : PART_MS;
+    uint64_t part = w->timeout_ms / w->n_hosts;
+    return part < least ? least : part;
 }
 
 /* What its end brings is of a new wave, and stands behind. */

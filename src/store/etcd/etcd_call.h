@@ -43,15 +43,18 @@ struct vow__query {
     struct vow__http_request *request; /* NULL: none runs */
     vow_call later;                    /* it ends by itself, or is sent again */
     int code;                          /* that it ends with, later */
-    uint64_t due_ns; /* when it is given up; 0: it was not sent yet */
-    size_t member;   /* that was asked last */
-    uint32_t tried;  /* bits: members that could not be asked */
-    unsigned wave;   /* of calls, when it was started */
-    unsigned token;  /* number of the token it was sent with */
-    bool waits;      /* for a token */
-    bool renewed;    /* it was sent with another token already */
-    bool not_ready;  /* a member may take it a little later */
-    bool once;       /* what it has told cannot be taken back */
+    uint64_t due_ns;  /* when it is given up; 0: after the timeout */
+    uint64_t sent_ns; /* to the member */
+    size_t member;    /* that was asked last */
+    uint32_t tried;   /* bits: members that could not be asked */
+    uint32_t still;   /* and that stand still */
+    unsigned wave;    /* of calls, when it was started */
+    unsigned token;   /* number of the token it was sent with */
+    bool waits;       /* for a token */
+    bool renewed;     /* it was sent with another token already */
+    bool not_ready;   /* a member may take it a little later */
+    bool safe;        /* it may be asked twice: it writes nothing */
+    bool once;        /* what it has told cannot be taken back */
     void (*on_bytes)(const char *bytes, size_t n, void *user); /* or NULL */
     vow__http_fn on_answer;
     /* It was stopped already; it is freed by this. */
@@ -67,6 +70,8 @@ struct vow__etcd_calls {
     vow_link *queries; /* all, in the order they were started */
     unsigned wave;     /* those of an older one end with VOW_ECLOSED */
     size_t good;       /* the member that is asked first */
+    uint64_t part_ms;  /* of the timeout, for each member */
+    uint64_t heard_ns[VOW__ETCD_HOSTS]; /* when it last said something */
     struct vow__query query_token;
     bool asking;              /* all others wait */
     bool open;                /* etcd does not want to know who we are */
@@ -85,15 +90,19 @@ struct vow__etcd_calls {
     void (*closed)(struct vow__etcd *e);
 };
 
-/* The body is taken over. `a` is zeroed but for what the caller knows: end,
- * on_answer and on_bytes. */
+/* The body is taken over. `q` is zeroed but for what the caller knows: end,
+ * on_answer, on_bytes, safe and due_ns. */
 void vow__query_start(struct vow__etcd_calls *c, struct vow__query *q,
                       const char *path, struct vow__jot *body);
 /* Nothing of it comes any more; then it may be freed. */
 void vow__query_stop(struct vow__query *q);
 void vow__query_end(struct vow__query *q, int code, const json_t *root);
 void vow__query_end_later(struct vow__query *q, int code);
+/* It ends so at this time, unless it is sent before. */
+void vow__query_end_at(struct vow__query *q, int code, uint64_t due_ns);
 void vow__query_send(struct vow__query *q);
+/* The member it was sent to has said something. */
+void vow__query_heard(const struct vow__query *q);
 /* How an answer is taken if the caller has nothing else to do with it. */
 void vow__query_answer(const struct vow__http_answer *answer, void *user);
 /* What the server said is an error: it is sent again, or ended. */

@@ -148,7 +148,7 @@ static void list_on(struct vow__etcd *e, struct list *l)
     struct vow__key tree = vow__key("s", NULL, "/");
     struct vow__txn t;
     l->keys = 0;
-    vow__hall_txn(e, &t);
+    vow__txn_init(&t, vow__etcd_alloc(e), vow__etcd_where_of(e)->prefix);
     vow__txn_some(&t, VOW__THEN, &tree,
                   &(const struct vow__some){.from = &l->from, .limit = PAGE});
     vow__etcd_txn(e, &t, on_page, l);
@@ -196,7 +196,7 @@ static void list_reap(struct vow__etcd *e, struct list *l)
     struct vow__census *c = &l->census;
     struct vow__txn t;
     size_t n = 0;
-    vow__hall_txn(e, &t);
+    vow__txn_init(&t, vow__etcd_alloc(e), vow__etcd_where_of(e)->prefix);
     for (size_t i = 0; i < c->n && n < VOW__REAP_MAX; i++)
         n += vow__hall_reap(&t, &c->rows[i].name, &c->rows[i].crowd, NULL);
     if (n > 0)
@@ -210,8 +210,9 @@ static void on_reaped(struct vow__etcd *e, int code, const json_t *root,
                       void *list)
 {
     struct list *l = list;
+    bool good = code == 0 || code == VOW_EUNSURE; /* another will see to it */
     (void)root;
-    list_end(e, l, code < 0 ? code : list_tell(l));
+    list_end(e, l, good ? list_tell(l) : code);
 }
 
 /* Not those of a law that has no limits any more, nor a key without use. */

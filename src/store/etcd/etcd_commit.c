@@ -141,6 +141,7 @@ static void on_put_elsewhere(struct vow__etcd *e, int code, vow_bytes *ticket,
         return;
     }
     c->ticket = vow_bytes_ref(ticket);
+    vow__step_renew(&c->lane);
     first_try(c);
 }
 

@@ -31,6 +31,7 @@ struct question {
 static bool ask_member(struct vow__check *c, size_t i);
 static void on_member(const struct vow__http_answer *answer, void *user);
 static void one_less(struct vow__check *c);
+static void begin_with_one(const struct vow__check *c);
 static bool any_answers(const struct vow__check *c);
 static void take_status(struct vow__check_member *m,
                         const struct vow__http_answer *answer);
@@ -135,11 +136,21 @@ static void one_less(struct vow__check *c)
     if (c->code < 0) {
         end(c, c->code);
     } else if (any_answers(c)) {
+        begin_with_one(c);
         ask(c);
     } else {
         vow__etcd_trouble(c->etcd, "%s", c->members[0].why);
         end(c, VOW_ESTORE);
     }
+}
+
+/* That answers: what is asked has half of the timeout. */
+static void begin_with_one(const struct vow__check *c)
+{
+    size_t n = vow__etcd_where_of(c->etcd)->n_hosts;
+    size_t *good = &vow__etcd_calls(c->etcd)->good;
+    for (size_t i = 0; i < n && !c->members[*good].answers; i++)
+        *good = (*good + 1) % n;
 }
 
 static bool any_answers(const struct vow__check *c)

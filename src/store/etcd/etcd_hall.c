@@ -392,7 +392,7 @@ static void begin_end(struct vow__step_lane *step)
         end_ended(g, false);
         return;
     }
-    vow__txn_init(&t, vow__etcd_alloc(e), vow__etcd_where_of(e)->prefix);
+    vow__hall_txn(step, &t);
     vow__txn_delete(&t, VOW__THEN, &key, 0);
     vow__etcd_txn(e, &t, on_ended, g);
 }

@@ -106,6 +106,8 @@ struct vow__key vow__key(const char *kind, const vow_name *name,
  * Its keys get the prefix. */
 struct vow__txn {
     const char *prefix;
+    uint64_t due_ns; /* when its answer must be there; 0: after the timeout */
+    bool writes;     /* it may put or delete something */
     struct vow__jot compare, success, failure;
 };
 enum vow__branch { VOW__THEN, VOW__ELSE };
@@ -184,11 +186,12 @@ bool vow__json_kv(const struct vow__etcd *e, const json_t *pair,
 typedef void (*vow__etcd_fn)(struct vow__etcd *e, int code, const json_t *root,
                              void *user);
 /* "kv/txn". The body is taken over, also if it is bad (VOW_ENOMEM). `done`
- * once, never before this returns. A member that cannot be reached is passed
- * over; what has no answer is not sent again. */
+ * once, never before this returns, and within the timeout. A member that cannot
+ * be reached is passed over; so is one that does not answer within its part of
+ * the time, if the request writes nothing: else that is VOW_EUNSURE. */
 void vow__etcd_call(struct vow__etcd *e, const char *path,
                     struct vow__jot *body, vow__etcd_fn done, void *user);
-/* The same for a transaction, which is emptied. */
+/* The same for a transaction, which is emptied; with its own time. */
 void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
                    void *user);
 
@@ -221,11 +224,12 @@ void vow__calls_close(struct vow__etcd_calls *c,
 /* A lease of etcd for this length, that lives for it from this call on: one is
  * granted or kept alive if need be. code 0; VOW_ESTORE and the like, never
  * VOW_EUNSURE: nothing hangs on it yet. lease 0 and code 0 for 0 ms. `done` is
- * called later, but for VOW_ENOMEM and VOW_ECLOSED perhaps at once. */
+ * called later, but for VOW_ENOMEM and VOW_ECLOSED perhaps at once; when it is
+ * due at the latest (0: after the timeout). */
 typedef void (*vow__lease_fn)(struct vow__etcd *e, int code, int64_t lease,
                               void *user);
-void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, vow__lease_fn done,
-                    void *user);
+void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, uint64_t due_ns,
+                    vow__lease_fn done, void *user);
 /* If it can be used without asking etcd: the lease, else 0. */
 int64_t vow__lease_ready(struct vow__etcd *e, uint64_t lease_ms);
 /* Etcd said that it is gone, or another of the same request: the next use makes
@@ -233,8 +237,8 @@ int64_t vow__lease_ready(struct vow__etcd *e, uint64_t lease_ms);
 void vow__lease_lost(struct vow__etcd *e, int64_t lease);
 /* A lease for a result, or a window, that lives so long, not much longer; it is
  * not kept alive. UINT64_MAX: none, lease 0. */
-void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, vow__lease_fn done,
-                     void *user);
+void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, uint64_t due_ns,
+                     vow__lease_fn done, void *user);
 
 struct vow__etcd_leases;
 int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases);
@@ -283,12 +287,19 @@ struct vow__step_lane {
     vow_link link;
     vow_name lane;
     struct vow__etcd *etcd;
+    uint64_t due_ns; /* the timeout from when it was asked for: all its
+                        requests end by then */
     void (*begin)(struct vow__step_lane *step);
-    /* The store is closed before it began, or no memory: answer, and free. */
+    /* The store is closed before it began, its time is over (VOW_ESTORE), or no
+     * memory: answer, and free. */
     void (*refuse)(struct vow__step_lane *step, int code);
 };
 void vow__step_begin(struct vow__etcd *e, struct vow__step_lane *step);
 void vow__step_end(struct vow__step_lane *step); /* before it is freed */
+/* Another store has answered, however long that took: the time of the step, and
+ * of those behind it, begins now. */
+void vow__step_renew(struct vow__step_lane *step);
+bool vow__step_late(const struct vow__step_lane *step);
 
 struct vow__etcd_steps;
 int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps);

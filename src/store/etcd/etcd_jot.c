@@ -149,6 +149,8 @@ void vow__txn_init(struct vow__txn *t, const struct vow_alloc *alloc,
                    const char *prefix)
 {
     t->prefix = prefix;
+    t->due_ns = 0;
+    t->writes = false;
     vow__jot_init(&t->compare, alloc);
     vow__jot_init(&t->success, alloc);
     vow__jot_init(&t->failure, alloc);
@@ -285,6 +287,7 @@ void vow__txn_put(struct vow__txn *t, enum vow__branch b,
                   int64_t lease)
 {
     struct vow__jot *j = branch_of(t, b);
+    t->writes = true;
     begin(j, "{\"request_put\":{");
     put_key(t, j, key);
     if (value != NULL)
@@ -298,6 +301,7 @@ void vow__txn_delete(struct vow__txn *t, enum vow__branch b,
                      const struct vow__key *key, unsigned flags)
 {
     struct vow__jot *j = branch_of(t, b);
+    t->writes = true;
     begin(j, "{\"request_delete_range\":{");
     if ((flags & VOW__TREE) != 0)
         put_tree(t, j, key);
@@ -364,6 +368,7 @@ void vow__txn_nest(struct vow__txn *t, enum vow__branch b,
                    struct vow__txn *inner)
 {
     struct vow__jot *j = branch_of(t, b);
+    t->writes |= inner->writes;
     begin(j, "{\"request_txn\":");
     put_parts(inner, j);
     vow__jot_text(j, "}");

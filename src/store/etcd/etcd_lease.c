@@ -16,6 +16,8 @@
  *       taken place: the keepalive of that id tells. A keepalive without a ttl
  *       says that the lease is gone, with all that hung on it; another is
  *       granted, and the transactions of those who use it tell what is left.
+ *       Who waits for a request has a time of its own, and is told when that is
+ *       over; the request goes on.
  *       Leases for results are the same, but never kept alive: when too little
  *       is left of one, another is granted.
  *       Closing revokes nothing: what a lease has left is what it promised, and
@@ -76,8 +78,11 @@ struct lease {
 
 struct use {
     vow_link link;
+    vow_call late; /* while it waits for a request */
+    struct lease *lease;
     uint64_t asked_ns;
-    uint64_t ms; /* it is to live from then on */
+    uint64_t ms;     /* it is to live from then on */
+    uint64_t due_ns; /* when it is answered at the latest */
     vow__lease_fn done;
     void *user;
     int code; /* what is answered */
@@ -85,6 +90,7 @@ struct use {
 };
 
 static void ask(struct vow__etcd *e, const struct use *ask, bool once);
+static void on_late(void *user);
 static bool is_fresh(const struct lease *x, uint64_t asked_ns, uint64_t ms);
 static uint64_t now_ns(const struct vow__etcd_leases *l);
 static void answer_soon(struct vow__etcd_leases *l, struct use *u, int64_t id);
@@ -150,16 +156,20 @@ struct vow__etcd_ends *vow__leases_ends(struct vow__etcd_leases *l)
 
 /* ---- using one ----------------------------------------------------------- */
 
-void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, vow__lease_fn done,
-                    void *user)
+void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, uint64_t due_ns,
+                    vow__lease_fn done, void *user)
 {
-    ask(e, &(struct use){.ms = lease_ms, .done = done, .user = user}, false);
+    const struct use use = {
+        .ms = lease_ms, .due_ns = due_ns, .done = done, .user = user};
+    ask(e, &use, false);
 }
 
-void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, vow__lease_fn done,
-                     void *user)
+void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, uint64_t due_ns,
+                     vow__lease_fn done, void *user)
 {
-    ask(e, &(struct use){.ms = ttl_ms, .done = done, .user = user}, true);
+    const struct use use = {
+        .ms = ttl_ms, .due_ns = due_ns, .done = done, .user = user};
+    ask(e, &use, true);
 }
 
 int64_t vow__lease_ready(struct vow__etcd *e, uint64_t lease_ms)
@@ -193,9 +203,27 @@ static void ask(struct vow__etcd *e, const struct use *ask, bool once)
         answer_soon(l, u, none ? 0 : x->id);
         return;
     }
+    u->lease = x;
+    if (u->due_ns == 0)
+        u->due_ns = vow_loop_due_ns(l->loop, vow__etcd_where_of(e)->timeout_ms);
+    /* A moment behind the request, which knows why. */
+    vow_call_at(&u->late, l->loop, u->due_ns + VOW__NS_PER_MS, on_late, u);
     vow__list_push(&x->uses, &u->link);
     if (x->state == IDLE)
         request(x); /* keeps L2 */
+}
+
+/* The request goes on: it may be of use to the next. */
+static void on_late(void *user)
+{
+    struct use *u = user;
+    struct vow__etcd_leases *l = u->lease->all;
+    vow_link *one = NULL;
+    vow__list_remove(&u->lease->uses, &u->link);
+    u->code = VOW_ESTORE;
+    u->id = 0;
+    vow__list_push(&one, &u->link);
+    answer_all(l, one);
 }
 
 /* Whether it lives for so long from then on. */
@@ -457,9 +485,11 @@ static void set_aside(struct lease *x, int code, vow_link **done)
         struct use *u = VOW__OUTER(link, struct use, link);
         u->code = code;
         u->id = code == 0 ? x->id : 0;
-        if (code != 0 || is_fresh(x, u->asked_ns, u->ms))
+        if (code != 0 || is_fresh(x, u->asked_ns, u->ms)) {
+            (void)vow_call_stop(&u->late);
             vow__list_push(done, link);
-        else
+        } else {
             vow__list_push(&x->uses, link);
+        }
     }
 }

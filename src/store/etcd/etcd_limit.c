@@ -62,6 +62,7 @@ static void add_plan(struct limit *l, struct vow__txn *t,
 static void add_limits(struct limit *l, struct vow__txn *t);
 static void on_changed(struct vow__etcd *e, int code, const json_t *root,
                        void *limit);
+static bool again(struct limit *l, int code);
 static void on_set(struct vow__etcd *e, struct limit *l, const json_t *root);
 static void finish(struct limit *l, int code);
 
@@ -128,7 +129,7 @@ static void finish(struct limit *l, int code)
 static void read_one(struct limit *l)
 {
     struct vow__txn t;
-    vow__hall_txn(l->step.etcd, &t);
+    vow__hall_txn(&l->step, &t);
     vow__hall_ask(&t, VOW__THEN, &l->name);
     vow__etcd_txn(l->step.etcd, &t, on_one, l);
     vow__txn_fini(&t);
@@ -141,8 +142,13 @@ static void on_one(struct vow__etcd *e, int code, const json_t *root,
     struct limit *l = limit;
     struct vow__crowd c;
     struct vow__txn t;
+    if (again(l, code)) {
+        l->inner = 0;
+        read_one(l);
+        return;
+    }
     vow__crowd_init(&c, vow__etcd_alloc(e));
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&l->step, &t);
     if (code == 0)
         code = vow__hall_read(e, root, l->inner, &l->name, &c);
     if (code == VOW_EIO)
@@ -182,7 +188,7 @@ static void read_all(struct limit *l)
     struct vow__etcd *e = l->step.etcd;
     struct vow__key tree = vow__key("s", &l->name.law, "/");
     struct vow__txn t;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&l->step, &t);
     vow__txn_range(&t, VOW__THEN, &tree, VOW__TREE);
     vow__etcd_txn(e, &t, on_all, l);
     vow__txn_fini(&t);
@@ -263,7 +269,7 @@ static void change(struct limit *l)
     struct vow__key key = vow__limits_key(&l->name.law);
     const struct vow__crowd *own = own_crowd(l);
     struct vow__txn t;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&l->step, &t);
     vow__txn_if_mod(&t, &key, own == NULL ? 0 : own->limits_mod);
     add_plans(l, &t);
     l->last = l->row == l->census.n;
@@ -303,7 +309,7 @@ static void add_plan(struct limit *l, struct vow__txn *t,
         vow__seat_drop(t, &row->name, seat);
         return;
     }
-    vow__hall_txn(l->step.etcd, &inner);
+    vow__hall_txn(&l->step, &inner);
     vow__jot_init(&value, vow__etcd_alloc(l->step.etcd));
     vow__seat_rewrite(&value, &row->crowd, seat);
     vow__txn_if_mod(&inner, &key, seat->mod);
@@ -337,12 +343,21 @@ static void on_changed(struct vow__etcd *e, int code, const json_t *root,
         on_set(e, l, root);
     else if (good)
         change(l); /* keeps T1: they are still those */
+    else if (again(l, code))
+        read_all(l);
     else if (code < 0 && code != VOW_ENOENT)
         finish(l, l->last ? code : vow__unsure(code));
     else if (++l->tries < TRIES)
         read_all(l);
     else
         finish(l, VOW_EAGAIN);
+}
+
+/* Without an answer, and with time: all is read once more. */
+static bool again(struct limit *l, int code)
+{
+    return code == VOW_EUNSURE && !vow__step_late(&l->step) &&
+           ++l->tries < TRIES;
 }
 
 static void on_set(struct vow__etcd *e, struct limit *l, const json_t *root)

@@ -298,6 +298,7 @@ static void ask_part(struct part *p)
     struct vow__etcd *e = p->peek->etcd;
     struct vow__txn txn;
     vow__txn_init(&txn, vow__etcd_alloc(e), vow__etcd_where_of(e)->prefix);
+    txn.due_ns = p->peek->glances[0].lane.due_ns;
     for (size_t i = p->first; i < p->first + p->n; i++)
         vow__er_ask(&txn, VOW__THEN, &p->peek->ers[i].name);
     vow__etcd_txn(e, &txn, on_part, p);

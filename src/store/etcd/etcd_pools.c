@@ -9,6 +9,8 @@
  *       What must not stay is deleted before it is answered: a weight that is
  *       never allowed, a try that found no room. Whose lease was 0 is thrown
  *       out before anything is judged.
+ *       A transaction without an answer is followed by another, while there is
+ *       time: it finds what the first has done.
  *       A repeat finds its seat and reads only. It is written again if it is to
  *       hang on another lease, or if it was held and limits that fell meanwhile
  *       have missed it: its order stays that of its creation.
@@ -53,7 +55,7 @@ struct ask {
     unsigned looks;
     bool fresh;   /* it was no guest before */
     bool anew;    /* its seat was made by this step */
-    bool wrote;   /* the seat is there */
+    bool wrote;   /* the seat is there, or may be */
     bool changed; /* its seat was changed by this step */
     bool grants;  /* it is about to be marked, with a toll */
     bool over;    /* it is over behind this step */
@@ -198,7 +200,7 @@ static void hang(struct ask *a)
     if (a->lease != 0)
         sit(a);
     else
-        vow__lease_use(e, a->hang_ms, on_lease, a);
+        vow__lease_use(e, a->hang_ms, a->step.due_ns, on_lease, a);
 }
 
 static void on_lease(struct vow__etcd *e, int code, int64_t lease, void *ask)
@@ -218,7 +220,7 @@ static void write_limits(struct ask *a, struct vow__txn *t, enum vow__branch b)
     struct vow__key key = vow__limits_key(&a->name.law);
     struct vow__jot value;
     struct vow__txn inner;
-    vow__hall_txn(a->step.etcd, &inner);
+    vow__hall_txn(&a->step, &inner);
     vow__jot_init(&value, vow__etcd_alloc(a->step.etcd));
     vow__limits_write(&value, &a->what.limits, a->what.limits_label);
     vow__txn_if_absent(&inner, &key);
@@ -242,7 +244,7 @@ static void sit(struct ask *a)
     struct vow__key key = vow__seat_key(&a->name, &a->what.token);
     struct vow__jot value;
     struct vow__txn t;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&a->step, &t);
     vow__jot_init(&value, vow__etcd_alloc(e));
     vow__seat_write(&value, &a->what);
     vow__txn_if_absent(&t, &key);
@@ -262,10 +264,12 @@ static void sit(struct ask *a)
 static void on_sat(struct vow__etcd *e, int code, const json_t *root, void *ask)
 {
     struct ask *a = ask;
+    if (code == VOW_EUNSURE) {
+        a->wrote = true;
+        vow__guest_late(a->guest);
+    }
     if (again(a, code))
         return;
-    if (code == VOW_EUNSURE)
-        vow__guest_late(a->guest);
     if (code < 0) {
         finish(a, a->wrote ? vow__unsure(code) : code);
         return;
@@ -293,7 +297,7 @@ static bool reap(struct ask *a)
 {
     const vow_token *but = a->anew || a->changed ? &a->what.token : NULL;
     struct vow__txn t;
-    vow__hall_txn(a->step.etcd, &t);
+    vow__hall_txn(&a->step, &t);
     a->reaped = vow__hall_reap(&t, &a->name, &a->crowd, but);
     vow__hall_ask(&t, VOW__THEN, &a->name);
     if (a->reaped > 0)
@@ -306,19 +310,25 @@ static void on_reaped(struct vow__etcd *e, int code, const json_t *root,
                       void *ask)
 {
     struct ask *a = ask;
+    if (again(a, code))
+        return;
     if (code == 0)
         code = vow__hall_read(e, root, a->reaped, &a->name, &a->crowd);
     looked(a, code);
 }
 
-/* A lease was lost: once more, with another. True: it goes on by itself. */
+/* A lease was lost: once more, with another. Without an answer: what was
+ * written is found, by another member. True: it goes on by itself. */
 static bool again(struct ask *a, int code)
 {
     struct vow__etcd *e = a->step.etcd;
-    if (code != VOW_ENOENT)
+    bool unsure = code == VOW_EUNSURE && !vow__step_late(&a->step);
+    if (code != VOW_ENOENT && !unsure)
         return false;
-    vow__lease_lost(e, a->lease);
-    vow__lease_lost(e, a->toll_lease);
+    if (code == VOW_ENOENT) {
+        vow__lease_lost(e, a->lease);
+        vow__lease_lost(e, a->toll_lease);
+    }
     a->toll_lease = 0;
     if (++a->tries < TRIES)
         hang(a);
@@ -428,7 +438,7 @@ static void drop(struct ask *a, int code)
     struct vow__key key = vow__seat_key(&a->name, &a->what.token);
     struct vow__txn t;
     a->code = code;
-    vow__hall_txn(a->step.etcd, &t);
+    vow__hall_txn(&a->step, &t);
     vow__txn_delete(&t, VOW__THEN, &key, 0);
     vow__etcd_txn(a->step.etcd, &t, on_dropped, a);
     vow__txn_fini(&t);
@@ -440,6 +450,11 @@ static void on_dropped(struct vow__etcd *e, int code, const json_t *root,
     struct ask *a = ask;
     (void)e;
     (void)root;
+    if (code == VOW_EUNSURE && !vow__step_late(&a->step) &&
+        ++a->tries < TRIES) {
+        drop(a, a->code);
+        return;
+    }
     if (code < 0) {
         finish(a, vow__unsure(code));
         return;
@@ -462,10 +477,10 @@ static void change(struct ask *a)
     if (a->grants && a->toll_lease == 0) {
         uint64_t ms = a->crowd.limits.window_us / 1000;
         ms = (ms < WINDOW_MS_MAX ? ms : WINDOW_MS_MAX) + LATE_MS;
-        vow__lease_once(e, ms, on_toll_lease, a);
+        vow__lease_once(e, ms, a->step.due_ns, on_toll_lease, a);
         return;
     }
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&a->step, &t);
     vow__jot_init(&value, vow__etcd_alloc(e));
     vow__seat_rewrite(&value, &a->crowd, &a->seat);
     vow__txn_if_mod(&t, &key, a->seat.mod);

@@ -67,7 +67,8 @@ void vow__seat_rewrite(struct vow__jot *value, const struct vow__crowd *c,
 void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
                      uint64_t weight, const struct vow__instant *now);
 
-void vow__hall_txn(struct vow__etcd *e, struct vow__txn *ret_txn);
+/* A transaction of a step, which has its time. */
+void vow__hall_txn(const struct vow__step_lane *step, struct vow__txn *ret_txn);
 /* The operations that read a pool, VOW__HALL_RANGES of them; and what they have
  * found, from number `first` of a transaction on. VOW_EIO: that makes no sense;
  * VOW_ENOMEM. */

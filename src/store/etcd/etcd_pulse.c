@@ -103,7 +103,7 @@ void vow__etcd_pulse(vow_store *s, const vow_hold *holds, size_t n,
     p->lease_ms = lease_ms < VOW__LEASE_MS_MAX ? lease_ms : VOW__LEASE_MS_MAX;
     p->begun_ns = vow_loop_now_ns(vow__etcd_loop(e));
     p->left += 2; /* until all are in their lanes, and the lease is there */
-    vow__lease_use(e, p->lease_ms, on_lease, p);
+    vow__lease_use(e, p->lease_ms, 0, on_lease, p);
     for (size_t i = 0; i < n; i++)
         vow__step_begin(e, &p->beats[i].lane);
     join(p, 0);
@@ -227,6 +227,8 @@ static void ask_for(struct beat *b)
         return;
     }
     a->beat = b;
+    if (p->some) /* etcd answers: there are only many */
+        vow__step_renew(&b->lane);
     a->trip = (struct vow__trip){.ops = &operations,
                                  .etcd = p->etcd,
                                  .lane = &b->lane,

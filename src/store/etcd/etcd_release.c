@@ -4,11 +4,14 @@
  * HOW   One transaction that deletes the seat. What was held is known here; for
  *       one that queues, or was never answered, the pool is read before.
  *       Nobody is granted anything: who waits sees that the seat is gone.
+ *       Without an answer it is looked, and deleted, once more.
  * INVARIANTS
  *   R1  a step without an answer leaves the guest, whose lease ends it
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_pools.h"
+
+enum { TRIES = 16 };
 
 struct release {
     struct vow__step_lane step;
@@ -18,6 +21,8 @@ struct release {
     struct vow__hall_name name;
     struct vow__hall *hall; /* NULL: it is not known here */
     bool known;             /* it is held: no need to look */
+    bool unsure;            /* it may be given back already */
+    unsigned tries;
     vow_place out;
 };
 
@@ -29,6 +34,7 @@ static void on_given(struct vow__etcd *e, int code, const json_t *root,
 static void look(struct release *r);
 static void on_looked(struct vow__etcd *e, int code, const json_t *root,
                       void *release);
+static bool again(struct release *r, int code);
 static void judge(struct release *r, struct vow__crowd *c);
 static void on_reaped(struct vow__etcd *e, int code, const json_t *root,
                       void *release);
@@ -91,7 +97,7 @@ static void give_back(struct release *r, const struct vow__guest *g)
     struct vow__key bell = vow__over_key(&r->name);
     struct vow__key limits = vow__limits_key(&r->name.law);
     struct vow__txn t;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&r->step, &t);
     vow__txn_if_created(&t, &key, g->create);
     vow__txn_if_absent(&t, &bell);
     vow__txn_range(&t, VOW__THEN, &limits, 0);
@@ -105,6 +111,8 @@ static void on_given(struct vow__etcd *e, int code, const json_t *root,
 {
     struct release *r = release;
     const struct vow__guest *g = vow__guest_find(r->hall, &r->token);
+    if (again(r, code))
+        return;
     if (code < 0 || !vow__json_succeeded(root)) {
         if (code < 0)
             finish(r, code);
@@ -125,7 +133,7 @@ static void look(struct release *r)
     struct vow__etcd *e = r->step.etcd;
     struct vow__key key = vow__seat_key(&r->name, &r->token);
     struct vow__txn t;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&r->step, &t);
     vow__hall_ask(&t, VOW__THEN, &r->name);
     vow__txn_delete(&t, VOW__THEN, &key, 0);
     vow__etcd_txn(e, &t, on_looked, r);
@@ -138,8 +146,10 @@ static void on_looked(struct vow__etcd *e, int code, const json_t *root,
     struct release *r = release;
     struct vow__crowd c;
     struct vow__txn t;
+    if (again(r, code))
+        return;
     vow__crowd_init(&c, vow__etcd_alloc(e));
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&r->step, &t);
     if (code == 0)
         code = vow__unsure(vow__hall_read(e, root, 0, &r->name, &c));
     if (code == 0)
@@ -152,6 +162,15 @@ static void on_looked(struct vow__etcd *e, int code, const json_t *root,
     vow__crowd_fini(&c);
 }
 
+static bool again(struct release *r, int code)
+{
+    if (code != VOW_EUNSURE || vow__step_late(&r->step) || ++r->tries == TRIES)
+        return false;
+    r->unsure = true;
+    look(r);
+    return true;
+}
+
 static void judge(struct release *r, struct vow__crowd *c)
 {
     const struct vow__guest *g =
@@ -159,6 +178,10 @@ static void judge(struct release *r, struct vow__crowd *c)
     vow__crowd_rank(c, vow__places_now(r->step.etcd).loop_us);
     const struct vow__seat *seat = vow__crowd_find(c, &r->token);
     r->out.limits = c->limits;
+    if (seat == NULL && r->unsure && r->known && g != NULL) {
+        r->out.says = VOW_SAYS_OWN;
+        r->out.fence = g->fence;
+    }
     if (seat == NULL || seat->lease_ms == 0)
         return;
     bool held = (r->known && g != NULL && g->create == seat->create) ||

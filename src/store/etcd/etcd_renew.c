@@ -195,7 +195,7 @@ static void hang(struct part *p)
     if (p->lease != 0)
         look(p);
     else
-        vow__lease_use(e, lease_ms, on_lease, p);
+        vow__lease_use(e, lease_ms, p->step.due_ns, on_lease, p);
 }
 
 static void on_lease(struct vow__etcd *e, int code, int64_t lease, void *part)
@@ -219,7 +219,7 @@ static void look(struct part *p)
             vow__guest_lease(g, p->renewal->lease_ms); /* keeps R1 */
     }
     p->doubts = vow__etcd_places(e)->doubts;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&p->step, &t);
     p->reaped = 0;
     vow__hall_ask(&t, VOW__THEN, &p->items->name);
     vow__etcd_txn(e, &t, on_looked, p);
@@ -250,7 +250,7 @@ static void on_looked(struct vow__etcd *e, int code, const json_t *root,
 static bool reap(struct part *p)
 {
     struct vow__txn t;
-    vow__hall_txn(p->step.etcd, &t);
+    vow__hall_txn(&p->step, &t);
     p->reaped = vow__hall_reap(&t, &p->items->name, &p->crowd, NULL);
     vow__hall_ask(&t, VOW__THEN, &p->items->name);
     if (p->reaped > 0)
@@ -268,7 +268,7 @@ static void judge(struct part *p)
     struct vow__txn t;
     size_t writes = 0;
     int code = 0;
-    vow__hall_txn(e, &t);
+    vow__hall_txn(&p->step, &t);
     if (p->next == 0)
         vow__crowd_rank(&p->crowd, vow__places_now(e).loop_us);
     while (p->next < p->n && writes < WRITES && code == 0)
@@ -348,10 +348,12 @@ static void on_written(struct vow__etcd *e, int code, const json_t *root,
     }
     if (code == VOW_ENOENT)
         vow__lease_lost(e, p->lease);
-    bool again = (code == 0 || code == VOW_ENOENT) && ++p->tries < TRIES;
+    bool unsure = code == VOW_EUNSURE && !vow__step_late(&p->step);
+    bool again =
+        (code == 0 || code == VOW_ENOENT || unsure) && ++p->tries < TRIES;
     if (!again)
         part_end(p, vow__unsure(code == 0 ? VOW_EAGAIN : code));
-    else if (code == VOW_ENOENT)
+    else if (code == VOW_ENOENT || unsure)
         hang(p);
     else {
         p->reaped = 0;

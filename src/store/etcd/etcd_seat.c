@@ -274,9 +274,11 @@ void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
         vow__line_write(value, "label", c->label);
 }
 
-void vow__hall_txn(struct vow__etcd *e, struct vow__txn *ret_txn)
+void vow__hall_txn(const struct vow__step_lane *step, struct vow__txn *ret_txn)
 {
+    struct vow__etcd *e = step->etcd;
     vow__txn_init(ret_txn, vow__etcd_alloc(e), vow__etcd_where_of(e)->prefix);
+    ret_txn->due_ns = step->due_ns;
 }
 
 /* ---- a whole pool -------------------------------------------------------- */

@@ -7,6 +7,9 @@
  * HOW   A lane is there while a step of it runs or waits. The first begins at
  *       once; when it ends the next begins from the loop's queue, so that a
  *       thousand that fail at once need one stack frame.
+ *       A step has the timeout from when it was asked for. One that does not
+ *       get its turn in time is refused: those that stand behind each other
+ *       when etcd is silent fail together, not one timeout after the other.
  * INVARIANTS
  *   S1  a lane has a step that runs, or the next is pending, or it is gone
  *   S2  once closed nothing waits in a lane, and nothing begins
@@ -36,6 +39,7 @@ static struct lane *lane_find(struct vow__etcd_steps *s, const vow_name *name);
 static struct lane *lane_new(struct vow__etcd_steps *s, const vow_name *name);
 static void lane_free(struct lane *lane);
 static void on_next(void *user);
+static uint64_t due_ns(struct vow__etcd *e);
 static struct vow__step_lane *take(vow_link **waits);
 
 int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps)
@@ -56,6 +60,7 @@ void vow__step_begin(struct vow__etcd *e, struct vow__step_lane *step)
 {
     struct vow__etcd_steps *s = vow__etcd_steps(e);
     step->etcd = e;
+    step->due_ns = due_ns(e);
     if (s->closed) {
         step->refuse(step, VOW_ECLOSED);
         return;
@@ -87,7 +92,34 @@ static void on_next(void *user)
 {
     struct lane *lane = user;
     struct vow__step_lane *step = take(&lane->waits);
-    step->begin(step);
+    if (!vow__step_late(step)) {
+        step->begin(step);
+        return;
+    }
+    vow__step_end(step);
+    step->refuse(step, VOW_ESTORE);
+}
+
+/* ---- time ---------------------------------------------------------------- */
+
+static uint64_t due_ns(struct vow__etcd *e)
+{
+    return vow_loop_due_ns(vow__etcd_loop(e),
+                           vow__etcd_where_of(e)->timeout_ms);
+}
+
+bool vow__step_late(const struct vow__step_lane *step)
+{
+    return vow_loop_now_ns(vow__etcd_loop(step->etcd)) >= step->due_ns;
+}
+
+void vow__step_renew(struct vow__step_lane *step)
+{
+    struct lane *lane = lane_find(vow__etcd_steps(step->etcd), &step->lane);
+    VOW__ASSERT(lane != NULL);
+    step->due_ns = due_ns(step->etcd);
+    for (vow_link *l = lane->waits; l != NULL; l = l->next)
+        VOW__OUTER(l, struct vow__step_lane, link)->due_ns = step->due_ns;
 }
 
 /* ---- closing ------------------------------------------------------------- */

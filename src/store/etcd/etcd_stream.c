@@ -54,6 +54,7 @@ vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
     s->query.on_bytes = on_bytes;
     s->query.on_answer = on_answer;
     s->query.end = on_end;
+    s->query.safe = true;
     vow__jot_init(&s->text, &c->alloc);
     vow__query_start(c, &s->query, path, body);
     return s;
@@ -96,6 +97,7 @@ static void on_bytes(const char *bytes, size_t n, void *user)
 {
     struct vow__etcd_stream *s =
         VOW__OUTER(user, struct vow__etcd_stream, query);
+    vow__query_heard(&s->query);
     if (n > UNREAD_MAX - s->text.n)
         s->too_much = true;
     else

@@ -8,8 +8,9 @@
  *       next try is one round trip more. Most steps need no reading before the
  *       first: they suppose.
  *       A write without an answer may have taken effect, then or later. The
- *       name is read once more and judged anew: a token that is there tells.
- *       If there is no answer again that is for the caller to repeat.
+ *       name is read, by another member if need be, and judged anew: a token
+ *       that is there tells. When the time of the step is over that is for the
+ *       caller to repeat.
  *       Leases that are gone are asked for anew, and it is judged again.
  * INVARIANTS
  *   T1  while a trip runs its name is pinned, and its lane is its own
@@ -109,12 +110,15 @@ void vow__trip_write(struct vow__trip *t, struct vow__txn *txn)
 static void send(struct vow__trip *t, struct vow__txn *txn, vow__etcd_fn done)
 {
     int code = vow__etcd_closing(t->etcd) ? VOW_ECLOSED : 0;
+    if (code == 0 && vow__step_late(t->lane))
+        code = VOW_ESTORE;
     if (code == 0 && t->tries++ >= TRIES) {
         vow__etcd_trouble(t->etcd, "others change this name all the time");
         code = VOW_EAGAIN;
     }
     if (code == 0) {
         t->sent_ns = now_ns(t);
+        txn->due_ns = t->lane->due_ns;
         vow__etcd_txn(t->etcd, txn, done, t);
     }
     vow__txn_fini(txn);
@@ -145,12 +149,11 @@ static void on_written(struct vow__etcd *e, int code, const json_t *root,
         vow__trip_hang(t, again);
         return;
     }
-    if (code == VOW_EUNSURE && !t->unsure) {
+    if (code == VOW_EUNSURE) {
         t->unsure = true;
         vow__trip_read(t);
         return;
     }
-    t->unsure |= code == VOW_EUNSURE;
     if (code == 0 && vow__json_succeeded(root)) {
         t->ops->wrote(t, root);
         return;
@@ -214,6 +217,7 @@ void vow__trip_hang(struct vow__trip *t, void (*then)(struct vow__trip *t))
     const struct vow__etcd_news *n = vow__etcd_news(t->etcd);
     const struct vow__hang *h = &t->hang;
     uint64_t recheck_ms = vow__etcd_where_of(t->etcd)->recheck_ms;
+    uint64_t due_ns = t->lane->due_ns;
     t->hung = then;
     t->hang_code = 0;
     t->hanging = 1; /* until all are asked for */
@@ -230,13 +234,13 @@ void vow__trip_hang(struct vow__trip *t, void (*then)(struct vow__trip *t))
     bool wait = h->wait && t->wait == 0;
     t->hanging += (size_t)alive + keep + wait + (h->once_ms != 0);
     if (alive)
-        vow__lease_use(t->etcd, h->alive_ms, on_alive, t);
+        vow__lease_use(t->etcd, h->alive_ms, due_ns, on_alive, t);
     if (keep)
-        vow__lease_use(t->etcd, keep_ms(t), on_keep, t);
+        vow__lease_use(t->etcd, keep_ms(t), due_ns, on_keep, t);
     if (wait)
-        vow__lease_use(t->etcd, 2 * recheck_ms, on_wait, t);
+        vow__lease_use(t->etcd, 2 * recheck_ms, due_ns, on_wait, t);
     if (h->once_ms != 0)
-        vow__lease_once(t->etcd, h->once_ms, on_once, t);
+        vow__lease_once(t->etcd, h->once_ms, due_ns, on_once, t);
     hung(t, 0);
 }
 
@@ -358,6 +362,7 @@ static void on_ticket(struct vow__etcd *e, int code, vow_bytes *bytes,
         vow__trip_end(t, code);
         return;
     }
+    vow__step_renew(t->lane);
     vow_bytes *was = t->valued->value;
     t->valued->value = bytes == NULL ? NULL : vow_bytes_ref(bytes);
     t->valued->elsewhere = false;

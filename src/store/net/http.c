@@ -44,6 +44,8 @@ static int copy_text(struct vow__http *h, const char *text, char **ret_copy);
 static void destroy(struct vow__http *h);
 static void text_free(struct vow__http *h, char *text);
 static struct vow__http_request *take(struct vow__http *h);
+static void hold(struct vow__http_request *r);
+static void let_go(struct vow__http_request *r);
 static void enlist(struct vow__http_request *r);
 static void on_turn(void *user);
 static void clean(struct vow__http *h);
@@ -51,7 +53,8 @@ static void begin(struct vow__http_request *r);
 static uint64_t due_ns(const struct vow__http_request *r);
 static void on_late(void *user);
 static void finish(struct vow__http_request *r, CURLcode result);
-static void end_early(struct vow__http_request *r, int code, const char *why);
+static void end_early(struct vow__http_request *r,
+                      const struct vow__http_answer *answer);
 static void detach(struct vow__http_request *r);
 static void give_place(struct vow__http *h);
 static void recycle(struct vow__http_request *r);
@@ -166,11 +169,12 @@ void vow__http_close(struct vow__http *h, void (*done)(void *user), void *user)
     h->closing = true;
     h->on_closed = done;
     h->on_closed_user = user;
+    const struct vow__http_answer closed = {.code = VOW_ECLOSED,
+                                            .why = vow_error_text(VOW_ECLOSED)};
     vow_link **lists[] = {&h->running, &h->ready, &h->waiting};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         while (*lists[i] != NULL)
-            end_early(outer(*lists[i]), VOW_ECLOSED,
-                      vow_error_text(VOW_ECLOSED));
+            end_early(outer(*lists[i]), &closed);
     vow__http_turn_soon(h);
 }
 
@@ -234,10 +238,25 @@ struct vow__http_request *vow__http_post(struct vow__http *h,
     r->deadline_ns = r->timeout_ms == 0
                          ? UINT64_MAX
                          : vow_loop_due_ns(h->loop, r->timeout_ms);
-    if (r->timeout_ms > 0 && h->awaited++ == 0)
-        vow_loop_hold(h->loop);
+    r->allowed_ms = r->timeout_ms;
+    if (r->timeout_ms > 0 || r->part_ms > 0)
+        hold(r);
     enlist(r);
     return r;
+}
+
+static void hold(struct vow__http_request *r)
+{
+    r->held = true;
+    if (r->http->awaited++ == 0)
+        vow_loop_hold(r->http->loop);
+}
+
+static void let_go(struct vow__http_request *r)
+{
+    if (r->held && --r->http->awaited == 0)
+        vow_loop_release(r->http->loop);
+    r->held = false;
 }
 
 static struct vow__http_request *take(struct vow__http *h)
@@ -306,6 +325,11 @@ static void begin(struct vow__http_request *r)
 {
     struct vow__http *h = r->http;
     move(r, VOW__HTTP_RUNS);
+    uint64_t part_ns = vow_loop_due_ns(h->loop, r->part_ms);
+    if (r->part_ms > 0 && part_ns < r->deadline_ns) {
+        r->deadline_ns = part_ns;
+        r->allowed_ms = r->part_ms;
+    }
     if (h->connect_ms > 0)
         r->connect_ns = vow_loop_due_ns(h->loop, h->connect_ms);
     if (due_ns(r) != UINT64_MAX)
@@ -319,6 +343,15 @@ static uint64_t due_ns(const struct vow__http_request *r)
 {
     return r->begun || r->deadline_ns < r->connect_ns ? r->deadline_ns
                                                       : r->connect_ns;
+}
+
+void vow__http_heard(struct vow__http_request *r)
+{
+    if (r->timeout_ms > 0 || r->code != 0)
+        return;
+    r->deadline_ns = UINT64_MAX;
+    (void)vow_call_stop(&r->late);
+    let_go(r);
 }
 
 void vow__http_fail(struct vow__http_request *r, int code)
@@ -336,7 +369,7 @@ static void on_late(void *user)
     char why[VOW__HTTP_WHY];
     if (r->code != 0) {
         int code = vow__http_explain(r, CURLE_OK, why, sizeof(why));
-        end_early(r, code, why);
+        end_early(r, &(struct vow__http_answer){.code = code, .why = why});
         return;
     }
     if (now < due_ns(r)) { /* it was connected in time */
@@ -352,8 +385,10 @@ static void on_late(void *user)
         (void)snprintf(
             why, sizeof(why), "%s did not answer within %llu ms", r->shown,
             (unsigned long long)(now < r->deadline_ns ? r->http->connect_ms
-                                                      : r->timeout_ms));
-    end_early(r, vow__http_request_sent(r) ? VOW_EUNSURE : VOW_ESTORE, why);
+                                                      : r->allowed_ms));
+    int code = vow__http_request_sent(r) ? VOW_EUNSURE : VOW_ESTORE;
+    end_early(
+        r, &(struct vow__http_answer){.code = code, .late = true, .why = why});
 }
 
 /* ---- the end ------------------------------------------------------------ */
@@ -381,6 +416,7 @@ static void finish(struct vow__http_request *r, CURLcode result)
     if (result != CURLE_OK || r->code != 0) {
         a = (struct vow__http_answer){.why = why};
         a.code = vow__http_explain(r, result, why, sizeof(why));
+        a.late = result == CURLE_OPERATION_TIMEDOUT;
     }
     (void)curl_multi_remove_handle(r->http->multi, r->easy);
     move(r, VOW__HTTP_IDLE);
@@ -388,13 +424,13 @@ static void finish(struct vow__http_request *r, CURLcode result)
     recycle(r);
 }
 
-static void end_early(struct vow__http_request *r, int code, const char *why)
+static void end_early(struct vow__http_request *r,
+                      const struct vow__http_answer *answer)
 {
-    struct vow__http_answer a = {.code = code, .why = why};
     vow__http_fn done = r->done;
     void *user = r->user;
     detach(r);
-    done(&a, user); /* keeps H1 */
+    done(answer, user); /* keeps H1 */
 }
 
 static void detach(struct vow__http_request *r)
@@ -418,8 +454,7 @@ static void move(struct vow__http_request *r, enum vow__http_state to)
     if (to == VOW__HTTP_READY || to == VOW__HTTP_RUNS)
         return;
     (void)vow_call_stop(&r->late);
-    if (r->timeout_ms > 0 && --h->awaited == 0)
-        vow_loop_release(h->loop);
+    let_go(r);
     if (r->stream)
         h->streams--;
     else if (had_place)

@@ -30,17 +30,21 @@ struct vow__http_ask {
     const char *body;          /* it is a POST */
     size_t body_size;
     uint64_t timeout_ms; /* from here to the whole answer; 0: none (a stream) */
-    size_t answer_max;   /* bytes; more ends it with VOW_E2BIG */
+    /* From when it has its turn to the whole answer, or to the first bytes of a
+     * stream; 0: none. */
+    uint64_t part_ms;
+    size_t answer_max; /* bytes; more ends it with VOW_E2BIG */
     /* A stream: what has come, as it comes, if the status is 200; the answer
      * has nothing then. NULL: all of it is in the answer. */
     void (*on_bytes)(const char *bytes, size_t n, void *user);
 };
 
 struct vow__http_answer {
-    int code; /* 0: there is an answer. VOW_ESTORE: it was never sent, there is
+    int code;  /* 0: there is an answer. VOW_ESTORE: it was never sent, there is
                  no connection. VOW_EUNSURE: it was sent, or perhaps, and there
                  is no answer. VOW_E2BIG, VOW_ECLOSED. VOW_ENOMEM: it was never
                  sent. */
+    bool late; /* that is why: its time, or its part of it, was over */
     unsigned status;  /* 200 */
     const char *body; /* borrowed */
     size_t size;

@@ -149,6 +149,7 @@ int vow__http_request_fill(struct vow__http_request *r,
     r->code = 0;
     r->settled = false;
     r->timeout_ms = ask->timeout_ms;
+    r->part_ms = ask->part_ms;
     r->answer_max = ask->answer_max;
     r->error[0] = '\0';
     vow__http_show(ask->url, r->shown, sizeof(r->shown));
@@ -240,7 +241,7 @@ static int before_sending(void *user, char *to_ip, char *from_ip, int to_port,
     r->repeated = vow__http_request_sent(r);
     r->begun = true;
     r->settled = true;
-    if (r->timeout_ms == 0 && r->code == 0)
+    if (r->deadline_ns == UINT64_MAX && r->code == 0)
         (void)vow_call_stop(&r->late);
     return r->repeated ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
@@ -254,6 +255,7 @@ static size_t on_write(char *bytes, size_t one, size_t n, void *user)
         return 0;
     if (r->on_bytes == NULL)
         return gather(r, bytes, n);
+    vow__http_heard(r);
     (void)curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
     return status == 200 ? hand_on(r, bytes, n) : gather(r, bytes, n);
 }

@@ -39,6 +39,7 @@ struct vow__http_request {
     bool stream;   /* of bytes as they come; it takes no place of others */
     bool begun;    /* connected: it is sent from here on */
     bool settled;  /* no socket was opened for it since then */
+    bool held;     /* the loop runs for it */
     bool repeated; /* libcurl would have sent it a second time */
     int code;      /* why we end it ourselves; 0: we do not */
     CURL *easy;
@@ -46,9 +47,11 @@ struct vow__http_request {
     struct vow__http_bytes body;
     struct vow__http_bytes answer;
     size_t answer_max;
-    uint64_t timeout_ms; /* 0: none */
-    uint64_t deadline_ns;
-    uint64_t connect_ns; /* must be begun by then */
+    uint64_t timeout_ms;  /* 0: none */
+    uint64_t part_ms;     /* 0: none */
+    uint64_t deadline_ns; /* of both, the earlier */
+    uint64_t allowed_ms;  /* until then, for people */
+    uint64_t connect_ns;  /* must be begun by then */
     vow_call late;
     void (*on_bytes)(const char *bytes, size_t n, void *user);
     vow__http_fn done;
@@ -87,7 +90,7 @@ struct vow__http {
     size_t n_idle;
     size_t busy;    /* of `connections`: ready and running, not streams */
     size_t streams; /* ready and running */
-    size_t awaited; /* with a time limit: the loop is held for them */
+    size_t awaited; /* held: with a time limit */
 
     vow_call turn; /* begin and drop */
     bool kick;     /* in that turn libcurl wants to be called */
@@ -106,6 +109,8 @@ struct vow__http {
 void vow__http_turn_soon(struct vow__http *h);
 /* What libcurl has finished is told. */
 void vow__http_collect(struct vow__http *h);
+/* Something of a stream has come: it has no time limit any more. */
+void vow__http_heard(struct vow__http_request *r);
 /* It cannot go on: told in a turn, so this may be called inside libcurl. */
 void vow__http_fail(struct vow__http_request *r, int code);
 /* One handle less; the last one frees all. */
