@@ -108,3 +108,29 @@ FAULT_SWEEP(etcd_fault, chunks, FAULT_ALLOC)
     }
     names_end(n);
 }
+
+/* One is given back in time, the other when the store is closed. */
+FAULT_SWEEP(etcd_fault, claims_without_an_answer, FAULT_ALLOC)
+{
+    char name[32], last[64];
+    struct names *n = begin(w, name);
+    snprintf(last, sizeof(last), "%s, the last", name);
+    if (opened(n)) {
+        struct answer a;
+        n->lose = 2;
+        CHECK(claim(n, 0, ASK(name, 1, .mode = VOW_ONCE)).code < 0);
+        n->lose = 0;
+        world_advance_ms(w, 250);
+        do {
+            a = peek(n, 1, name);
+            check(n, a);
+        } while (a.says != VOW_SAYS_NONE && !fault_fired(w));
+        n->lose = 2;
+        a = claim(n, 0, ASK(last, 1, .mode = VOW_ONCE));
+        CHECK(a.code < 0 || fault_fired(w));
+        n->lose = 0;
+    }
+    names_end(n);
+    CHECK(fault_fired(w) ||
+          etcd_count(the_member(), whole_key("n", last, "/r")) == 0);
+}
