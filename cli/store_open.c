@@ -221,6 +221,9 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
         break;
     case ID_RESULTS_IN:
         refuse_password(o);
+        if (strncmp(o->value, MEMORY, strlen(MEMORY)) == 0)
+            options_refuse(o, "two commands do not meet in memory: give a "
+                              "folder, or redis://HOST");
         s->results = o->value;
         break;
     case ID_STORE_DOWN:

@@ -143,7 +143,8 @@ static void arrive(void *request)
 static void done(struct request *r, int code)
 {
     struct vow__hub *h = r->of->hub;
-    bool trouble = code == VOW_ESTORE || code == VOW_EAGAIN;
+    bool trouble = code == VOW_ESTORE || code == VOW_EAGAIN ||
+                   code == VOW_EUNSURE || code == VOW_E2BIG || code == VOW_EIO;
     if (code < 0)
         vow__end_refuse(&r->end, code, trouble ? vow__store_trouble(h) : NULL);
     vow__step_ended(h, code);
