@@ -34,8 +34,7 @@ static vow_name pool_name(void)
 
 static vow_token token_of(unsigned number)
 {
-    vow_token t = {.bytes = {(unsigned char)number}};
-    return t;
+    return (vow_token){.bytes = {(unsigned char)number}};
 }
 
 /* ---- the gateway --------------------------------------------------------- */
@@ -575,12 +574,11 @@ TEST(etcd_pool_fault, others_who_keep_changing_things_end_a_step)
     static struct fake_etcd f;
     struct told t = {.n = 0};
     vow_name pool = pool_name();
+    const vow_pool_limits two = {.concurrent = 2};
     begin(&f, NULL);
     server.fails = true;
     server.shape = "a";
-    f.store->ops->limit(f.store, &pool,
-                        &(const vow_pool_limits){.concurrent = 2}, NULL,
-                        on_pools, &t);
+    f.store->ops->limit(f.store, &pool, &two, NULL, on_pools, &t);
     CHECK_INT_EQ(wait_for(&f, &t), VOW_EAGAIN);
     fake_etcd_close(&f);
 }
