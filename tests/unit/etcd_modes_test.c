@@ -38,9 +38,9 @@ TEST_OPTS(etcd_modes, fences_grow_over_deaths_restarts_and_results, PATIENT)
     }
     seat_open(&r, &a, r.k.url, SEAT_OPTS);
     for (int i = 0; i < 3; i++) {
-        turn_take(
-            &r, &a, &t, "fenced",
-            VOW_SHARE(.mode = VOW_FENCED, .takeovers = 100, .ttl_ms = 60000));
+        turn_take(&r, &a, &t, "fenced",
+                  VOW_SHARE(.mode = VOW_FENCED, .takeovers = 100,
+                            .ttl_ms = 60000, .store_down = VOW_DOWN_WAIT));
         CHECK_INT_EQ(t.code, 0);
         TOWN_UNTIL(&r, t.lease != NULL);
         CHECK(vow_lease_fence(t.lease) > last);
@@ -367,7 +367,7 @@ TEST_OPTS(etcd_modes, of_two_who_resolve_at_once_one_has_effect, PATIENT)
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
     for (int i = 0; i < ROUNDS; i++) {
         struct task t = {.r = &r, .text = "again"};
-        char text[16];
+        char text[24];
         (void)snprintf(text, sizeof(text), "once-%d", i);
         vow_name name = vow_name_of(text);
         VOW_AUTO(vow_bytes) by_a = NULL;

@@ -76,17 +76,21 @@ TEST_OPTS(etcd_rights, forgotten_tokens_are_not_noticed, PATIENT)
     struct turn mine, waits;
     struct task t = {.r = &r, .text = "y"};
     town_open(&r, LOCKED);
-    seat_open(&r, &a, url_of("vow:s3cret@", ""), SEAT_OPTS);
-    seat_open(&r, &b, url_of("vow:s3cret@", ""), SEAT_OPTS);
+    seat_open(&r, &a, url_of("vow:s3cret@", "?timeout=10000"), SEAT_OPTS);
+    seat_open(&r, &b, url_of("vow:s3cret@", "?timeout=10000"), SEAT_OPTS);
     turn_take(&r, &a, &mine, "n", FENCED(.ttl_ms = 60000));
-    turn_take(&r, &b, &waits, "n", FENCED(.ttl_ms = 60000));
+    turn_take(&r, &b, &waits, "n", /* it may look while the member is away */
+              FENCED(.ttl_ms = 60000, .store_down = VOW_DOWN_WAIT));
     CHECK(mine.code == 0 && mine.lease != NULL);
     CHECK(waits.code == 0 && waits.lease == NULL);
     for (int i = 0; i < 3; i++) {
         etcd_again(&r.k, 0);
         town_pass(&r, 4000); /* a pulse, with what is not known any more */
         CHECK(vow_lease_left_ms(mine.lease) > 0);
-        CHECK_INT_EQ(task_share(&b, &t, "other", "y", FENCED(.ttl_ms = 1)), 0);
+        CHECK_INT_EQ(
+            task_share(&b, &t, "other", "y",
+                       FENCED(.ttl_ms = 1, .store_down = VOW_DOWN_WAIT)),
+            0);
     }
     CHECK_INT_EQ(turn_say(&r, &mine, "x"), 0);
     CHECK_INT_EQ(turn_hears(&r, &waits, "x"), 0);

@@ -31,7 +31,8 @@ static void open_all(void)
     for (size_t i = 0; i < NAMES; i++) {
         turn_take(&r, &a, &owns[i], name_of(i), VOW_SHARE(.mode = VOW_FENCED));
         CHECK(owns[i].code == 0 && owns[i].lease != NULL);
-        turn_take(&r, &b, &waits[i], name_of(i), VOW_SHARE(.mode = VOW_FENCED));
+        turn_take(&r, &b, &waits[i], name_of(i), /* also while it is away */
+                  VOW_SHARE(.mode = VOW_FENCED, .store_down = VOW_DOWN_WAIT));
         CHECK(waits[i].code == 0 && waits[i].lease == NULL);
     }
 }
