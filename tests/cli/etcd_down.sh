@@ -327,6 +327,31 @@ test_one_that_is_away_is_passed_over_at_once() {
     expect_out kept
 }
 
+# Connections are taken, and nothing is said: each step asks another one when a
+# part of its time is over.
+test_one_that_stands_still_costs_a_part_of_the_time_and_no_more() {
+    cluster 3 || return 0
+    others
+    still=${OTHERS% *}
+    port='' also='' lead=''
+    eval "port=\$PORT$still also=\$PORT${OTHERS#* } lead=\$PORT$HEAD"
+    export VOW_STORE="etcd://127.0.0.1:$port,127.0.0.1:$also,127.0.0.1:$lead"
+    VOW_STORE="$VOW_STORE?timeout=$((6000 * VOW_TEST_SLOW))"
+    signal_member STOP "$still"
+    before=$(now_ms)
+    for words in 'share --once --ttl 1h x' 'share --fenced --ttl 1h y' \
+        'share --ttl 1h z' 'lock x' 'run --pool p -j1'; do
+        # shellcheck disable=SC2086 # a list of words
+        call "${words%% *}${words##* }" $words -- \
+            sh -c 'echo >>runs; echo had'
+    done
+    all_got had sharex sharey sharez lockx run-j1
+    took=$(($(now_ms) - before))
+    note "it took $took ms"
+    expect test "$took" -le $((6000 * VOW_TEST_SLOW + AT_ONCE_MS))
+    expect runs_are 5
+}
+
 test_who_waits_gets_the_result_when_the_leader_dies() {
     cluster 3 || return 0
     as_told
