@@ -385,6 +385,8 @@ TEST(etcd_lease, who_waits_has_a_time_of_its_own)
     CHECK_UINT_EQ(t[0].n, 1);
     CHECK_INT_EQ(t[0].code, VOW_ESTORE);
     CHECK_INT_EQ(t[0].lease, 0);
+    CHECK(strstr(vow__etcd_explain(vow__etcd_store(f.etcd)),
+                 " did not answer within ") != NULL);
     CHECK_UINT_EQ(t[1].n, 0);
     let_go(&f);
     FAKE_ETCD_UNTIL(&f, t[1].n == 1);

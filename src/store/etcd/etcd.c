@@ -181,6 +181,12 @@ void vow__etcd_trouble(struct vow__etcd *e, const char *format, ...)
     va_end(args);
 }
 
+void vow__etcd_late(struct vow__etcd *e)
+{
+    vow__etcd_trouble(e, "%s did not answer within %llu ms", e->where.shown,
+                      (unsigned long long)e->where.timeout_ms);
+}
+
 const char *vow__etcd_explain(vow_store *s)
 {
     return vow__etcd_of(s)->why;

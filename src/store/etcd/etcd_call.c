@@ -174,12 +174,14 @@ void vow__query_start(struct vow__etcd_calls *c, struct vow__query *q,
     if (q->due_ns == 0)
         q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
     vow__list_push(&c->queries, &q->link);
-    if (c->closing || q->body.bad)
+    if (c->closing || q->body.bad) {
         vow__query_end_later(q, c->closing ? VOW_ECLOSED : VOW_ENOMEM);
-    else if (vow_loop_now_ns(c->loop) >= q->due_ns)
+    } else if (vow_loop_now_ns(c->loop) >= q->due_ns) {
+        vow__etcd_late(c->etcd);
         vow__query_end_later(q, VOW_ESTORE);
-    else if (!vow__auth_waits(q))
+    } else if (!vow__auth_waits(q)) {
         vow__query_send(q);
+    }
 }
 
 void vow__query_stop(struct vow__query *q)

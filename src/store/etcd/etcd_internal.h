@@ -445,6 +445,8 @@ uint64_t vow__etcd_wall_us(void);
 /* Say why a step failed or etcd cannot be used: kept for ops->explain. */
 void vow__etcd_trouble(struct vow__etcd *e, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same: the time of a step was over before there was an answer. */
+void vow__etcd_late(struct vow__etcd *e);
 struct vow__etcd *vow__etcd_of(vow_store *s);
 vow_store *vow__etcd_store(struct vow__etcd *e);
 bool vow__etcd_closing(const struct vow__etcd *e);

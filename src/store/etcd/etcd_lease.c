@@ -206,7 +206,7 @@ static void ask(struct vow__etcd *e, const struct use *ask, bool once)
     u->lease = x;
     if (u->due_ns == 0)
         u->due_ns = vow_loop_due_ns(l->loop, vow__etcd_where_of(e)->timeout_ms);
-    /* A moment behind the request, which knows why. */
+    /* A moment behind the request, which may know more. */
     vow_call_at(&u->late, l->loop, u->due_ns + VOW__NS_PER_MS, on_late, u);
     vow__list_push(&x->uses, &u->link);
     if (x->state == IDLE)
@@ -222,6 +222,7 @@ static void on_late(void *user)
     vow__list_remove(&u->lease->uses, &u->link);
     u->code = VOW_ESTORE;
     u->id = 0;
+    vow__etcd_late(l->etcd);
     vow__list_push(&one, &u->link);
     answer_all(l, one);
 }

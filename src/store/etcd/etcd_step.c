@@ -96,6 +96,7 @@ static void on_next(void *user)
         step->begin(step);
         return;
     }
+    vow__etcd_late(step->etcd);
     vow__step_end(step);
     step->refuse(step, VOW_ESTORE);
 }
