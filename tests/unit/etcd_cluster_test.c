@@ -240,7 +240,7 @@ TEST_OPTS(etcd_cluster, a_server_refuses_as_we_think, .timeout_s = 60)
     static char big[4 << 20];
     static const char *const extra[] = {"--quota-backend-bytes=4000000", NULL};
     etcd_start(&c.kit, ETCD_OPTS(.extra = extra));
-    store_open("", NULL);
+    store_open("?timeout=20000", NULL); /* there is much to read */
     CHECK_INT_EQ(say("kv/put", "{\"key\":\"eA==\",\"lease\":\"77\"}"),
                  VOW_ENOENT);
     CHECK_INT_EQ(say("lease/revoke", "{\"ID\":\"77\"}"), VOW_ENOENT);
