@@ -105,17 +105,31 @@ static inline void proc_wait_nod(struct town *r, int in)
         _exit(0);
 }
 
+/* Claim it, and wait for it if another has it. False: the store failed, at once
+ * or meanwhile. */
+static inline bool proc_takes(struct town *r, struct seat *s, struct turn *t,
+                              const struct proc_job *j)
+{
+    turn_take(r, s, t, j->name,
+              VOW_SHARE(.mode = j->mode, .flags = VOW_SHARE_KEEP,
+                        .takeovers = j->takeovers, .ttl_ms = 60000));
+    if (t->code == 0) {
+        TOWN_UNTIL(r,
+                   t->lease != NULL || vow_state_of(t->result) != VOW_PENDING);
+        if (t->lease != NULL)
+            return true;
+        t->code = vow_error_code(vow_error_of(t->result));
+    }
+    CHECK(t->code == VOW_ESTORE || t->code == VOW_EUNSURE);
+    return false;
+}
+
 static inline void proc_own(struct town *r, struct seat *s, int in, int out,
                             const struct proc_job *j)
 {
     static struct turn t;
-    do /* members may be electing a leader */
-        turn_take(r, s, &t, j->name,
-                  VOW_SHARE(.mode = j->mode, .flags = VOW_SHARE_KEEP,
-                            .takeovers = j->takeovers, .ttl_ms = 60000));
-    while (t.code == VOW_ESTORE || t.code == VOW_EUNSURE);
-    CHECK_INT_EQ(t.code, 0);
-    TOWN_UNTIL(r, t.lease != NULL);
+    while (!proc_takes(r, s, &t, j)) /* members may be electing a leader */
+        turn_drop(&t);
     proc_tell(out, (int64_t)vow_lease_fence(t.lease));
     proc_wait_nod(r, in);
     proc_tell(out, turn_say(r, &t, j->text != NULL ? j->text : "done"));
