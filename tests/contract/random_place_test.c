@@ -162,13 +162,26 @@ static void check_place(struct model *m, struct pool *p, uint64_t token,
     (void)m;
 }
 
-/* Whether a step that is refused grants those who wait is left open: a step
- * that changes nothing else does. */
+/* Whether a step that is refused, or time that passes, grants those who wait is
+ * left open: a step that changes nothing else does. */
 static void nudge(struct model *m, size_t k)
 {
     CHECK_UINT_EQ(rig_renew(m->rig, 0, POOL[k], ++m->token, 0).place.says,
                   VOW_SAYS_NONE);
+    reap(m, &m->pools[k]);
     grant(m, &m->pools[k], 0);
+}
+
+/* By the limits there are, to those who wait: somebody's time is over. */
+static bool may_grant(const struct model *m, const struct pool *p)
+{
+    bool ended = false;
+    bool waits = false;
+    for (size_t i = 0; i < p->n; i++) {
+        ended |= p->spots[i].end_ms <= m->now_ms;
+        waits |= !p->spots[i].held;
+    }
+    return ended && waits;
 }
 
 static void acquire(struct model *m, size_t k, struct spot ask, uint32_t flags)
@@ -273,6 +286,8 @@ static void step_renew(struct model *m, size_t k)
 static void step_limit(struct model *m, size_t k)
 {
     struct pool *p = &m->pools[k];
+    if (may_grant(m, p))
+        nudge(m, k);
     p->limits.concurrent = roll(m, 6) == 0 ? 0 : 2 + (uint32_t)roll(m, 8);
     if (p->limits.rate > 0)
         p->limits.rate = 3 + (uint32_t)roll(m, 8);
