@@ -120,7 +120,7 @@ void contract_run(const struct rig_store *store, contract_fn body);
     RIG_STORES(CONTRACT_ON_, g, n)                                             \
     static void contract_##g##_##n(struct rig *r)
 #define CONTRACT_ON_(store, g, n)                                              \
-    TEST_OPTS(contract_##store##_##g, n, .timeout_s = 60)                      \
+    TEST(contract_##store##_##g, n)                                            \
     {                                                                          \
         contract_run(&rig_##store, contract_##g##_##n);                        \
     }

@@ -26,7 +26,7 @@ typedef void (*fault_body_fn)(struct world *w);
 
 #define FAULT_SWEEP(g, n, kinds)                                               \
     static void sweep_##g##_##n(struct world *w);                              \
-    TEST_OPTS(g, n, .timeout_s = 60)                                           \
+    TEST(g, n)                                                                 \
     {                                                                          \
         fault_sweep(TEST_HERE, (kinds), sweep_##g##_##n);                      \
     }                                                                          \

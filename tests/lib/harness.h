@@ -33,7 +33,7 @@
 #endif
 
 struct test_opts {
-    int timeout_s;     /* 0: 20; times VOW_TEST_SLOW from the environment */
+    int timeout_s;     /* 0: 180; times VOW_TEST_SLOW from the environment */
     int expect_signal; /* passes only when it dies by this one; 0: none */
     bool hidden;       /* neither run nor listed without --hidden */
 };

@@ -416,7 +416,7 @@ static void schedule(uint64_t seed)
     sim_close(s);
 }
 
-TEST_OPTS(sim_names, keep_all_promises_whatever_goes_wrong, .timeout_s = 120)
+TEST(sim_names, keep_all_promises_whatever_goes_wrong)
 {
     sim_many(5000, schedule);
 }

@@ -250,8 +250,7 @@ static void schedule(uint64_t seed)
     sim_close(s);
 }
 
-TEST_OPTS(sim_places, are_within_their_limits_and_given_in_order,
-          .timeout_s = 120)
+TEST(sim_places, are_within_their_limits_and_given_in_order)
 {
     sim_many(3000, schedule);
 }

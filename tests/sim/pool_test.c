@@ -262,8 +262,7 @@ static void schedule(uint64_t seed)
     sim_close(s);
 }
 
-TEST_OPTS(sim_pool, serves_all_within_the_limits_whatever_goes_wrong,
-          .timeout_s = 120)
+TEST(sim_pool, serves_all_within_the_limits_whatever_goes_wrong)
 {
     sim_many(4000, schedule);
 }

@@ -537,8 +537,7 @@ static void schedule(uint64_t seed)
     sim_close(s);
 }
 
-TEST_OPTS(sim_share, settles_all_with_one_result_whatever_goes_wrong,
-          .timeout_s = 120)
+TEST(sim_share, settles_all_with_one_result_whatever_goes_wrong)
 {
     sim_many(8000, schedule);
 }

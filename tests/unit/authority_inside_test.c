@@ -185,8 +185,7 @@ static void perform(struct theatre *t)
         stage_heal(&t->s, &t->second, &t->more, 1);
 }
 
-TEST_OPTS(authority_inside, any_call_from_anywhere_leaves_nobody_behind,
-          .timeout_s = 60)
+TEST(authority_inside, any_call_from_anywhere_leaves_nobody_behind)
 {
     for (int i = 0; i < PLACES * PRANKS; i++) {
         static struct theatre t;

@@ -286,7 +286,7 @@ static void play_once(uint64_t seed)
     play_close(&p);
 }
 
-TEST_OPTS(authority_random, everybody_gets_what_the_model_says, .timeout_s = 60)
+TEST(authority_random, everybody_gets_what_the_model_says)
 {
     uint64_t seed = test_seed();
     for (int i = 0; i < 300; i++)
@@ -428,8 +428,7 @@ static void fault_once(uint64_t seed)
     play_close(&p);
 }
 
-TEST_OPTS(authority_random, everybody_settles_whatever_the_stores_do,
-          .timeout_s = 60)
+TEST(authority_random, everybody_settles_whatever_the_stores_do)
 {
     uint64_t seed = test_seed();
     for (int i = 0; i < 200; i++)
@@ -591,8 +590,7 @@ static void wild_once(uint64_t seed)
     play_close(&p);
 }
 
-TEST_OPTS(authority_random, nobody_is_left_behind_whatever_anybody_does,
-          .timeout_s = 60)
+TEST(authority_random, nobody_is_left_behind_whatever_anybody_does)
 {
     uint64_t seed = test_seed();
     for (int i = 0; i < 200; i++)

@@ -312,8 +312,7 @@ static void *short_main(void *arg)
     return NULL;
 }
 
-TEST_OPTS(authority_threads, leaving_at_random_leaves_nobody_behind,
-          .timeout_s = 60)
+TEST(authority_threads, leaving_at_random_leaves_nobody_behind)
 {
     struct crew c;
     crew_open(&c);
@@ -492,8 +491,7 @@ static void *hands_main(void *arg)
     return NULL;
 }
 
-TEST_OPTS(authority_threads, leases_by_hand_go_from_loop_to_loop,
-          .timeout_s = 60)
+TEST(authority_threads, leases_by_hand_go_from_loop_to_loop)
 {
     struct crew c;
     crew_open(&c);

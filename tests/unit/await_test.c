@@ -485,7 +485,7 @@ static vow_next await_again_and_again(void *arg)
     return vow_ok(vow_nothing());
 }
 
-TEST_OPTS(await, a_hundred_thousand_times_in_one_fiber, .timeout_s = 60)
+TEST(await, a_hundred_thousand_times_in_one_fiber)
 {
     struct scene s;
     scene_open(&s, await_again_and_again);

@@ -211,38 +211,33 @@ static void run_schedules(struct chaos_plan plan, uint32_t n)
         check_tally(&plan, &tally);
 }
 
-TEST_OPTS(chaos, random_actions_from_random_places_leave_nothing_behind,
-          .timeout_s = 120)
+TEST(chaos, random_actions_from_random_places_leave_nothing_behind)
 {
     run_schedules((struct chaos_plan){.close_first = false}, 3000);
 }
 
-TEST_OPTS(chaos, handles_that_outlive_the_loop_are_settled, .timeout_s = 120)
+TEST(chaos, handles_that_outlive_the_loop_are_settled)
 {
     run_schedules((struct chaos_plan){.close_first = true}, 3000);
 }
 
-TEST_OPTS(chaos, one_allocation_in_40_fails_and_nothing_is_left_behind,
-          .timeout_s = 120)
+TEST(chaos, one_allocation_in_40_fails_and_nothing_is_left_behind)
 {
     run_schedules((struct chaos_plan){.fault_one_in = 40}, 3000);
 }
 
-TEST_OPTS(chaos, one_allocation_in_40_fails_and_handles_outlive_the_loop,
-          .timeout_s = 120)
+TEST(chaos, one_allocation_in_40_fails_and_handles_outlive_the_loop)
 {
     run_schedules((struct chaos_plan){.fault_one_in = 40, .close_first = true},
                   3000);
 }
 
-TEST_OPTS(chaos, threads_that_end_before_the_loop_leave_nothing_behind,
-          .timeout_s = 120)
+TEST(chaos, threads_that_end_before_the_loop_leave_nothing_behind)
 {
     run_schedules((struct chaos_plan){.threads = true}, 500);
 }
 
-TEST_OPTS(chaos, threads_that_outlive_the_loop_leave_nothing_behind,
-          .timeout_s = 120)
+TEST(chaos, threads_that_outlive_the_loop_leave_nothing_behind)
 {
     run_schedules((struct chaos_plan){.threads = true, .close_first = true},
                   500);

@@ -466,8 +466,7 @@ static vow_future *race_canceled(struct set *s)
     return f;
 }
 
-TEST_OPTS(combine, a_million_races_against_one_future_leak_nothing,
-          .timeout_s = 60)
+TEST(combine, a_million_races_against_one_future_leak_nothing)
 {
     check_no_leak(race_quick, 1000000);
 }

@@ -205,8 +205,7 @@ static void unref_on_a_narrow_stack(vow_error *e)
     pthread_attr_destroy(&attr);
 }
 
-TEST_OPTS(error, chain_of_a_million_causes_is_freed_on_a_narrow_stack,
-          .timeout_s = 60)
+TEST(error, chain_of_a_million_causes_is_freed_on_a_narrow_stack)
 {
     size_t live = 0;
     struct vow_alloc a = {.fn = counting, .ctx = &live};

@@ -175,8 +175,7 @@ static void check_refusal(const struct refusal_case *r, const char *says)
     members_close(&m);
 }
 
-TEST_OPTS(etcd_call, errors_mean_what_they_say_in_all_their_shapes,
-          .timeout_s = 60)
+TEST(etcd_call, errors_mean_what_they_say_in_all_their_shapes)
 {
     static const char *const shapes[] = {
         "500 {\"error\":\"%s\",\"message\":\"%s\",\"code\":%d}",
@@ -436,7 +435,7 @@ static bool code_is_known(int code)
     return false;
 }
 
-TEST_OPTS(etcd_call, whatever_members_say_each_call_ends_once, .timeout_s = 60)
+TEST(etcd_call, whatever_members_say_each_call_ends_once)
 {
     uint64_t state = test_seed();
     struct called c = {.told = 0};

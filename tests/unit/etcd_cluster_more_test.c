@@ -5,7 +5,6 @@
  * but what may, and all goes on by itself. */
 #include "etcd_process.h"
 
-#define PATIENT .timeout_s = 150
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
 #define THREE ETCD_OPTS(.members = 3)
 #define FENCED(...) VOW_SHARE(.mode = VOW_FENCED, __VA_ARGS__)
@@ -32,7 +31,7 @@ static const char *name_of(size_t i)
 
 /* ---- leaders ------------------------------------------------------------- */
 
-TEST_OPTS(etcd_cluster_more, fences_grow_over_dead_leaders, PATIENT)
+TEST(etcd_cluster_more, fences_grow_over_dead_leaders)
 {
     struct task t = {.r = &r, .text = "x"};
     vow_name name = vow_name_of("n");
@@ -63,8 +62,7 @@ TEST_OPTS(etcd_cluster_more, fences_grow_over_dead_leaders, PATIENT)
 }
 
 /* Held over the death of the leader, and settled under the next. */
-TEST_OPTS(etcd_cluster_more, a_dead_leader_costs_no_lease_and_no_result,
-          PATIENT)
+TEST(etcd_cluster_more, a_dead_leader_costs_no_lease_and_no_result)
 {
     enum { NAMES = 20 };
     static struct turn owns[NAMES], waits[NAMES];
@@ -96,8 +94,7 @@ TEST_OPTS(etcd_cluster_more, a_dead_leader_costs_no_lease_and_no_result,
     town_close(&r);
 }
 
-TEST_OPTS(etcd_cluster_more, an_owner_and_the_leader_die_and_it_is_in_doubt,
-          PATIENT)
+TEST(etcd_cluster_more, an_owner_and_the_leader_die_and_it_is_in_doubt)
 {
     struct proc p;
     struct task t = {.r = &r, .text = "again"};
@@ -141,7 +138,7 @@ TEST_OPTS(etcd_cluster_more, an_owner_and_the_leader_die_and_it_is_in_doubt,
 
 /* A leader that stands still is replaced, and comes back with what it thought
  * was going on. */
-TEST_OPTS(etcd_cluster_more, a_leader_that_comes_back_changes_nothing, PATIENT)
+TEST(etcd_cluster_more, a_leader_that_comes_back_changes_nothing)
 {
     struct task t[2] = {{.r = &r, .text = "x"}, {.r = &r, .text = "x"}};
     town_open(&r, THREE);
@@ -223,14 +220,12 @@ static void stream_lost(bool freeze)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_cluster_more, who_waits_hears_when_its_member_was_killed,
-          PATIENT)
+TEST(etcd_cluster_more, who_waits_hears_when_its_member_was_killed)
 {
     stream_lost(false);
 }
 
-TEST_OPTS(etcd_cluster_more, who_waits_hears_when_its_member_stands_still,
-          PATIENT)
+TEST(etcd_cluster_more, who_waits_hears_when_its_member_stands_still)
 {
     stream_lost(true);
 }
@@ -288,25 +283,22 @@ static void refuse_in_time(uint32_t mode, bool freeze)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_cluster_more, fenced_work_is_refused_in_time_when_two_are_dead,
-          PATIENT)
+TEST(etcd_cluster_more, fenced_work_is_refused_in_time_when_two_are_dead)
 {
     refuse_in_time(VOW_FENCED, false);
 }
 
-TEST_OPTS(etcd_cluster_more,
-          fenced_work_is_refused_in_time_when_two_stand_still, PATIENT)
+TEST(etcd_cluster_more, fenced_work_is_refused_in_time_when_two_stand_still)
 {
     refuse_in_time(VOW_FENCED, true);
 }
 
-TEST_OPTS(etcd_cluster_more, what_is_once_is_refused_in_time_when_two_are_dead,
-          PATIENT)
+TEST(etcd_cluster_more, what_is_once_is_refused_in_time_when_two_are_dead)
 {
     refuse_in_time(VOW_ONCE, false);
 }
 
-TEST_OPTS(etcd_cluster_more, shared_work_runs_alone_or_as_was_asked, PATIENT)
+TEST(etcd_cluster_more, shared_work_runs_alone_or_as_was_asked)
 {
     struct task t = {.r = &r, .text = "x"};
     vow_share_info info = {.role = 0};
@@ -342,8 +334,7 @@ TEST_OPTS(etcd_cluster_more, shared_work_runs_alone_or_as_was_asked, PATIENT)
 }
 
 /* By its own clock, not later than its lease: nobody else can have it yet. */
-TEST_OPTS(etcd_cluster_more, an_owner_without_a_majority_gives_up_in_time,
-          PATIENT)
+TEST(etcd_cluster_more, an_owner_without_a_majority_gives_up_in_time)
 {
     enum { LEASE_MS = 4000 };
     struct turn mine, next;
@@ -384,7 +375,7 @@ TEST_OPTS(etcd_cluster_more, an_owner_without_a_majority_gives_up_in_time,
 /* ---- in turn ------------------------------------------------------------- */
 
 /* Hosts that refuse cost nothing: the first ask is answered. */
-TEST_OPTS(etcd_cluster_more, hosts_that_refuse_are_passed_over, PATIENT)
+TEST(etcd_cluster_more, hosts_that_refuse_are_passed_over)
 {
     struct task t = {.r = &r, .text = "x"};
     char url[128];
@@ -410,7 +401,7 @@ TEST_OPTS(etcd_cluster_more, hosts_that_refuse_are_passed_over, PATIENT)
 /* One that says nothing, and is named first, costs a part of the timeout: every
  * step is answered, by those who have never asked before and by those who have.
  * If it was the leader there is another first. */
-TEST_OPTS(etcd_cluster_more, a_host_that_says_nothing_is_left, PATIENT)
+TEST(etcd_cluster_more, a_host_that_says_nothing_is_left)
 {
     enum { NAMES = 5 };
     struct task t = {.r = &r, .text = "x"};

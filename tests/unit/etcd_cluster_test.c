@@ -97,7 +97,7 @@ static uint64_t now_ms(void)
 
 /* ---- members that die ---------------------------------------------------- */
 
-TEST_OPTS(etcd_cluster, it_goes_on_when_the_leader_dies, .timeout_s = 60)
+TEST(etcd_cluster, it_goes_on_when_the_leader_dies)
 {
     etcd_start(&c.kit, ETCD_OPTS(.members = 3));
     store_open("", NULL);
@@ -113,7 +113,7 @@ TEST_OPTS(etcd_cluster, it_goes_on_when_the_leader_dies, .timeout_s = 60)
     etcd_stop(&c.kit);
 }
 
-TEST_OPTS(etcd_cluster, a_member_that_stands_still_is_left, .timeout_s = 60)
+TEST(etcd_cluster, a_member_that_stands_still_is_left)
 {
     etcd_start(&c.kit, ETCD_OPTS(.members = 3));
     store_open("?timeout=1500", NULL);
@@ -148,7 +148,7 @@ static void on_end(int code, void *user)
 /* Without a majority the last member knows of it only after a while, and says
  * nothing until then: a step is unsure, and it may be taken for one that stands
  * still. */
-TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 120)
+TEST(etcd_cluster, without_a_majority_it_is_said_in_time)
 {
     enum { TIMEOUT_MS = 4000, ADDED_MS = 3500 };
     const struct vow__etcd_stream_events events = {.on_line = on_line,
@@ -183,8 +183,7 @@ TEST_OPTS(etcd_cluster, without_a_majority_it_is_said_in_time, .timeout_s = 120)
 
 /* ---- users --------------------------------------------------------------- */
 
-TEST_OPTS(etcd_cluster, a_user_is_let_in_again_when_its_token_is_forgotten,
-          .timeout_s = 60)
+TEST(etcd_cluster, a_user_is_let_in_again_when_its_token_is_forgotten)
 {
     etcd_start(&c.kit, ETCD_OPTS(.user = "me", .password = "open sesame",
                                  .prefix = "vow/"));
@@ -210,8 +209,7 @@ TEST_OPTS(etcd_cluster, a_user_is_let_in_again_when_its_token_is_forgotten,
     etcd_stop(&c.kit);
 }
 
-TEST_OPTS(etcd_cluster, who_is_not_asked_for_a_password_goes_on,
-          .timeout_s = 60)
+TEST(etcd_cluster, who_is_not_asked_for_a_password_goes_on)
 {
     etcd_start(&c.kit, NULL);
     store_open("", VOW_ETCD_OPTS(.user = "me", .password = "open sesame"));
@@ -235,7 +233,7 @@ static int say(const char *path, const char *text)
     return c.code;
 }
 
-TEST_OPTS(etcd_cluster, a_server_refuses_as_we_think, .timeout_s = 60)
+TEST(etcd_cluster, a_server_refuses_as_we_think)
 {
     static char big[4 << 20];
     static const char *const extra[] = {"--quota-backend-bytes=4000000", NULL};
@@ -272,7 +270,7 @@ TEST_OPTS(etcd_cluster, a_server_refuses_as_we_think, .timeout_s = 60)
 
 /* ---- TLS ----------------------------------------------------------------- */
 
-TEST_OPTS(etcd_cluster, a_server_that_is_trusted_is_used, .timeout_s = 60)
+TEST(etcd_cluster, a_server_that_is_trusted_is_used)
 {
     static struct office o;
     char options[512];
@@ -292,7 +290,7 @@ TEST_OPTS(etcd_cluster, a_server_that_is_trusted_is_used, .timeout_s = 60)
     office_close(&o);
 }
 
-TEST_OPTS(etcd_cluster, a_server_that_wants_to_know_us_is_told, .timeout_s = 60)
+TEST(etcd_cluster, a_server_that_wants_to_know_us_is_told)
 {
     static struct office o;
     char options[512];

@@ -8,7 +8,6 @@
 
 #include <sodium.h>
 
-#define PATIENT .timeout_s = 120
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
 #define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
 
@@ -43,7 +42,7 @@ static void settle_all(struct turn *t, size_t n)
     }
 }
 
-TEST_OPTS(etcd_hold, all_names_of_a_process_hang_on_one_lease, PATIENT)
+TEST(etcd_hold, all_names_of_a_process_hang_on_one_lease)
 {
     static struct turn t[NAMES], waits[NAMES];
     town_open(&r, NULL);
@@ -68,7 +67,7 @@ TEST_OPTS(etcd_hold, all_names_of_a_process_hang_on_one_lease, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_hold, each_length_of_a_lease_is_one, PATIENT)
+TEST(etcd_hold, each_length_of_a_lease_is_one)
 {
     static struct turn t[2][NAMES / 2];
     town_open(&r, NULL);
@@ -84,7 +83,7 @@ TEST_OPTS(etcd_hold, each_length_of_a_lease_is_one, PATIENT)
 }
 
 /* Three leases long, by messages that do not depend on how many names. */
-TEST_OPTS(etcd_hold, one_pulse_keeps_all_names, PATIENT)
+TEST(etcd_hold, one_pulse_keeps_all_names)
 {
     enum { LEASE_MS = 3000, PULSE_MS = 1000 };
     static struct turn t[NAMES];
@@ -113,7 +112,7 @@ TEST_OPTS(etcd_hold, one_pulse_keeps_all_names, PATIENT)
 
 /* Which is then told, and not before, though others of the same process and
  * length are pulsed. */
-TEST_OPTS(etcd_hold, a_name_that_nobody_pulses_is_lost, PATIENT)
+TEST(etcd_hold, a_name_that_nobody_pulses_is_lost)
 {
     struct turn t, next, kept;
     town_open(&r, NULL);
@@ -193,7 +192,7 @@ static int share_big(struct seat *s, struct big *big, uint32_t mode, char *why)
     return rc;
 }
 
-TEST_OPTS(etcd_hold, a_result_of_64_KiB_is_kept_and_one_byte_more_not, PATIENT)
+TEST(etcd_hold, a_result_of_64_KiB_is_kept_and_one_byte_more_not)
 {
     const size_t sizes[] = {0,         1,    255, 16 * 1024, 16 * 1024 + 1,
                             LIMIT - 1, LIMIT};
@@ -218,7 +217,7 @@ TEST_OPTS(etcd_hold, a_result_of_64_KiB_is_kept_and_one_byte_more_not, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_hold, longer_results_go_where_the_address_says, PATIENT)
+TEST(etcd_hold, longer_results_go_where_the_address_says)
 {
     static struct folder folder;
     const size_t sizes[] = {LIMIT, LIMIT + 1, 1024 * 1024, 8 * 1024 * 1024};
@@ -243,7 +242,7 @@ TEST_OPTS(etcd_hold, longer_results_go_where_the_address_says, PATIENT)
 }
 
 /* Somebody who has not got the option cannot read it: told, not made up. */
-TEST_OPTS(etcd_hold, a_result_elsewhere_is_not_taken_for_another, PATIENT)
+TEST(etcd_hold, a_result_elsewhere_is_not_taken_for_another)
 {
     static struct folder folder;
     char options[128], why[512];
@@ -275,7 +274,7 @@ static vow_future *never(vow_lease *lease, void *fence)
     return vow_delay(r.w.loop, 3600 * 1000);
 }
 
-TEST_OPTS(etcd_hold, who_is_elsewhere_can_cancel_look_and_forget, PATIENT)
+TEST(etcd_hold, who_is_elsewhere_can_cancel_look_and_forget)
 {
     struct turn waits;
     struct task t = {.r = &r, .text = "y"};
@@ -317,7 +316,7 @@ TEST_OPTS(etcd_hold, who_is_elsewhere_can_cancel_look_and_forget, PATIENT)
 }
 
 /* Nothing is left at etcd but what was asked to stay. */
-TEST_OPTS(etcd_hold, keys_do_not_pile_up, PATIENT)
+TEST(etcd_hold, keys_do_not_pile_up)
 {
     struct task t = {.r = &r, .text = "y"};
     town_open(&r, NULL);
@@ -396,7 +395,7 @@ static void use_it(struct seat *s, const char *text)
                  0);
 }
 
-TEST_OPTS(etcd_hold, keys_that_are_none_of_ours_do_no_harm, PATIENT)
+TEST(etcd_hold, keys_that_are_none_of_ours_do_no_harm)
 {
     static const char *const keys[] = {
         "vow/",     "vow/n",           "vow/n/",   "vow/n/x/y/z/a/b",
@@ -428,7 +427,7 @@ TEST_OPTS(etcd_hold, keys_that_are_none_of_ours_do_no_harm, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_hold, a_record_that_was_spoiled_is_survived, PATIENT)
+TEST(etcd_hold, a_record_that_was_spoiled_is_survived)
 {
     static char keys[64][256];
     town_open(&r, NULL);

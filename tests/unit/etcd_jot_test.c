@@ -415,7 +415,7 @@ static void send_body(struct etcd_kit *k, struct vow__txn *t)
     vow__jot_fini(&body);
 }
 
-TEST_OPTS(etcd_jot, a_server_does_what_the_body_says, .timeout_s = 60)
+TEST(etcd_jot, a_server_does_what_the_body_says)
 {
     static struct etcd_kit k;
     static char bytes[256];

@@ -7,7 +7,6 @@
 #include "contract.h"
 #include "etcd_process.h"
 
-#define PATIENT .timeout_s = 120
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
 #define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
 
@@ -16,7 +15,7 @@ static struct seat a, b;
 
 /* ---- FENCED -------------------------------------------------------------- */
 
-TEST_OPTS(etcd_modes, fences_grow_over_deaths_restarts_and_results, PATIENT)
+TEST(etcd_modes, fences_grow_over_deaths_restarts_and_results)
 {
     enum { DEATHS = 3 };
     struct proc p[DEATHS];
@@ -70,7 +69,7 @@ static void copy_folder(const char *from, const char *to)
 
 /* Who has seen larger ones lifts them, and that counts for all who come later
  * to that name. */
-TEST_OPTS(etcd_modes, fences_grow_over_a_member_restored_from_a_copy, PATIENT)
+TEST(etcd_modes, fences_grow_over_a_member_restored_from_a_copy)
 {
     struct task t = {.r = &r, .text = "x"};
     struct turn mine, other;
@@ -122,7 +121,7 @@ TEST_OPTS(etcd_modes, fences_grow_over_a_member_restored_from_a_copy, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_modes, who_was_stopped_for_too_long_settles_nothing, PATIENT)
+TEST(etcd_modes, who_was_stopped_for_too_long_settles_nothing)
 {
     struct proc p;
     struct turn t;
@@ -160,7 +159,7 @@ TEST_OPTS(etcd_modes, who_was_stopped_for_too_long_settles_nothing, PATIENT)
 }
 
 /* The same when the next one has already settled it. */
-TEST_OPTS(etcd_modes, who_wakes_after_the_next_result_settles_nothing, PATIENT)
+TEST(etcd_modes, who_wakes_after_the_next_result_settles_nothing)
 {
     struct proc p;
     struct task t = {.r = &r, .text = "in time"};
@@ -188,8 +187,7 @@ TEST_OPTS(etcd_modes, who_wakes_after_the_next_result_settles_nothing, PATIENT)
 
 /* ---- SHARED -------------------------------------------------------------- */
 
-TEST_OPTS(etcd_modes, a_killed_runner_is_replaced_after_its_lease_not_before,
-          PATIENT)
+TEST(etcd_modes, a_killed_runner_is_replaced_after_its_lease_not_before)
 {
     enum { LEASE_MS = 3000 };
     struct proc p;
@@ -231,7 +229,7 @@ static int resolve(struct seat *s, const char *text, uint64_t fence,
 }
 
 /* Who waited when it died, and who comes later, in whatever mode. */
-TEST_OPTS(etcd_modes, what_was_begun_once_is_in_doubt_for_all, PATIENT)
+TEST(etcd_modes, what_was_begun_once_is_in_doubt_for_all)
 {
     struct proc p;
     struct turn waits;
@@ -271,7 +269,7 @@ TEST_OPTS(etcd_modes, what_was_begun_once_is_in_doubt_for_all, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_modes, only_the_right_fence_resolves, PATIENT)
+TEST(etcd_modes, only_the_right_fence_resolves)
 {
     struct proc p;
     struct task t = {.r = &r, .text = "again"};
@@ -320,8 +318,7 @@ static void doubts(struct proc *p, uint64_t *fences, size_t n)
     CHECK(etcd_revoke_all(&r.k) > 0);
 }
 
-TEST_OPTS(etcd_modes, what_is_done_again_is_done_by_one_with_a_larger_fence,
-          PATIENT)
+TEST(etcd_modes, what_is_done_again_is_done_by_one_with_a_larger_fence)
 {
     struct task t = {.r = &r, .text = "again"};
     struct turn first, second;
@@ -353,7 +350,7 @@ TEST_OPTS(etcd_modes, what_is_done_again_is_done_by_one_with_a_larger_fence,
     town_close(&r);
 }
 
-TEST_OPTS(etcd_modes, of_two_who_resolve_at_once_one_has_effect, PATIENT)
+TEST(etcd_modes, of_two_who_resolve_at_once_one_has_effect)
 {
     enum { ROUNDS = 8 };
     uint64_t fences[ROUNDS];
@@ -397,8 +394,7 @@ TEST_OPTS(etcd_modes, of_two_who_resolve_at_once_one_has_effect, PATIENT)
 
 /* An owner that lives is not in doubt because etcd forgot its lease: it has it
  * again, or it is told that it is lost; and nobody else gets it. */
-TEST_OPTS(etcd_modes, a_lease_ended_by_hand_starts_nothing_a_second_time,
-          PATIENT)
+TEST(etcd_modes, a_lease_ended_by_hand_starts_nothing_a_second_time)
 {
     struct turn mine;
     struct task again = {.r = &r, .text = "again"};
@@ -467,7 +463,7 @@ static void closed_in_doubt(struct rig *rig)
                   VOW_SAYS_SETTLED);
 }
 
-TEST_OPTS(etcd_modes, what_a_closed_store_owned_is_in_doubt, PATIENT)
+TEST(etcd_modes, what_a_closed_store_owned_is_in_doubt)
 {
     contract_run(&rig_etcd, closed_in_doubt);
 }
@@ -510,7 +506,7 @@ static void lifted(struct rig *rig)
     CHECK(got.says != VOW_SAYS_OWN || got.epoch >= last);
 }
 
-TEST_OPTS(etcd_modes, fences_that_were_lifted_stay_lifted, PATIENT)
+TEST(etcd_modes, fences_that_were_lifted_stay_lifted)
 {
     contract_run(&rig_etcd, lifted);
 }

@@ -5,7 +5,6 @@
 #include "contract.h"
 #include "etcd_process.h"
 
-#define PATIENT .timeout_s = 120
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
 #define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
 
@@ -106,7 +105,7 @@ static vow_pool_info pool_info(struct member *who, const vow_pool_limits *set)
 /* ---- limits -------------------------------------------------------------- */
 
 /* What is held by all together, as those see it who hold it: a random mix. */
-TEST_OPTS(etcd_places, no_more_is_held_at_once_than_allowed, PATIENT)
+TEST(etcd_places, no_more_is_held_at_once_than_allowed)
 {
     enum { PLACES = 12, LIMIT = 5, GRANTS = 80 };
     struct place p[PLACES] = {{.f = NULL}};
@@ -149,8 +148,7 @@ TEST_OPTS(etcd_places, no_more_is_held_at_once_than_allowed, PATIENT)
 
 /* ---- death --------------------------------------------------------------- */
 
-TEST_OPTS(etcd_places, the_place_of_a_killed_process_is_free_after_its_lease,
-          PATIENT)
+TEST(etcd_places, the_place_of_a_killed_process_is_free_after_its_lease)
 {
     enum { LEASE_MS = 3000 };
     const vow_pool_limits limits = {.concurrent = 2};
@@ -187,7 +185,7 @@ TEST_OPTS(etcd_places, the_place_of_a_killed_process_is_free_after_its_lease,
 }
 
 /* Who was stopped and is replaced is told, and its place is not two. */
-TEST_OPTS(etcd_places, a_place_that_is_lost_is_told, PATIENT)
+TEST(etcd_places, a_place_that_is_lost_is_told)
 {
     struct place p;
     open_pools(2, &(const vow_pool_limits){.concurrent = 1});
@@ -326,7 +324,7 @@ static void body_weighted(struct rig *rig)
     rate_holds(rig, 3, PEACE);
 }
 
-TEST_OPTS(etcd_places, a_rate_counts_weights, PATIENT)
+TEST(etcd_places, a_rate_counts_weights)
 {
     contract_run(&rig_etcd, body_weighted);
 }
@@ -336,7 +334,7 @@ static void body_come_and_go(struct rig *rig)
     rate_holds(rig, 1, COME_AND_GO);
 }
 
-TEST_OPTS(etcd_places, a_rate_holds_for_those_who_come_anew, PATIENT)
+TEST(etcd_places, a_rate_holds_for_those_who_come_anew)
 {
     contract_run(&rig_etcd, body_come_and_go);
 }
@@ -373,13 +371,13 @@ static void body_leaders_die(struct rig *rig)
     rate_holds(rig, 1, LEADERS_DIE);
 }
 
-TEST_OPTS(etcd_places, a_rate_holds_while_leaders_die, PATIENT)
+TEST(etcd_places, a_rate_holds_while_leaders_die)
 {
     contract_run(&three, body_leaders_die);
 }
 
 /* Held and queued for over the death of the leader. */
-TEST_OPTS(etcd_places, places_outlive_the_leader, PATIENT)
+TEST(etcd_places, places_outlive_the_leader)
 {
     const vow_pool_limits limits = {.concurrent = 2};
     struct place p[3];

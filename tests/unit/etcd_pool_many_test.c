@@ -213,20 +213,19 @@ static void run(vow_pool_limits limits, bool limits_change)
     etcd_stop(&sea.kit);
 }
 
-TEST_OPTS(etcd_pool_many, a_limit_holds_and_everybody_has_its_turn,
-          .timeout_s = 60)
+TEST(etcd_pool_many, a_limit_holds_and_everybody_has_its_turn)
 {
     run((vow_pool_limits){.concurrent = 5}, false);
     CHECK_UINT_EQ(sea.grants, WORKERS * ROUNDS);
     CHECK(sea.told > 0);
 }
 
-TEST_OPTS(etcd_pool_many, limits_that_change_all_the_time_hold, .timeout_s = 60)
+TEST(etcd_pool_many, limits_that_change_all_the_time_hold)
 {
     run((vow_pool_limits){.concurrent = 7}, true);
 }
 
-TEST_OPTS(etcd_pool_many, a_rate_holds_in_every_window, .timeout_s = 60)
+TEST(etcd_pool_many, a_rate_holds_in_every_window)
 {
     run((vow_pool_limits){.concurrent = 9, .rate = 30, .window_us = 200000},
         false);

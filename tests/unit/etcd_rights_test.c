@@ -4,7 +4,6 @@
  * restart, and a role that may do no more than vow-store(7) says. */
 #include "etcd_process.h"
 
-#define PATIENT .timeout_s = 100
 #define LOCKED ETCD_OPTS(.user = "vow", .password = "s3cret", .prefix = "vow/")
 #define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 10000, .recheck_ms = RARELY_MS)
 #define FENCED(...) VOW_SHARE(.mode = VOW_FENCED, __VA_ARGS__)
@@ -40,7 +39,7 @@ static int share_with(const char *url, char why[512])
     return rc;
 }
 
-TEST_OPTS(etcd_rights, a_password_is_taken_from_each_of_its_places, PATIENT)
+TEST(etcd_rights, a_password_is_taken_from_each_of_its_places)
 {
     char path[128], options[160], why[512];
     town_open(&r, LOCKED);
@@ -56,7 +55,7 @@ TEST_OPTS(etcd_rights, a_password_is_taken_from_each_of_its_places, PATIENT)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_rights, a_wrong_password_is_told_and_not_shown, PATIENT)
+TEST(etcd_rights, a_wrong_password_is_told_and_not_shown)
 {
     char why[512];
     town_open(&r, LOCKED);
@@ -71,7 +70,7 @@ TEST_OPTS(etcd_rights, a_wrong_password_is_told_and_not_shown, PATIENT)
 }
 
 /* Held and waited for over restarts, each of which forgets all tokens. */
-TEST_OPTS(etcd_rights, forgotten_tokens_are_not_noticed, PATIENT)
+TEST(etcd_rights, forgotten_tokens_are_not_noticed)
 {
     struct turn mine, waits;
     struct task t = {.r = &r, .text = "y"};
@@ -103,7 +102,7 @@ TEST_OPTS(etcd_rights, forgotten_tokens_are_not_noticed, PATIENT)
 }
 
 /* All that there is, by a user who may touch no other key. */
-TEST_OPTS(etcd_rights, the_role_of_the_manual_suffices, PATIENT)
+TEST(etcd_rights, the_role_of_the_manual_suffices)
 {
     struct task t = {.r = &r, .text = "x"};
     vow_name name = vow_name_of("n");
@@ -140,7 +139,7 @@ TEST_OPTS(etcd_rights, the_role_of_the_manual_suffices, PATIENT)
 }
 
 /* Another prefix than that of the role: refused with a reason, in time. */
-TEST_OPTS(etcd_rights, keys_outside_of_the_role_are_refused, PATIENT)
+TEST(etcd_rights, keys_outside_of_the_role_are_refused)
 {
     char why[512];
     town_open(&r, LOCKED);

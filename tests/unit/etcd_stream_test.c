@@ -284,7 +284,7 @@ FAULT_SWEEP(etcd_stream, streams_survive_every_fault, FAULT_ALLOC)
 }
 
 /* Lines that were changed at random: all is told in order, or it ends. */
-TEST_OPTS(etcd_stream, whatever_comes_it_ends_at_most_once, .timeout_s = 60)
+TEST(etcd_stream, whatever_comes_it_ends_at_most_once)
 {
     uint64_t state = test_seed();
     for (int i = 0; i < 200; i++) {

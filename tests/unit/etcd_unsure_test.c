@@ -7,7 +7,6 @@
 #include "contract.h"
 #include "etcd_world.h"
 
-#define PATIENT .timeout_s = 180
 enum { TIMEOUT_MS = 1000, ROUNDS = 7, QUIET_MS = 300 };
 
 enum trouble { STOPPED, KILLED };
@@ -45,7 +44,7 @@ static const struct rig_store hasty = {.name = "etcd",
 
 #define HASTY(name)                                                            \
     static void body_##name(struct rig *r);                                    \
-    TEST_OPTS(etcd_unsure, name, PATIENT)                                      \
+    TEST(etcd_unsure, name)                                                    \
     {                                                                          \
         contract_run(&hasty, body_##name);                                     \
     }                                                                          \
@@ -535,17 +534,17 @@ static void share_unsure(uint32_t mode, uint64_t lease_ms, uint64_t frozen_ms)
     town_close(&pr);
 }
 
-TEST_OPTS(etcd_unsure, a_short_pause_at_the_end_of_work_is_not_noticed, PATIENT)
+TEST(etcd_unsure, a_short_pause_at_the_end_of_work_is_not_noticed)
 {
     share_unsure(VOW_FENCED, 10000, 1500);
 }
 
-TEST_OPTS(etcd_unsure, a_long_pause_at_the_end_of_work_is_told_truly, PATIENT)
+TEST(etcd_unsure, a_long_pause_at_the_end_of_work_is_told_truly)
 {
     share_unsure(VOW_FENCED, 2000, 6000);
 }
 
-TEST_OPTS(etcd_unsure, a_long_pause_at_the_end_of_what_is_once, PATIENT)
+TEST(etcd_unsure, a_long_pause_at_the_end_of_what_is_once)
 {
     share_unsure(VOW_ONCE, 2000, 6000);
 }

@@ -5,7 +5,6 @@
  * that fails. */
 #include "etcd_process.h"
 
-#define PATIENT .timeout_s = 80
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
 #define SEAT_OPTS VOW_AUTHORITY(.lease_ms = RARELY_MS, .recheck_ms = RARELY_MS)
 
@@ -53,7 +52,7 @@ static void settle_and_close(void)
     town_close(&r);
 }
 
-TEST_OPTS(etcd_wait, fifty_who_wait_are_woken_and_do_not_look, PATIENT)
+TEST(etcd_wait, fifty_who_wait_are_woken_and_do_not_look)
 {
     open_all();
     uint64_t steps = town_asked(&r, "Txn") + town_asked(&r, "Range");
@@ -67,7 +66,7 @@ TEST_OPTS(etcd_wait, fifty_who_wait_are_woken_and_do_not_look, PATIENT)
 }
 
 /* Begun at the same moment: no wake-up falls between asking and waiting. */
-TEST_OPTS(etcd_wait, who_comes_while_it_is_settled_hears_of_it, PATIENT)
+TEST(etcd_wait, who_comes_while_it_is_settled_hears_of_it)
 {
     struct task other = {.r = &r, .text = "again"};
     static vow_future *f[NAMES];
@@ -101,7 +100,7 @@ TEST_OPTS(etcd_wait, who_comes_while_it_is_settled_hears_of_it, PATIENT)
 }
 
 /* The same for work that is given up: the next one gets it. */
-TEST_OPTS(etcd_wait, who_comes_while_it_is_abandoned_gets_it, PATIENT)
+TEST(etcd_wait, who_comes_while_it_is_abandoned_gets_it)
 {
     struct task other = {.r = &r, .text = "again"};
     static vow_future *f[NAMES];
@@ -136,7 +135,7 @@ TEST_OPTS(etcd_wait, who_comes_while_it_is_abandoned_gets_it, PATIENT)
 
 /* ---- the stream ---------------------------------------------------------- */
 
-TEST_OPTS(etcd_wait, compaction_does_not_end_a_wait, PATIENT)
+TEST(etcd_wait, compaction_does_not_end_a_wait)
 {
     open_all();
     for (int i = 0; i < 100; i++)
@@ -146,7 +145,7 @@ TEST_OPTS(etcd_wait, compaction_does_not_end_a_wait, PATIENT)
     settle_and_close();
 }
 
-TEST_OPTS(etcd_wait, a_restart_and_compaction_do_not_end_a_wait, PATIENT)
+TEST(etcd_wait, a_restart_and_compaction_do_not_end_a_wait)
 {
     open_all();
     etcd_again(&r.k, 0);
@@ -156,7 +155,7 @@ TEST_OPTS(etcd_wait, a_restart_and_compaction_do_not_end_a_wait, PATIENT)
     settle_and_close();
 }
 
-TEST_OPTS(etcd_wait, a_stream_that_stood_still_does_not_end_a_wait, PATIENT)
+TEST(etcd_wait, a_stream_that_stood_still_does_not_end_a_wait)
 {
     open_all();
     etcd_freeze(&r.k, 0);
@@ -166,7 +165,7 @@ TEST_OPTS(etcd_wait, a_stream_that_stood_still_does_not_end_a_wait, PATIENT)
 }
 
 /* It happens while nobody listens, and its history is gone when they do. */
-TEST_OPTS(etcd_wait, what_was_compacted_away_is_heard_all_the_same, PATIENT)
+TEST(etcd_wait, what_was_compacted_away_is_heard_all_the_same)
 {
     enum { PROCS = 3 };
     struct proc p[PROCS];
@@ -204,7 +203,7 @@ TEST_OPTS(etcd_wait, what_was_compacted_away_is_heard_all_the_same, PATIENT)
 
 /* A waiter that slept for longer than its own lease at etcd has lost what it
  * was registered by. */
-TEST_OPTS(etcd_wait, who_slept_for_longer_than_a_lease_hears_too, PATIENT)
+TEST(etcd_wait, who_slept_for_longer_than_a_lease_hears_too)
 {
     struct proc p;
     struct turn mine;
@@ -232,7 +231,7 @@ TEST_OPTS(etcd_wait, who_slept_for_longer_than_a_lease_hears_too, PATIENT)
 /* ---- the owner ----------------------------------------------------------- */
 
 /* Of all who wait for what a dead process owned, one for each name goes on. */
-TEST_OPTS(etcd_wait, each_name_of_the_dead_goes_to_one, PATIENT)
+TEST(etcd_wait, each_name_of_the_dead_goes_to_one)
 {
     enum { DEAD = 12 };
     struct proc p;

@@ -177,12 +177,20 @@ static inline void turn_take(struct town *r, struct seat *s, struct turn *t,
         turn_gets(c->lease, t);
 }
 
+static inline vow_next turn_ignore_error(vow_error *error, void *user)
+{
+    (void)error;
+    (void)user;
+    return vow_ok(vow_nothing());
+}
+
+/* The result may be rejected now or later: either is handled. */
 static inline void turn_drop(struct turn *t)
 {
     if (t->result != NULL)
-        (void)vow_error_of(t->result); /* it may be known already */
+        CHECK_INT_EQ(vow_done(t->result, NULL, turn_ignore_error, NULL), 0);
+    t->result = NULL;
     t->lease = vow_lease_unref(t->lease);
-    t->result = vow_future_unref(t->result);
 }
 
 static inline vow_value town_text(struct town *r, const char *text)

@@ -171,27 +171,25 @@ static const struct drive_front gate_front = {
 
 /* ---- corners ------------------------------------------------------------ */
 
-TEST_OPTS(gate_property, places_and_a_rate_are_taken_in_one_step,
-          .timeout_s = 60)
+TEST(gate_property, places_and_a_rate_are_taken_in_one_step)
 {
     drive_many(&gate_front, PLAN_PLACES | PLAN_RATE, SCHEDULES);
 }
 
-TEST_OPTS(gate_property, priorities_age_and_small_ones_pass_within_bounds,
-          .timeout_s = 60)
+TEST(gate_property, priorities_age_and_small_ones_pass_within_bounds)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_RATE | PLAN_PRIORITY | PLAN_BYPASS,
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, keys_take_turns, .timeout_s = 60)
+TEST(gate_property, keys_take_turns)
 {
     drive_many(&gate_front, PLAN_PLACES | PLAN_RATE | PLAN_KEYS | PLAN_PRIORITY,
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, a_key_has_limits_of_its_own, .timeout_s = 60)
+TEST(gate_property, a_key_has_limits_of_its_own)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_RATE | PLAN_KEYS | PLAN_KEY_LIMITS |
@@ -199,7 +197,7 @@ TEST_OPTS(gate_property, a_key_has_limits_of_its_own, .timeout_s = 60)
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, a_full_queue_does_what_it_was_told, .timeout_s = 60)
+TEST(gate_property, a_full_queue_does_what_it_was_told)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_RATE | PLAN_QUEUE | PLAN_OVERFLOW |
@@ -207,22 +205,21 @@ TEST_OPTS(gate_property, a_full_queue_does_what_it_was_told, .timeout_s = 60)
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, deadlines_and_pauses_reject_no_earlier_than_they_must,
-          .timeout_s = 60)
+TEST(gate_property, deadlines_and_pauses_reject_no_earlier_than_they_must)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_RATE | PLAN_DEADLINES | PLAN_PAUSES,
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, even_starts_keep_their_distance, .timeout_s = 60)
+TEST(gate_property, even_starts_keep_their_distance)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_EVEN | PLAN_DEADLINES | PLAN_CHANGES,
                SCHEDULES);
 }
 
-TEST_OPTS(gate_property, everything_at_the_same_time, .timeout_s = 60)
+TEST(gate_property, everything_at_the_same_time)
 {
     drive_many(&gate_front,
                PLAN_PLACES | PLAN_RATE | PLAN_PRIORITY | PLAN_KEYS |

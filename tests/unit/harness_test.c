@@ -357,6 +357,19 @@ TEST(harness, runs_in_its_own_process_for_a_debugger)
     CHECK_HAS(a, "ok 1 - selftest.skips # SKIP there is no server\n");
 }
 
+TEST(harness, a_file_is_selected_and_a_pattern_left_out)
+{
+    struct answer *a = ask("", "--list --hidden --file unit/harness_test.c "
+                               "--skip 'selftest.[!p]*' --skip world "
+                               "--skip harness --skip fault");
+    CHECK_STR_EQ(a->text, "selftest.passes\n");
+    a = ask("", "--list --skip '*[!x]*'");
+    CHECK_INT_EQ(a->code, 2);
+    CHECK_HAS(a, "There are no tests");
+    a = ask("", "--list --skip nix");
+    CHECK_STR_EQ(a->text, "No test matches 'nix'; --help tells more.\n");
+}
+
 TEST(harness, bad_usage_is_one_sentence)
 {
     const struct {

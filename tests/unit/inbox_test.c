@@ -250,8 +250,7 @@ TEST_OPTS(post, eight_threads_a_million_each_none_lost_none_out_of_order,
     run_storm(many(1000000), 0);
 }
 
-TEST_OPTS(post, eight_threads_through_a_small_inbox_lose_nothing,
-          .timeout_s = 120)
+TEST(post, eight_threads_through_a_small_inbox_lose_nothing)
 {
     run_storm(many(20000), 64);
 }
@@ -327,7 +326,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-TEST_OPTS(post, wakes_a_sleeping_loop_each_time, .timeout_s = 60)
+TEST(post, wakes_a_sleeping_loop_each_time)
 {
     struct world w;
     struct rally r = {.left = 20000};

@@ -565,7 +565,7 @@ static void *run_a_loop(void *arg)
     return NULL;
 }
 
-TEST_OPTS(loop, one_in_each_of_four_threads_do_not_meet, .timeout_s = 60)
+TEST(loop, one_in_each_of_four_threads_do_not_meet)
 {
     pthread_t thread[4];
     for (int i = 0; i < 4; i++)

@@ -252,7 +252,7 @@ static void trial_check(struct trial *t)
         check_outcome(&t->items[i], vow_list_at(vow_get(t->f), i));
 }
 
-TEST_OPTS(map, keeps_its_rules_under_random_loads, .timeout_s = 120)
+TEST(map, keeps_its_rules_under_random_loads)
 {
     static struct trial t;
     uint64_t seeds = test_seed();

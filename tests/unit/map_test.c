@@ -378,8 +378,7 @@ static vow_future *depth_seen(vow_loop *loop, vow_value item, size_t index,
  * https://github.com/caolan/async/issues/510,
  * https://github.com/caolan/async/pull/1514: the stack overflows when tasks
  * complete synchronously. */
-TEST_OPTS(map, million_items_that_end_at_once_take_no_stack_and_no_memory,
-          .timeout_s = 60)
+TEST(map, million_items_that_end_at_once_take_no_stack_and_no_memory)
 {
     struct world w;
     world_open(&w);

@@ -302,7 +302,7 @@ TEST(memory, giving_pools_back_does_not_keep_the_loop_running)
 
 /* ---- millions ----------------------------------------------------------- */
 
-TEST_OPTS(memory, a_chain_of_a_million_links_settles, .timeout_s = 60)
+TEST(memory, a_chain_of_a_million_links_settles)
 {
     struct world w;
     world_open(&w);
@@ -316,8 +316,7 @@ TEST_OPTS(memory, a_chain_of_a_million_links_settles, .timeout_s = 60)
     world_close(&w);
 }
 
-TEST_OPTS(memory, a_chain_of_a_million_links_broken_at_its_head_is_freed,
-          .timeout_s = 60)
+TEST(memory, a_chain_of_a_million_links_broken_at_its_head_is_freed)
 {
     struct world w;
     world_open(&w);
@@ -332,7 +331,7 @@ TEST_OPTS(memory, a_chain_of_a_million_links_broken_at_its_head_is_freed,
     world_close(&w);
 }
 
-TEST_OPTS(memory, the_close_settles_a_million_pending_links, .timeout_s = 60)
+TEST(memory, the_close_settles_a_million_pending_links)
 {
     struct world w;
     world_open(&w);
@@ -348,7 +347,7 @@ TEST_OPTS(memory, the_close_settles_a_million_pending_links, .timeout_s = 60)
     world_close_dirty(&w);
 }
 
-TEST_OPTS(memory, a_million_handlers_on_one_promise_run, .timeout_s = 60)
+TEST(memory, a_million_handlers_on_one_promise_run)
 {
     struct world w;
     world_open(&w);
@@ -392,12 +391,12 @@ static void check_follow_chain(bool front_to_back)
     world_close(&w);
 }
 
-TEST_OPTS(memory, a_million_follows_built_front_to_back_settle, .timeout_s = 60)
+TEST(memory, a_million_follows_built_front_to_back_settle)
 {
     check_follow_chain(true);
 }
 
-TEST_OPTS(memory, a_million_follows_built_back_to_front_settle, .timeout_s = 60)
+TEST(memory, a_million_follows_built_back_to_front_settle)
 {
     check_follow_chain(false);
 }
@@ -472,19 +471,17 @@ static void check_spin(struct spin s)
     world_close(&w);
 }
 
-TEST_OPTS(memory, a_million_nested_insertions_run_in_bounded_memory,
-          .timeout_s = 60)
+TEST(memory, a_million_nested_insertions_run_in_bounded_memory)
 {
     check_spin((struct spin){.n = MILLION});
 }
 
-TEST_OPTS(memory, a_million_retries_by_insertion_run_in_bounded_memory,
-          .timeout_s = 60)
+TEST(memory, a_million_retries_by_insertion_run_in_bounded_memory)
 {
     check_spin((struct spin){.n = MILLION, .fails = true});
 }
 
-TEST_OPTS(memory, insertions_that_wait_run_in_bounded_memory, .timeout_s = 60)
+TEST(memory, insertions_that_wait_run_in_bounded_memory)
 {
     check_spin((struct spin){.n = 100000, .waits = true});
 }

@@ -350,8 +350,7 @@ static struct depth run_many(size_t n, int64_t fails_at)
 /* https://github.com/caolan/async/issues/75,
  * https://github.com/caolan/async/issues/510: the stack overflows when tasks
  * complete synchronously. */
-TEST_OPTS(parallel, million_tasks_that_end_at_once_take_no_stack,
-          .timeout_s = 60)
+TEST(parallel, million_tasks_that_end_at_once_take_no_stack)
 {
     struct depth d = run_many(1000000, 0);
     CHECK_INT_EQ(d.runs, 1000000);

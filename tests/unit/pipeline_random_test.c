@@ -170,8 +170,7 @@ static void random_close(uint64_t *random)
     rig.a[2] = vow_authority_unref(rig.a[2]);
 }
 
-TEST_OPTS(pipeline_random, all_settle_whatever_fails_or_is_lost,
-          .timeout_s = 60)
+TEST(pipeline_random, all_settle_whatever_fails_or_is_lost)
 {
     uint64_t random = test_seed();
     for (int round = 0; round < ROUNDS; round++) {

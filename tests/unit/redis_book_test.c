@@ -574,7 +574,7 @@ static void run_script(struct both *b)
     both_close(b);
 }
 
-TEST_OPTS(redis_book, random_steps_are_answered_alike, .timeout_s = 120)
+TEST(redis_book, random_steps_are_answered_alike)
 {
     static struct both b;
     uint64_t seed = test_seed();

@@ -144,7 +144,7 @@ static void all_masters(struct rig *r)
     check_finding(f, "password", VOW_FINDING_WARN, "none");
 }
 
-TEST_OPTS(redis_examine, looks_at_all_masters_of_a_cluster, .timeout_s = 60)
+TEST(redis_examine, looks_at_all_masters_of_a_cluster)
 {
     contract_run(&rig_redis_cluster, all_masters);
 }
@@ -353,8 +353,7 @@ static void enough_in_a_cluster(struct rig *r)
     check_finding(examine(r, 0), "rights", VOW_FINDING_GOOD, "all");
 }
 
-TEST_OPTS(redis_examine, the_rights_that_are_told_are_enough_in_a_cluster,
-          .timeout_s = 60)
+TEST(redis_examine, the_rights_that_are_told_are_enough_in_a_cluster)
 {
     struct rig_store kind = rig_redis_cluster;
     kind.begin = cluster_with_users;

@@ -43,7 +43,7 @@ static const struct rig_store rig_watched = {.name = "redis",
 
 #define WATCHED(n)                                                             \
     static void watched_##n(struct rig *r);                                    \
-    TEST_OPTS(redis_failover, n, .timeout_s = 90)                              \
+    TEST(redis_failover, n)                                                    \
     {                                                                          \
         contract_run(&rig_watched, watched_##n);                               \
     }                                                                          \
@@ -132,7 +132,7 @@ static const struct rig_store rig_cluster = {.name = "redis",
     {                                                                          \
         cluster_##n(r, r->state);                                              \
     }                                                                          \
-    TEST_OPTS(redis_failover, n, .timeout_s = 90)                              \
+    TEST(redis_failover, n)                                                    \
     {                                                                          \
         contract_run(&rig_cluster, cluster_body_##n);                          \
     }                                                                          \

@@ -44,7 +44,7 @@ static void among_others(struct rig *r)
     CHECK_UINT_EQ(rig_pools(r, 1, NULL, 0), 0);
 }
 
-TEST_OPTS(redis_look, lists_many_names_among_keys_of_others, .timeout_s = 60)
+TEST(redis_look, lists_many_names_among_keys_of_others)
 {
     contract_run(&rig_redis, among_others);
 }
@@ -212,7 +212,7 @@ static void sweep(struct rig *r)
         try_step(r, i);
 }
 
-TEST_OPTS(redis_look, every_block_of_memory_may_be_missing, .timeout_s = 60)
+TEST(redis_look, every_block_of_memory_may_be_missing)
 {
     contract_run(&rig_redis, sweep);
 }

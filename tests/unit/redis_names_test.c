@@ -449,8 +449,7 @@ static void try_commit(struct names *n, struct answer *out)
                           on_records, out);
 }
 
-TEST_OPTS(redis_names, every_step_is_answered_once_also_without_memory,
-          .timeout_s = 60)
+TEST(redis_names, every_step_is_answered_once_also_without_memory)
 {
     static const try_fn tries[] = {try_claim, try_result, try_peek,  try_pulse,
                                    try_read,  try_write,  try_commit};

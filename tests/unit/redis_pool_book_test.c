@@ -514,7 +514,7 @@ static void load_scripts(struct twins *t)
     }
 }
 
-TEST_OPTS(redis_pool_book, every_answer_is_that_of_the_book, .timeout_s = 60)
+TEST(redis_pool_book, every_answer_is_that_of_the_book)
 {
     static struct twins t;
     t.seed = test_seed();

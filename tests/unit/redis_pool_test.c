@@ -166,7 +166,7 @@ static void keys_go_missing(struct rig *r)
     }
 }
 
-TEST_OPTS(redis_pool, goes_on_without_any_of_its_keys, .timeout_s = 60)
+TEST(redis_pool, goes_on_without_any_of_its_keys)
 {
     contract_run(&rig_redis, keys_go_missing);
 }
@@ -235,7 +235,7 @@ static void many_are_let_in(struct rig *r)
     CHECK_UINT_EQ(r->news[1].places, MANY);
 }
 
-TEST_OPTS(redis_pool, lets_many_in_by_several_steps, .timeout_s = 60)
+TEST(redis_pool, lets_many_in_by_several_steps)
 {
     contract_run(&rig_redis, many_are_let_in);
 }
@@ -262,7 +262,7 @@ static void many_are_dead(struct rig *r)
     CHECK_UINT_EQ(says(rig_renew(r, 1, "p", MANY, LONG_MS)), VOW_SAYS_NONE);
 }
 
-TEST_OPTS(redis_pool, sweeps_the_dead_by_several_steps, .timeout_s = 60)
+TEST(redis_pool, sweeps_the_dead_by_several_steps)
 {
     contract_run(&rig_redis, many_are_dead);
 }
@@ -292,7 +292,7 @@ static void many_keys(struct rig *r)
     CHECK_UINT_EQ(rig_pools(r, 3, NULL, 0), MANY + 1);
 }
 
-TEST_OPTS(redis_pool, new_limits_reach_more_keys_than_a_page, .timeout_s = 60)
+TEST(redis_pool, new_limits_reach_more_keys_than_a_page)
 {
     contract_run(&rig_redis, many_keys);
 }
@@ -329,7 +329,7 @@ static void many_renewals(struct rig *r)
     CHECK_UINT_EQ(got.n, 0);
 }
 
-TEST_OPTS(redis_pool, many_renewals_of_many_pools_in_any_order, .timeout_s = 60)
+TEST(redis_pool, many_renewals_of_many_pools_in_any_order)
 {
     contract_run(&rig_redis, many_renewals);
 }
@@ -361,12 +361,12 @@ static void spread(struct rig *r)
     CHECK_UINT_EQ(rig_list(r, 1, list, 4), 60);
 }
 
-TEST_OPTS(redis_pool, renews_and_lists_over_all_nodes, .timeout_s = 60)
+TEST(redis_pool, renews_and_lists_over_all_nodes)
 {
     contract_run(&rig_redis_cluster, spread);
 }
 
-TEST_OPTS(redis_pool, keys_of_one_pool_are_on_one_node, .timeout_s = 60)
+TEST(redis_pool, keys_of_one_pool_are_on_one_node)
 {
     contract_run(&rig_redis_cluster, many_keys);
 }

@@ -83,7 +83,7 @@ static const struct rig_store rig_hurt = {.name = "redis",
     {                                                                          \
         hurt_##g##_##n(r, &((struct hurt *)r->state)->server);                 \
     }                                                                          \
-    TEST_OPTS(g, n, .timeout_s = 60)                                           \
+    TEST(g, n)                                                                 \
     {                                                                          \
         hurt_setup = (struct hurt_setup){__VA_ARGS__};                         \
         contract_run(&rig_hurt, hurt_body_##g##_##n);                          \

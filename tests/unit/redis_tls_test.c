@@ -69,7 +69,7 @@ static void claim_at(struct locked *l, const char *options, int want,
     world_close(&r.world);
 }
 
-TEST_OPTS(redis_tls, a_server_that_is_trusted_is_used, .timeout_s = 60)
+TEST(redis_tls, a_server_that_is_trusted_is_used)
 {
     static struct locked l;
     char options[256];
@@ -83,7 +83,7 @@ TEST_OPTS(redis_tls, a_server_that_is_trusted_is_used, .timeout_s = 60)
     locked_end(&l);
 }
 
-TEST_OPTS(redis_tls, a_server_that_wants_to_know_us_is_told, .timeout_s = 60)
+TEST(redis_tls, a_server_that_wants_to_know_us_is_told)
 {
     static struct locked l;
     char options[512];

@@ -206,7 +206,7 @@ static void *fight(void *arg)
     return NULL;
 }
 
-TEST_OPTS(remote, of_two_threads_exactly_one_settles, .timeout_s = 60)
+TEST(remote, of_two_threads_exactly_one_settles)
 {
     enum { ROUNDS = 500 };
     struct world w;

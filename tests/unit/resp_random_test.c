@@ -221,8 +221,7 @@ static void check_story(const struct round *r, const struct text *want)
 static const size_t cuts[] = {0, 1, 2, 7, 100};
 enum { CUTS = sizeof(cuts) / sizeof(cuts[0]) };
 
-TEST_OPTS(resp_random, values_are_the_same_however_they_are_cut,
-          .timeout_s = 120)
+TEST(resp_random, values_are_the_same_however_they_are_cut)
 {
     struct resp_rig rig;
     struct round *r = malloc(sizeof(*r));
@@ -268,8 +267,7 @@ static void damage(struct round *r)
     }
 }
 
-TEST_OPTS(resp_random, what_is_damaged_ends_alike_however_it_is_cut,
-          .timeout_s = 120)
+TEST(resp_random, what_is_damaged_ends_alike_however_it_is_cut)
 {
     struct resp_rig rig;
     struct round *r = malloc(sizeof(*r));

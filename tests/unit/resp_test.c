@@ -174,7 +174,7 @@ static void feed_singly(struct resp_rig *r, const char *head, size_t n)
     resp_feed(r, "\r\n", 2);
 }
 
-TEST_OPTS(resp, a_long_line_in_single_bytes_takes_linear_time, .timeout_s = 60)
+TEST(resp, a_long_line_in_single_bytes_takes_linear_time)
 {
     const size_t n = 4 * MEGABYTE;
     struct resp_rig r;
@@ -185,7 +185,7 @@ TEST_OPTS(resp, a_long_line_in_single_bytes_takes_linear_time, .timeout_s = 60)
     resp_close(&r);
 }
 
-TEST_OPTS(resp, a_long_text_in_single_bytes_takes_linear_time, .timeout_s = 60)
+TEST(resp, a_long_text_in_single_bytes_takes_linear_time)
 {
     const size_t n = 4 * MEGABYTE;
     struct resp_rig r;
@@ -196,7 +196,7 @@ TEST_OPTS(resp, a_long_text_in_single_bytes_takes_linear_time, .timeout_s = 60)
     resp_close(&r);
 }
 
-TEST_OPTS(resp, many_items_in_single_bytes_take_linear_time, .timeout_s = 60)
+TEST(resp, many_items_in_single_bytes_take_linear_time)
 {
     const char item[] = "$1\r\nx\r\n";
     struct resp_rig r;
@@ -213,7 +213,7 @@ TEST_OPTS(resp, many_items_in_single_bytes_take_linear_time, .timeout_s = 60)
 }
 
 /* They lie in one block, of which the front is done. */
-TEST_OPTS(resp, many_values_at_once_take_linear_time, .timeout_s = 60)
+TEST(resp, many_values_at_once_take_linear_time)
 {
     struct resp_rig r;
     char *bytes = malloc(4 * (size_t)MANY);

@@ -124,14 +124,13 @@ static const struct drive_front sem_front = {
 
 /* ---- corners ------------------------------------------------------------ */
 
-TEST_OPTS(sem_property, grants_in_order_of_arrival, .timeout_s = 60)
+TEST(sem_property, grants_in_order_of_arrival)
 {
     drive_many(&sem_front, PLAN_SEMAPHORE | PLAN_PLACES | PLAN_CHANGES,
                SCHEDULES);
 }
 
-TEST_OPTS(sem_property, small_ones_pass_within_bounds_and_the_queue_is_one,
-          .timeout_s = 60)
+TEST(sem_property, small_ones_pass_within_bounds_and_the_queue_is_one)
 {
     drive_many(&sem_front,
                PLAN_SEMAPHORE | PLAN_PLACES | PLAN_BYPASS | PLAN_QUEUE |

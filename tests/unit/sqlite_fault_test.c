@@ -303,13 +303,12 @@ static void sweep(bool for_ever)
     CHECK(n > 100); /* it has been in the way at all */
 }
 
-TEST_OPTS(sqlite_fault, each_call_to_the_system_fails_once, .timeout_s = 120)
+TEST(sqlite_fault, each_call_to_the_system_fails_once)
 {
     sweep(false);
 }
 
-TEST_OPTS(sqlite_fault, each_call_to_the_system_fails_and_all_behind_it,
-          .timeout_s = 120)
+TEST(sqlite_fault, each_call_to_the_system_fails_and_all_behind_it)
 {
     sweep(true);
 }
@@ -342,7 +341,7 @@ enum { RUNS = 4000 };
 
 /* Long enough for checkpoints, which fail too. What was not done can be done
  * again, and what was done has been. */
-TEST_OPTS(sqlite_fault, a_long_life_with_random_faults, .timeout_s = 120)
+TEST(sqlite_fault, a_long_life_with_random_faults)
 {
     struct folder f;
     struct kit k;

@@ -5,7 +5,7 @@
 
 enum { CROWD = 30, WRITERS = 10, RUN_MS = 1500 };
 
-TEST_OPTS(sqlite_many, all_who_come_first_at_once_have_a_store, .timeout_s = 60)
+TEST(sqlite_many, all_who_come_first_at_once_have_a_store)
 {
     struct folder f;
     char path[300];
@@ -68,7 +68,7 @@ static void writer(const char *folder, struct score *score, int i)
     _exit(0);
 }
 
-TEST_OPTS(sqlite_many, writers_are_served_in_turn, .timeout_s = 60)
+TEST(sqlite_many, writers_are_served_in_turn)
 {
     struct folder f;
     pid_t pids[WRITERS];
@@ -96,8 +96,7 @@ TEST_OPTS(sqlite_many, writers_are_served_in_turn, .timeout_s = 60)
 
 /* Wherever it is stopped, others go on: either it has nothing that they need,
  * or they hear of it in time. */
-TEST_OPTS(sqlite_many, a_stopped_writer_does_not_stop_the_others,
-          .timeout_s = 120)
+TEST(sqlite_many, a_stopped_writer_does_not_stop_the_others)
 {
     struct folder f;
     struct kit k;
@@ -207,7 +206,7 @@ static void worker(const char *folder, struct ledger *l, uint64_t seed)
     }
 }
 
-TEST_OPTS(sqlite_many, one_owner_at_a_time_whoever_is_killed, .timeout_s = 120)
+TEST(sqlite_many, one_owner_at_a_time_whoever_is_killed)
 {
     struct folder f;
     pid_t pids[WORKERS];

@@ -116,8 +116,7 @@ static vow_loop *plain_loop(const vow_loop_opts *opts)
     return loop;
 }
 
-TEST_OPTS(stack, a_hundred_thousand_fibers_wait_at_once_in_little_memory,
-          .timeout_s = 120)
+TEST(stack, a_hundred_thousand_fibers_wait_at_once_in_little_memory)
 {
     vow_loop *loop = plain_loop(NULL);
     size_t n = many(100000);
@@ -132,7 +131,7 @@ TEST_OPTS(stack, a_hundred_thousand_fibers_wait_at_once_in_little_memory,
     CHECK_INT_EQ(vow_loop_close(loop), 0);
 }
 
-TEST_OPTS(stack, second_crowd_uses_the_stacks_of_the_first, .timeout_s = 60)
+TEST(stack, second_crowd_uses_the_stacks_of_the_first)
 {
     vow_loop *loop = plain_loop(VOW_LOOP_OPTS(.flags = VOW_LOOP_VIRTUAL_TIME));
     struct crowd c = {0};
@@ -185,7 +184,7 @@ TEST(stack, trim_gives_all_unused_stacks_back)
     world_close(&w);
 }
 
-TEST_OPTS(stack, trim_gives_their_memory_back_to_the_system, .timeout_s = 60)
+TEST(stack, trim_gives_their_memory_back_to_the_system)
 {
     vow_loop *loop = plain_loop(NULL);
     struct crowd c = {.touch = 64 * KIB};
@@ -441,7 +440,7 @@ static void overflow_late_among(const vow_loop_opts *opts, size_t n)
 }
 
 TEST_OPTS(stack, overflow_among_20000_fibers_dies_and_harms_none,
-          .timeout_s = 60, .expect_signal = SIGSEGV)
+          .expect_signal = SIGSEGV)
 {
     overflow_late_among(NULL, many(NEIGHBOURS_MAX));
 }

@@ -185,7 +185,7 @@ static void *worker_run(void *arg)
     return NULL;
 }
 
-TEST_OPTS(store_memory, threads_meet_and_no_wake_up_is_lost, .timeout_s = 60)
+TEST(store_memory, threads_meet_and_no_wake_up_is_lost)
 {
     static struct shared shared;
     static struct worker workers[WORKERS];

@@ -65,8 +65,7 @@ static size_t echo_once(const struct guard *g, const struct office *o)
     return c.n;
 }
 
-TEST_OPTS(tls_memory, without_memory_for_openssl_it_ends_and_says_so,
-          .timeout_s = 60)
+TEST(tls_memory, without_memory_for_openssl_it_ends_and_says_so)
 {
     struct office o;
     struct guard g;
