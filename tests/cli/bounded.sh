@@ -10,7 +10,7 @@ feed_lines() {
     yes | head -n "$1" >lines &
 }
 
-test_ten_million_lines_take_little_memory() { # limit 120 s
+test_ten_million_lines_take_little_memory() {
     feed_lines "$ten_million"
     start map -j2 -n 100000 -a lines sh -c 'echo $# >>counts' sh
     watch_memory
@@ -20,7 +20,7 @@ test_ten_million_lines_take_little_memory() { # limit 120 s
     expect_small
 }
 
-test_a_dry_run_of_ten_million_lines_takes_little_memory() { # limit 180 s
+test_a_dry_run_of_ten_million_lines_takes_little_memory() {
     feed_lines "$ten_million"
     mkfifo commands
     wc -l <commands >count &
@@ -35,7 +35,7 @@ test_a_dry_run_of_ten_million_lines_takes_little_memory() { # limit 180 s
     expect_small
 }
 
-test_endless_input_waits_behind_a_slow_job() { # limit 60 s
+test_endless_input_waits_behind_a_slow_job() {
     mkfifo lines
     yes "$(head -c 1000 /dev/zero | tr '\0' x)" >lines 2>/dev/null &
     start map -j1 --stop-after 3s -a lines 'sleep 300; : {}'
@@ -43,7 +43,7 @@ test_endless_input_waits_behind_a_slow_job() { # limit 60 s
     expect_small
 }
 
-test_columns_and_headers_take_little_memory() { # limit 60 s
+test_columns_and_headers_take_little_memory() {
     mkfifo lines
     {
         echo a,b
@@ -56,7 +56,7 @@ test_columns_and_headers_take_little_memory() { # limit 60 s
     expect_small
 }
 
-test_a_product_of_lists_takes_little_memory() { # limit 60 s
+test_a_product_of_lists_takes_little_memory() {
     seq 1000 >thousand
     start map --dry-run echo :::: thousand :::: thousand
     watch_memory
@@ -65,7 +65,7 @@ test_a_product_of_lists_takes_little_memory() { # limit 60 s
     expect_small
 }
 
-test_great_output_takes_little_memory() { # limit 120 s
+test_great_output_takes_little_memory() {
     mkfifo bytes
     wc -c <bytes >count &
     counter=$!
@@ -79,7 +79,7 @@ test_great_output_takes_little_memory() { # limit 120 s
     expect_small
 }
 
-test_a_line_without_end_takes_little_memory() { # limit 60 s
+test_a_line_without_end_takes_little_memory() {
     mkfifo bytes
     wc -c <bytes >count &
     counter=$!
@@ -94,7 +94,7 @@ test_a_line_without_end_takes_little_memory() { # limit 60 s
     expect_small
 }
 
-test_order_behind_a_slow_first_job_takes_little_memory() { # limit 120 s
+test_order_behind_a_slow_first_job_takes_little_memory() {
     seq 300 >items
     start map -k -j2 -a items 'echo {}; [ {} != 1 ] || sleep 3
         head -c 100000 /dev/zero | tr "\000" x; echo'
@@ -106,7 +106,7 @@ test_order_behind_a_slow_first_job_takes_little_memory() { # limit 120 s
     expect test "$(wc -c <"$OUT")" -eq $((300 * 100001 + $(wc -c <items)))
 }
 
-test_order_behind_many_short_jobs_takes_little_memory() { # limit 120 s
+test_order_behind_many_short_jobs_takes_little_memory() {
     seq 3000 >items
     start map -k -j2 -a items 'echo {}; [ {} != 1 ] || sleep 5'
     watch_memory
@@ -116,7 +116,7 @@ test_order_behind_many_short_jobs_takes_little_memory() { # limit 120 s
 }
 
 # The items are long, so that whoever keeps them all is found out.
-test_many_failures_are_summed_up() { # limit 120 s
+test_many_failures_are_summed_up() {
     line=$(head -c 10000 /dev/zero | tr '\0' x)
     yes "$line" | head -n 3000 >items
     start map -j2 -a items false
@@ -128,7 +128,7 @@ test_many_failures_are_summed_up() { # limit 120 s
     expect grep -q '3[,.]*000' "$ERR"
 }
 
-test_many_retries_take_little_memory() { # limit 60 s
+test_many_retries_take_little_memory() {
     start map --retries 2000 --backoff 1ms..1ms \
         'head -c 20000 /dev/zero; exit 1; : {}' ::: a
     watch_memory
@@ -136,7 +136,7 @@ test_many_retries_take_little_memory() { # limit 60 s
     expect_small
 }
 
-test_a_log_takes_little_memory() { # limit 120 s
+test_a_log_takes_little_memory() {
     line=$(head -c 10000 /dev/zero | tr '\0' x)
     yes "$line" | head -n 2000 >items
     start map -j2 --log log --joblog joblog -a items true
@@ -145,7 +145,7 @@ test_a_log_takes_little_memory() { # limit 120 s
     expect_small
 }
 
-test_a_line_of_input_without_end_is_told() { # limit 60 s
+test_a_line_of_input_without_end_is_told() {
     mkfifo bytes
     head -c 50000000 /dev/zero | tr '\0' x >bytes &
     start map -a bytes true

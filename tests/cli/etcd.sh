@@ -339,7 +339,7 @@ test_pipelines_with_a_common_beginning_run_it_once() {
     expect runs_are 1
 }
 
-test_what_is_shared_is_as_in_a_folder() { # limit 60 s
+test_what_is_shared_is_as_in_a_folder() {
     member || return 0
     alike share.a_command_has_no_descriptors_of_vow \
         share.role_tells_who_ran_and_who_joined share.waiters_get_the_signal \
@@ -402,7 +402,7 @@ test_a_lock_is_had_by_one_at_a_time() {
     done
 }
 
-test_locks_are_shared_and_have_slots_as_in_a_folder() { # limit 60 s
+test_locks_are_shared_and_have_slots_as_in_a_folder() {
     member || return 0
     alike lock.many_may_share_a_lock lock.a_shared_lock_keeps_others_out \
         lock.who_wants_it_alone_is_not_passed_by lock.a_lock_may_have_slots \
@@ -410,7 +410,7 @@ test_locks_are_shared_and_have_slots_as_in_a_folder() { # limit 60 s
         lock.a_holder_that_is_told_to_end_frees_the_lock
 }
 
-test_pools_are_as_in_a_folder() { # limit 60 s
+test_pools_are_as_in_a_folder() {
     member || return 0
     alike pool.a_pool_bounds_the_jobs_of_many pool.map_and_run_share_a_pool \
         pool.the_limit_that_is_there_holds pool.weights_count_in_the_pool \
@@ -492,7 +492,7 @@ test_a_killed_holder_of_a_lock_is_replaced_within_its_lease() {
     all_got 'by b' b
 }
 
-test_kills_are_as_in_a_folder() { # limit 90 s
+test_kills_are_as_in_a_folder() {
     member || return 0
     alike share_fail.a_killed_waiter_does_no_harm \
         share_fail.a_stopped_runner_publishes_nothing \
@@ -502,7 +502,7 @@ test_kills_are_as_in_a_folder() { # limit 90 s
 }
 
 # Each holder is killed, and the member is, and begins again.
-test_fences_of_a_lock_grow_over_kills_and_restarts() { # limit 60 s
+test_fences_of_a_lock_grow_over_kills_and_restarts() {
     cluster 1 || return 0
     for round in 1 2; do
         note "round $round"

@@ -6,7 +6,7 @@
 # shellcheck source=/dev/null
 . "$0/etcd.sh"
 
-test_once_is_as_in_a_folder() { # limit 90 s
+test_once_is_as_in_a_folder() {
     member || return 0
     alike once.a_killed_runner_of_share_once_leaves_it_in_doubt \
         once.resolve_retry_lets_the_next_do_it once.resolve_is_for_one_fence \
@@ -16,7 +16,7 @@ test_once_is_as_in_a_folder() { # limit 90 s
         once.cancel_ends_the_holder_of_lock_once_and_all_who_wait
 }
 
-test_doubt_is_as_in_a_folder() { # limit 60 s
+test_doubt_is_as_in_a_folder() {
     member || return 0
     of_it=shared_findings.what_runs_once
     alike "${of_it}_is_in_doubt_when_its_runner_is_told_to_end" \
@@ -60,7 +60,7 @@ test_who_waits_for_what_runs_once_is_told_of_the_doubt_and_runs_nothing() {
 }
 
 # Whoever is killed and when: all others get the same, be it the doubt.
-test_a_kill_at_any_moment_begins_nothing_twice() { # limit 60 s
+test_a_kill_at_any_moment_begins_nothing_twice() {
     member || return 0
     short='echo "$CALLER" >>"ran.$ROUND"; sleep 0.2; echo "by $CALLER"'
     for round in 1 2 3 4; do

@@ -16,7 +16,7 @@ expect_status() {
 
 # ---- run --------------------------------------------------------------------
 
-test_run_gives_every_exit_code_of_its_command() { # limit 60 s
+test_run_gives_every_exit_code_of_its_command() {
     for n in $(seq 0 255); do
         expect_status "$n" "exit $n" "$VOW" run -- sh -c "exit $n"
         [ ! -s "$ERR" ] || fail "exit $n: something was said"
@@ -91,7 +91,7 @@ test_map_lists_its_failures_last() {
     expect grep -q 7 "$ERR"
 }
 
-test_map_gives_every_exit_code_with_e() { # limit 60 s
+test_map_gives_every_exit_code_with_e() {
     for n in $(seq 0 255); do
         expect_status "$n" "exit $n" "$VOW" map -e 'exit {}' ::: "$n"
     done

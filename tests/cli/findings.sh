@@ -5,7 +5,7 @@
 # ---- output -----------------------------------------------------------------
 
 # Streams that end while much waits to be written, among others that are held.
-test_lines_of_many_jobs_pass_to_a_slow_reader() { # limit 60 s
+test_lines_of_many_jobs_pass_to_a_slow_reader() {
     mkfifo pipe
     perl -e 'open my $in, "<", "pipe"; select undef, undef, undef, 1;
         while (my $n = sysread $in, $_, 65536) {
@@ -24,7 +24,7 @@ test_lines_of_many_jobs_pass_to_a_slow_reader() { # limit 60 s
     expect_file sum $((28 * (9 * 700000 + 391 * 2100)))
 }
 
-test_output_that_waits_its_turn_needs_few_descriptors() { # limit 60 s
+test_output_that_waits_its_turn_needs_few_descriptors() {
     ulimit -n 256
     # shellcheck disable=SC2046 # words
     vow map -j4 -k '[ {} != 1 ] || sleep 2; head -c 60000 /dev/zero' \
@@ -33,7 +33,7 @@ test_output_that_waits_its_turn_needs_few_descriptors() { # limit 60 s
     expect test "$(wc -c <"$OUT")" -eq 36000000
 }
 
-test_output_that_stays_in_memory_is_not_called_lost() { # limit 60 s
+test_output_that_stays_in_memory_is_not_called_lost() {
     # shellcheck disable=SC2046 # words
     TMPDIR=/nowhere/at/all vow map -j4 -k \
         '[ {} != 1 ] || sleep 1; head -c 60000 /dev/zero' ::: $(seq 200)
@@ -86,7 +86,7 @@ test_a_pipe_of_another_user_does_not_block() {
 # ---- ending -----------------------------------------------------------------
 
 # timeout(1) signals its child, and then the group, which is the child again.
-test_jobs_have_their_grace_under_timeout() { # limit 60 s
+test_jobs_have_their_grace_under_timeout() {
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do
         rm -f clean
         timeout 0.5 "$VOW" map 'trap "sleep 0.3; touch clean; exit" TERM
@@ -134,7 +134,7 @@ test_a_dry_run_hears_signals_while_it_waits_for_input() {
 }
 
 # Both see that the pipe is readable, one gets the line.
-test_two_runs_that_read_one_pipe_hear_signals() { # limit 60 s
+test_two_runs_that_read_one_pipe_hear_signals() {
     mkfifo pipe
     exec 8<>pipe
     "$VOW" map true <pipe &
@@ -164,7 +164,7 @@ test_children_of_the_shell_before_are_not_killed() {
     expect kill -0 "$(cat child)"
 }
 
-test_run_on_a_terminal_passes_ctrl_c_on_once() { # limit 60 s
+test_run_on_a_terminal_passes_ctrl_c_on_once() {
     cat >ints <<'END'
 use POSIX;
 sigaction(SIGINT, POSIX::SigAction->new(sub { $n++ }));

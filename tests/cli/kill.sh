@@ -32,21 +32,21 @@ no_signal_leaves() {
 
 # ---- nothing is left --------------------------------------------------------
 
-test_no_job_is_left() { # limit 60 s
+test_no_job_is_left() {
     no_signal_leaves 'touch ready.{}; exec sleep 300'
 }
 
-test_no_grandchild_is_left() { # limit 60 s
+test_no_grandchild_is_left() {
     no_signal_leaves 'sleep 300 & sh -c "sleep 300 & sleep 300" &
         touch ready.{}; wait'
 }
 
-test_no_job_that_ignores_signals_is_left() { # limit 60 s
+test_no_job_that_ignores_signals_is_left() {
     no_signal_leaves 'trap "" TERM INT HUP QUIT; sleep 300 & touch ready.{}
         while :; do sleep 300; done'
 }
 
-test_no_orphan_of_a_job_is_left() { # limit 60 s
+test_no_orphan_of_a_job_is_left() {
     no_signal_leaves '(sleep 300 &); touch ready.{}; sleep 300'
 }
 
@@ -55,7 +55,7 @@ two_stopped() {
         xargs grep -hsc '^State:.T' | grep -c 1)" -ge 2 ]
 }
 
-test_no_stopped_job_is_left() { # limit 60 s
+test_no_stopped_job_is_left() {
     for signal in TERM INT HUP QUIT KILL; do
         note "$signal"
         start_two 'sleep 300 & touch ready.{}; kill -STOP $$; wait'
@@ -64,7 +64,7 @@ test_no_stopped_job_is_left() { # limit 60 s
     done
 }
 
-test_no_job_that_called_setsid_is_left() { # limit 60 s
+test_no_job_that_called_setsid_is_left() {
     for signal in TERM INT HUP QUIT; do
         note "$signal"
         start_two "export N={}; setsid -w sh -c 'touch ready.\$N; sleep 300'"
@@ -72,7 +72,7 @@ test_no_job_that_called_setsid_is_left() { # limit 60 s
     done
 }
 
-test_no_daemon_of_a_job_is_left() { # limit 60 s
+test_no_daemon_of_a_job_is_left() {
     for signal in TERM INT HUP QUIT; do
         note "$signal"
         start_two "export N={}
@@ -101,7 +101,7 @@ test_a_job_that_called_setsid_ends_with_a_killed_vow() {
     wait_for is_gone "$(cat pid.2)"
 }
 
-test_a_killed_vow_takes_its_jobs_along_whatever_the_output() { # limit 60 s
+test_a_killed_vow_takes_its_jobs_along_whatever_the_output() {
     for output in group line live none; do
         note "$output"
         rm -f ready.*
@@ -112,7 +112,7 @@ test_a_killed_vow_takes_its_jobs_along_whatever_the_output() { # limit 60 s
     done
 }
 
-test_run_leaves_nothing() { # limit 60 s
+test_run_leaves_nothing() {
     for signal in TERM INT HUP QUIT KILL; do
         note "$signal"
         rm -f ready
@@ -123,7 +123,7 @@ test_run_leaves_nothing() { # limit 60 s
     done
 }
 
-test_run_leaves_nothing_that_ignores_signals() { # limit 60 s
+test_run_leaves_nothing_that_ignores_signals() {
     for signal in TERM INT HUP QUIT KILL; do
         note "$signal"
         rm -f ready
@@ -136,7 +136,7 @@ test_run_leaves_nothing_that_ignores_signals() { # limit 60 s
 
 # ---- how a run ends ---------------------------------------------------------
 
-test_the_same_signal_is_passed_on() { # limit 60 s
+test_the_same_signal_is_passed_on() {
     for signal in TERM INT HUP QUIT; do
         note "$signal"
         rm -f got

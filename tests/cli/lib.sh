@@ -184,10 +184,11 @@ expect_json() {
 
 # ---- time and processes -----------------------------------------------------
 
-# wait_for COMMAND...: until it is true, for 15 seconds at most. It is looked at
-# less often in the end: looking costs the others time.
+# wait_for COMMAND...: wait until the command is true. The command is tried less
+# often after half a second, as trying costs the other tests time. The limit of
+# two minutes is for a condition that never comes true.
 wait_for() {
-    for look in $(seq $((170 * VOW_TEST_SLOW))); do
+    for look in $(seq $((1200 * VOW_TEST_SLOW))); do
         "$@" 2>/dev/null && return
         if [ "$look" -le 25 ]; then sleep 0.02; else sleep 0.1; fi
     done
@@ -218,9 +219,9 @@ none_left() {
 
 # The last of them may still be dying when vow has ended.
 expect_none_left() {
-    for _ in $(seq $((100 * VOW_TEST_SLOW))); do
+    for _ in $(seq $((600 * VOW_TEST_SLOW))); do
         ! none_left || return 0
-        sleep 0.02
+        sleep 0.05
     done
     left | while read -r file; do
         note "left: $(tr '\0' ' ' 2>/dev/null <"${file%environ}cmdline")"

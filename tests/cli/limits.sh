@@ -126,7 +126,7 @@ loaded() {
     esac
 }
 
-test_a_small_load_holds_jobs_back() { # limit 90 s
+test_a_small_load_holds_jobs_back() {
     sh -c 'while :; do :; done' &
     busy=$!
     for _ in $(seq 60); do

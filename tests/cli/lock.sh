@@ -99,7 +99,7 @@ test_the_command_has_the_streams_of_its_caller() {
     expect_out 2
 }
 
-test_every_exit_code_is_passed_on() { # limit 60 s
+test_every_exit_code_is_passed_on() {
     inside 'for code in $(seq 0 255); do
         got=0
         "$VOW" lock x -- sh -c "exit $code" || got=$?

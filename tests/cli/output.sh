@@ -305,7 +305,7 @@ test_a_line_without_end_is_not_continued_by_another_job() {
     expect cmp wanted "$OUT"
 }
 
-test_many_long_outputs_by_lines_come_to_an_end() { # limit 60 s
+test_many_long_outputs_by_lines_come_to_an_end() {
     seq 100 >numbers
     vow map -j12 --output line \
         'case {} in ?) yes x | head -c 4000000;; *) yes a | head -c 60000;; esac' \
@@ -321,7 +321,7 @@ runs() {
     uniq -c "$OUT" | awk '{ print $2, $1 }'
 }
 
-test_big_outputs_are_not_mixed() { # limit 60 s
+test_big_outputs_are_not_mixed() {
     vow map -j4 'yes {} | head -c 24000000; echo {} >&2' ::: a b c d
     expect_code 0
     runs | sort >got
@@ -329,7 +329,7 @@ test_big_outputs_are_not_mixed() { # limit 60 s
     expect_lines 4 "$ERR"
 }
 
-test_big_outputs_keep_their_order() { # limit 60 s
+test_big_outputs_keep_their_order() {
     vow map -k -j4 '[ {} != a ] || sleep 0.5; yes {} | head -c 24000000' \
         ::: a b c d
     expect_code 0
@@ -337,7 +337,7 @@ test_big_outputs_keep_their_order() { # limit 60 s
     expect_file got 'a 12000000' 'b 12000000' 'c 12000000' 'd 12000000'
 }
 
-test_big_outputs_bear_a_slow_reader() { # limit 60 s
+test_big_outputs_bear_a_slow_reader() {
     mkfifo pipe
     { sleep 1; cat; } <pipe >all &
     reader=$!
@@ -350,7 +350,7 @@ test_big_outputs_bear_a_slow_reader() { # limit 60 s
     expect_file got 'a 12000000' 'b 12000000' 'c 12000000' 'd 12000000'
 }
 
-test_a_small_output_waits_for_a_big_one_that_is_being_shown() { # limit 60 s
+test_a_small_output_waits_for_a_big_one_that_is_being_shown() {
     vow map -j2 'case {} in big) yes x | head -c 20000000; sleep 1
         yes x | head -c 20000000;; *) sleep 0.5; echo small;; esac' ::: big small
     expect_code 0
@@ -360,7 +360,7 @@ test_a_small_output_waits_for_a_big_one_that_is_being_shown() { # limit 60 s
     expect_lines 2 got
 }
 
-test_the_output_of_a_failed_try_is_never_shown_however_big() { # limit 60 s
+test_the_output_of_a_failed_try_is_never_shown_however_big() {
     vow map --retries 1 --backoff 1ms 'yes $VOW_TRY | head -c 20000000
         [ "$VOW_TRY" = 2 ] && : {}' ::: a
     expect_code 0

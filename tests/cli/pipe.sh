@@ -288,7 +288,7 @@ test_a_long_one_hooks_on_to_a_short_one() {
 }
 
 # Whoever comes first: each beginning runs once, and nobody waits in a ring.
-test_many_pipelines_get_on_with_each_other() { # limit 60 s
+test_many_pipelines_get_on_with_each_other() {
     a=$(step a 'sleep 0.05; seq 9') b=$(step b 'sleep 0.05; sort -r')
     c=$(step c 'head -n 2') d=$(step d 'tail -n 1')
     for n in 1 2 3 4; do

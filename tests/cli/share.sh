@@ -22,7 +22,7 @@ test_one_runs_and_all_get_its_result() {
     expect_file runs a
 }
 
-test_a_hundred_callers_are_one_run() { # limit 60 s
+test_a_hundred_callers_are_one_run() {
     for i in $(seq 100); do
         call "c$i" share x -- sh -c "$JOB"
     done
@@ -135,7 +135,7 @@ test_errors_alone_are_replayed() {
     expect_err oops
 }
 
-test_64_megabytes_are_replayed() { # limit 90 s
+test_64_megabytes_are_replayed() {
     replayed sh -c 'seq 9000000 2>/dev/null | head -c 67108864; exit 7'
     expect_code 7
     expect test "$(wc -c <"$OUT")" -eq 67108864
@@ -192,7 +192,7 @@ test_who_runs_it_sees_the_output_as_it_comes() {
 
 # ---- how it ends ------------------------------------------------------------
 
-test_every_exit_code_is_replayed() { # limit 90 s
+test_every_exit_code_is_replayed() {
     inside 'for code in $(seq 0 255); do
         ran=0 again=0
         "$VOW" share --ttl 1h --fail-ttl 1h "$code" -- sh -c "exit $code" ||
@@ -208,7 +208,7 @@ test_every_exit_code_is_replayed() { # limit 90 s
     expect cmp wanted "$OUT"
 }
 
-test_every_signal_is_replayed() { # limit 60 s
+test_every_signal_is_replayed() {
     # All that end a process: not those that stop it or do nothing.
     signals="$(seq 1 16) $(seq 24 27) $(seq 29 31) $(seq 34 64)"
     # shellcheck disable=SC2086 # a list of numbers

@@ -186,7 +186,7 @@ test_who_follows_sees_nothing_twice_when_the_runner_is_killed() {
 
 # Where the kill finds them is left to chance: before, while and after one of
 # them runs it.
-test_a_kill_at_any_moment_leaves_one_result() { # limit 60 s
+test_a_kill_at_any_moment_leaves_one_result() {
     short='echo "$CALLER" >>"ran.$ROUND"; sleep 0.05; echo "by $CALLER"'
     for round in 1 2 3 4 5 6 7 8; do
         export ROUND="$round"
@@ -219,7 +219,7 @@ test_a_kill_at_any_moment_leaves_one_result() { # limit 60 s
 
 # ---- told to end ------------------------------------------------------------
 
-test_a_runner_that_is_told_to_end_is_replaced() { # limit 60 s
+test_a_runner_that_is_told_to_end_is_replaced() {
     for signal in TERM INT HUP; do
         note "$signal"
         rm -f runs go "$T"/[abc].*

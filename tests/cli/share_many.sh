@@ -46,7 +46,7 @@ expect_same() {
     expect_lines "$1" same
 }
 
-test_two_hundred_at_once_are_one_run() { # limit 60 s
+test_two_hundred_at_once_are_one_run() {
     ask_all --lease 60s
     wait_for told_is x waiters $((MANY - 1))
     touch go
@@ -55,7 +55,7 @@ test_two_hundred_at_once_are_one_run() { # limit 60 s
     expect_same $MANY
 }
 
-test_two_hundred_at_once_survive_the_runner() { # limit 60 s
+test_two_hundred_at_once_survive_the_runner() {
     ask_all --lease 60s
     wait_for told_is x waiters $((MANY - 1))
     kill -KILL "$(cat runs)"
@@ -67,7 +67,7 @@ test_two_hundred_at_once_survive_the_runner() { # limit 60 s
 }
 
 # Who comes while the result is there does not run it.
-test_two_hundred_find_what_is_there() { # limit 60 s
+test_two_hundred_find_what_is_there() {
     touch go
     vow share --fail-ttl 1h x -- sh -c "$ONE_OF_A_KIND"
     expect_code 7

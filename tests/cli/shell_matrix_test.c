@@ -137,17 +137,17 @@ static void check_matrix(const char *shell)
     leave_folder();
 }
 
-TEST_OPTS(shell_matrix, dash_runs_no_value, .timeout_s = 60)
+TEST(shell_matrix, dash_runs_no_value)
 {
     check_matrix("dash");
 }
 
-TEST_OPTS(shell_matrix, bash_runs_no_value, .timeout_s = 60)
+TEST(shell_matrix, bash_runs_no_value)
 {
     check_matrix("bash");
 }
 
-TEST_OPTS(shell_matrix, busybox_runs_no_value, .timeout_s = 60)
+TEST(shell_matrix, busybox_runs_no_value)
 {
     check_matrix("busybox");
 }

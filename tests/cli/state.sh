@@ -209,7 +209,7 @@ test_resume_failed_runs_failed_jobs_again() {
 
 # Whatever is cut off, a run with what remains of the log knows of no job more
 # and then of all of them.
-test_a_torn_last_line_is_borne() { # limit 120 s
+test_a_torn_last_line_is_borne() {
     resume a b c
     cp log whole
     size=$(wc -c <whole)
