@@ -6,10 +6,11 @@ both_ready() {
     [ -e ready.1 ] && [ -e ready.2 ]
 }
 
-# start_two JOB: vow with two jobs of that kind, both under way.
+# start_two JOB [GRACE]: vow with two jobs of that kind, both under way. They
+# have that long to end.
 start_two() {
     rm -f ready.*
-    start map -j2 --kill-seq TERM,300ms,KILL "$1" ::: 1 2
+    start map -j2 --kill-seq "TERM,${2:-300ms},KILL" "$1" ::: 1 2
     wait_for both_ready
 }
 
@@ -142,14 +143,14 @@ test_the_same_signal_is_passed_on() {
         rm -f got
         start_two 'for s in TERM INT HUP QUIT; do
                 trap "echo $s >>got; exit 0" $s; done
-            touch ready.{}; while :; do sleep 0.05; done'
+            touch ready.{}; while :; do sleep 0.05; done' 100s
         killed_by "$signal"
         expect_file got "$signal" "$signal"
     done
 }
 
 test_jobs_have_time_to_clean_up() {
-    start map --kill-seq TERM,20s,KILL 'trap "sleep 0.5; touch clean; exit" TERM
+    start map --kill-seq TERM,100s,KILL 'trap "sleep 0.5; touch clean; exit" TERM
         touch ready; while :; do sleep 0.05; done; : {}' ::: a
     wait_for test -e ready
     killed_by TERM

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=dash disable=SC2016 # jobs have variables of their own
 # time.sh - limits of time. Every sleep of minutes is one that must not be
-# slept: the test would run into its own limit.
+# slept: the test would run into its own limit. A job that has to do something
+# before its time is up has some seconds for it: a busy machine may stand still
+# for three of them.
 
 test_timeout_ends_a_job() {
     vow map --timeout 300ms 'sleep 300; : {}' ::: a
@@ -17,7 +19,7 @@ test_timeout_lets_quick_jobs_pass() {
 }
 
 test_timeout_ends_only_the_job_that_is_late() {
-    vow map -k -j1 --timeout 2s 'echo {}; [ {} != b ] || sleep 300' ::: a b c
+    vow map -k -j1 --timeout 10s 'echo {}; [ {} != b ] || sleep 300' ::: a b c
     expect_code 1
     expect_out a b c
 }
@@ -29,26 +31,27 @@ test_timeout_ends_grandchildren() {
 }
 
 test_timeout_does_not_count_the_wait_for_a_slot() {
-    vow map -j1 --timeout 1800ms 'sleep 1; : {}' ::: a b
+    # The last one waits for longer than it may run.
+    vow map -j1 --timeout 9s 'sleep 1; : {}' ::: 1 2 3 4 5 6 7 8 9 10
     expect_code 0
 }
 
 test_timeout_counts_anew_for_each_try() {
-    vow map --retries 1 --timeout 500ms 'echo {} >>tries; sleep 300' ::: a
+    vow map --retries 1 --timeout 5s 'echo {} >>tries; sleep 300' ::: a
     expect_code 1
     expect_file tries a a
     expect_none_left
 }
 
 test_timeout_sends_term_first() {
-    vow map --timeout 300ms \
+    vow map --timeout 5s \
         'trap "echo asked >got; exit 0" TERM; sleep 300 & wait; : {}' ::: a
     expect_file got asked
     expect_none_left
 }
 
 test_timeout_ends_a_job_that_ignores_term() {
-    vow map --timeout 300ms --kill-seq TERM,300ms,KILL \
+    vow map --timeout 5s --kill-seq TERM,300ms,KILL \
         'trap "" TERM; echo {}; while :; do sleep 300; done' ::: a
     expect_code 1
     expect_out a
@@ -63,20 +66,20 @@ test_timeout_ends_a_stopped_job() {
 }
 
 test_timeout_shows_what_the_job_had_written() {
-    vow map --timeout 500ms 'echo {} >&2; echo {}; sleep 300' ::: a
+    vow map --timeout 5s 'echo {} >&2; echo {}; sleep 300' ::: a
     expect_out a
     expect has_line "$ERR" a
 }
 
 test_kill_seq_names_the_first_signal() {
-    vow map --timeout 300ms --kill-seq INT,10s,KILL 'trap "echo int >>got" INT
+    vow map --timeout 5s --kill-seq INT,60s,KILL 'trap "echo int >>got" INT
         trap "echo term >>got" TERM; sleep 300; : {}' ::: a
     expect_file got int
     expect_none_left
 }
 
 test_kill_seq_may_have_several_steps() {
-    vow map --timeout 500ms --kill-seq USR1,300ms,TERM,300ms,KILL '
+    vow map --timeout 5s --kill-seq USR1,5s,TERM,5s,KILL '
         trap "echo usr1 >>got" USR1; trap "echo term >>got" TERM
         while :; do sleep 300 & wait; done; : {}' ::: a
     expect_code 1
@@ -86,9 +89,9 @@ test_kill_seq_may_have_several_steps() {
 
 test_kill_seq_goes_no_further_than_needed() {
     before=$(now_ms)
-    vow map --timeout 300ms --kill-seq TERM,25s,KILL 'sleep 300; : {}' ::: a
+    vow map --timeout 300ms --kill-seq TERM,100s,KILL 'sleep 300; : {}' ::: a
     expect_code 1
-    expect test $(($(now_ms) - before)) -lt 20000
+    expect test $(($(now_ms) - before)) -lt 60000
 }
 
 test_deadline_ends_a_job() {
@@ -98,6 +101,7 @@ test_deadline_ends_a_job() {
 }
 
 test_deadline_counts_all_tries_and_waits() {
+    : >tries
     vow map --deadline 800ms --retries 100000 --backoff 50ms..50ms \
         'echo {} >>tries; exit 1' ::: a
     expect_code 1
@@ -106,10 +110,12 @@ test_deadline_counts_all_tries_and_waits() {
 }
 
 test_deadline_does_not_wait_for_a_try_that_comes_too_late() {
-    vow map --deadline 1s --retries 3 'echo {} >>tries
+    before=$(now_ms)
+    vow map --deadline 100s --retries 3 'echo {} >>tries
         echo 300 >&$VOW_RETRY_AFTER_FD; exit 75' ::: a
     expect_code 1
     expect_file tries a
+    expect test $(($(now_ms) - before)) -lt 60000
 }
 
 test_deadline_lets_quick_jobs_pass() {
@@ -135,7 +141,7 @@ test_stop_after_stops_waiting_for_input() {
     mkfifo pipe
     exec 8<>pipe
     echo a >&8
-    start map --stop-after 500ms -a pipe echo
+    start map --stop-after 5s -a pipe echo
     finish
     expect_code 0 3
     expect_out a
@@ -172,7 +178,7 @@ test_run_says_124_also_for_a_command_that_ends_well_when_asked_to() {
 }
 
 test_durations_have_units() {
-    for time in 500ms 20s 5m 1h 1d; do
+    for time in 60000ms 60s 5m 1h 1d; do
         note "$time"
         vow map --timeout "$time" true ::: a
         expect_code 0
