@@ -75,22 +75,23 @@ test_a_pipe_of_another_user_does_not_block() {
     vow=$!
     sleep 1
     kill -TERM "$vow"
-    for _ in $(seq 100); do
-        kill -0 "$vow" 2>/dev/null || return 0
-        sleep 0.05
-    done
-    kill -KILL "$vow"
-    fail 'it did not hear TERM'
+    wait_for eval '! kill -0 $vow'
 }
 
 # ---- ending -----------------------------------------------------------------
 
-# timeout(1) signals its child, and then the group, which is the child again.
+# timeout(1) signals its child, and then the group, which is the child again. It
+# does so with a signal that it gets, too.
 test_jobs_have_their_grace_under_timeout() {
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do
-        rm -f clean
-        timeout 0.5 "$VOW" map 'trap "sleep 0.3; touch clean; exit" TERM
-            while :; do sleep 0.02; done; : {}' ::: a || true
+        rm -f ready clean
+        timeout 300 "$VOW" map --kill-seq TERM,100s,KILL '
+            trap "sleep 0.3; touch clean; exit" TERM; touch ready
+            while :; do sleep 0.02; done; : {}' ::: a &
+        timeout=$!
+        wait_for test -e ready
+        kill -TERM "$timeout"
+        wait "$timeout" || true
         expect test -e clean
     done
 }
@@ -155,7 +156,7 @@ test_two_runs_that_read_one_pipe_hear_signals() {
 }
 
 test_children_of_the_shell_before_are_not_killed() {
-    sh -c 'sleep 20 & echo $! >child
+    sh -c 'sleep 300 & echo $! >child
         exec "$VOW" map "touch ready; sleep 300; : {}" ::: a' &
     vow=$!
     wait_for test -e ready
@@ -169,7 +170,8 @@ test_run_on_a_terminal_passes_ctrl_c_on_once() {
 use POSIX;
 sigaction(SIGINT, POSIX::SigAction->new(sub { $n++ }));
 open my $f, ">", "ready"; close $f;
-my $end = time + 3;
+select undef, undef, undef, 0.001 until $n;
+my $end = time + 2;
 select undef, undef, undef, 0.001 while time < $end;
 open $f, ">>", "count"; print $f "$n\n";
 END
@@ -229,9 +231,11 @@ test_a_program_that_may_not_be_run_is_126() {
 }
 
 test_fewer_places_than_a_job_weighs() {
-    start map -j4 --weight 4 -k 'touch ready; sleep 0.5; echo {}' ::: 1 2 3
+    start map -j4 --weight 4 -k 'touch ready
+        until [ -e go ]; do sleep 0.02; done; echo {}' ::: 1 2 3
     wait_for test -e ready
     kill -USR2 "$PID"
+    touch go
     finish
     expect_code 0
     expect_out 1 2 3
@@ -251,23 +255,33 @@ test_input_that_does_not_block_is_waited_for() {
     expect_file got 1
 }
 
-# tokens_free ARGUMENT...: how many of 5 tokens vow map leaves to others.
+# four_tokens_had: so many, of all that were taken until now.
+four_tokens_had() {
+    dd if=tokens bs=5 count=1 iflag=nonblock 2>/dev/null >>had || true
+    [ "$(wc -c <had)" -ge 4 ]
+}
+
+# tokens_free N ARGUMENT...: when N jobs have run, vow map leaves 4 of 5 tokens
+# to others.
 tokens_free() {
+    count=$1
+    shift
     mkfifo tokens
     exec 9<>tokens
     printf +++++ >&9
     MAKEFLAGS="-j6 --jobserver-auth=fifo:$PWD/tokens" start map "$@"
-    sleep 1
-    dd if=tokens of=had bs=5 count=1 iflag=nonblock 2>/dev/null || true
-    expect test "$(wc -c <had)" -ge 4
+    wait_for has_lines "$count" ran
+    wait_for four_tokens_had
 }
 
 test_no_tokens_are_held_while_the_rate_waits() {
-    tokens_free --rate 1/m true ::: 1 2 3 4 5 6 7 8 9
+    tokens_free 1 --rate 1/h 'echo {} >>ran' ::: 1 2 3 4 5 6 7 8 9
 }
 
 test_no_tokens_are_held_between_tries() {
-    tokens_free --retries 2 --backoff 30s..60s 'exit {}' ::: 1 2 3 4 5 6 7 8
+    tokens_free 8 --retries 2 --backoff 1h..2h \
+        'echo {} >>ran; echo 3600 >&$VOW_RETRY_AFTER_FD; exit {}' \
+        ::: 1 2 3 4 5 6 7 8
 }
 
 test_tokens_go_back_when_vow_gives_up() {
@@ -332,9 +346,9 @@ test_the_log_of_run_is_opened_before_the_command() {
 
 test_a_slow_reader_is_no_early_stop() {
     mkfifo pipe
-    { sleep 2; cat >/dev/null; } <pipe &
+    { sleep 12; cat >/dev/null; } <pipe &
     OUT=$PWD/pipe
-    vow map --stop-after 1s 'head -c 200000 /dev/zero; : {}' ::: a b
+    vow map --stop-after 10s 'head -c 200000 /dev/zero; : {}' ::: a b
     OUT=/dev/null
     expect_code 0
 }
