@@ -250,9 +250,16 @@ test_rate_counts_retries() {
 }
 
 test_rate_holds_after_a_stop() {
-    start map -j20 --rate 3/400ms "$stamped" ::: 1 2 3 4 5 6 7 8 9 10 11 12
+    mkfifo items
+    {
+        seq 4
+        wait_for test -e stopped
+        seq 5 12
+    } >items &
+    start map -j20 --rate 3/400ms -a items "$stamped"
     wait_for has_lines 3 starts
     kill -STOP "$PID"
+    touch stopped
     sleep 1.5
     on=$(now_ms)
     kill -CONT "$PID"
