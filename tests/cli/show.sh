@@ -48,10 +48,17 @@ test_plain_progress_has_no_control_characters() {
 }
 
 test_progress_tells_who_waits_for_another_try() {
-    vow map --retries 1 --progress plain \
-        'echo 2 >&$VOW_RETRY_AFTER_FD; : {}; exit 75' ::: a
+    start map --retries 1 --progress plain \
+        'echo 300 >&$VOW_RETRY_AFTER_FD; : {}; exit 75' ::: a
+    wait_for grep -qF '0/1  1 retrying' "$ERR"
+    kill -TERM "$PID"
+    finish
+}
+
+test_progress_tells_who_failed_after_the_last_try() {
+    vow map --retries 1 --backoff 1ms --progress plain \
+        'sleep 1; : {}; exit 75' ::: a
     expect_code 1
-    expect_err_has '0/1  1 retrying'
     expect_err_has '1/1  1 failed'
 }
 
@@ -171,13 +178,16 @@ shows() {
     screen | grep -qx "$1"
 }
 
-six_jobs='-j1 "sleep 0.25; echo out{}" ::: 1 2 3 4 5 6; echo end'
+# The third waits for the file go.
+six_jobs='-j1 "sleep 0.1; until [ {} != 3 ] || [ -e go ]; do sleep 0.02; done
+    echo out{}" ::: 1 2 3 4 5 6; echo end'
 
 # bar_comes OPTION...: it is drawn, and leaves the output as it should be.
 bar_comes() {
     terminal 80 24 sh "\"\$VOW\" map $* $six_jobs"
     wait_for has_bar
     wait_for bar_below_output
+    touch go
     end_of_terminal
     grep '^out' "$T/screen" >lines
     expect_file lines out1 out2 out3 out4 out5 out6
@@ -206,11 +216,13 @@ test_a_bar_goes_with_order_and_tags() {
 test_a_bar_is_on_standard_error() {
     terminal 80 24 sh "\"\$VOW\" map --bar ${six_jobs%;*} >file; echo end"
     wait_for has_bar
+    touch go
     end_of_terminal
     expect_file file out1 out2 out3 out4 out5 out6
 }
 
 test_errors_in_a_file_get_no_bar() {
+    touch go
     terminal 80 24 sh "\"\$VOW\" map --bar ${six_jobs%;*} 2>file; echo end"
     end_of_terminal
     expect_file file
@@ -265,15 +277,18 @@ test_a_bar_bears_a_change_of_width() {
     terminal 80 24 sh "\"\$VOW\" map --bar $six_jobs"
     wait_for shows out1
     tmux -S "$SOCKET" resize-window -x 30 -y 24
+    touch go
     end_of_terminal
     grep '^out' "$T/screen" >lines
     expect_file lines out1 out2 out3 out4 out5 out6
 }
+
 test_a_hidden_cursor_comes_back() {
     terminal 80 24 sh '
         "$VOW" map --bar "touch ready; sleep 300; : {}" ::: a & echo $! >pid
         wait; echo end'
     wait_for test -e ready
+    wait_for test -s pid
     sleep 0.3
     kill -TERM "$(cat pid)"
     end_of_terminal
