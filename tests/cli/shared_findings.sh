@@ -96,16 +96,22 @@ test_once_is_stronger_than_fenced() {
 
 # ---- canceled ---------------------------------------------------------------
 
-SLOW_END='trap "touch ending; sleep 0.5; echo end >>log; exit" TERM
+# It ends when the file go is there.
+SLOW_END='trap "touch ending; until [ -e go ]; do sleep 0.02; done
+echo end >>log; exit" TERM
 echo begin >>log; touch ready; sleep 300 & wait'
+GRACE='--kill-seq TERM,100s,KILL'
 
 test_what_is_canceled_has_ended_before_the_next_begins() {
-    call a share x -- sh -c "$SLOW_END"
+    # shellcheck disable=SC2086 # an option with its value
+    call a share $GRACE x -- sh -c "$SLOW_END"
     wait_for test -e ready
     "$VOW" cancel x
     wait_for test -e ending
-    vow share x -- sh -c 'echo next >>log'
-    settle a
+    call b share x -- sh -c 'echo next >>log'
+    wait_for told_is x waiters 1
+    touch go
+    settle a b
     expect_file log begin end
     vow share x -- sh -c 'echo next >>log'
     expect_code 0
@@ -113,11 +119,13 @@ test_what_is_canceled_has_ended_before_the_next_begins() {
 }
 
 test_a_step_that_is_canceled_has_ended_before_the_next_begins() {
-    call a pipe -s one="$SLOW_END"
+    # shellcheck disable=SC2086 # an option with its value
+    call a pipe $GRACE -s one="$SLOW_END"
     wait_for test -e ready
     "$VOW" cancel one
     wait_for test -e ending
     expect told_is one state running
+    touch go
     settle a
     of a
     expect_err "vow pipe: step 'one' was canceled"
