@@ -8,7 +8,7 @@
 
 # doubt WORD...: `vow WORD... -- sleep` was killed in the middle.
 doubt() {
-    call a "$@" --lease 1s -- sh -c 'touch begun; exec sleep 60'
+    call a "$@" --lease "$LEASE" -- sh -c 'touch begun; exec sleep 60'
     wait_for test -e begun
     send KILL a 2>/dev/null || true # if it stood still, it has ended
     wait_for in_doubt
