@@ -405,7 +405,8 @@ cut_off() {
 }
 
 test_a_runner_that_lost_its_store_kills_its_command() {
-    call a share --lease "$LEASE" --pulse "$PULSE" x -- sh -c '
+    # A quarter of the lease is for the trap.
+    call a share --lease 24s --pulse "$PULSE" x -- sh -c '
         trap "touch asked" TERM; echo $$ >pid; touch ready
         while :; do sleep 0.02; done'
     wait_for test -e ready
