@@ -467,7 +467,7 @@ test_a_place_held_longer_than_its_lease_is_not_lost() {
 test_a_process_in_the_background_holds_no_place() {
     vow run --pool p -j1 -- sh -c 'sleep 300 & :'
     expect_code 0
-    vow run --pool p -j1 --deadline 10s -- echo mine
+    vow run --pool p -j1 --deadline 60s -- echo mine
     expect_code 0
     expect_out mine
 }

@@ -262,7 +262,11 @@ test_waiters_get_the_signal() {
 test_a_time_limit_is_the_end_for_all() {
     call a share --timeout "$LEASE" x -- sh -c "$JOB"
     wait_for runs_are 1
+    # It does not look at its time before the other waits.
+    send STOP a
     call b share x -- sh -c "$JOB"
+    wait_for told_is x waiters 1
+    send CONT a
     settle a b
     of a
     expect_code 124

@@ -152,7 +152,7 @@ now_busy() {
 }
 
 test_an_old_result_is_over_in_the_end_whoever_makes_it_anew() {
-    ttl=$((3 + 2 * VOW_TEST_SLOW))s
+    ttl=$((10 + 5 * VOW_TEST_SLOW))s
     get_stale --ttl "$ttl" --stale 100ms
     wait_for now_busy "$ttl"
     expect_out
