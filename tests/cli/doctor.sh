@@ -73,7 +73,7 @@ server() {
         --dir "$T" --save '' --appendonly no --daemonize no "$@" \
         >"$T/log" 2>&1 &
     wait_for redis PING
-    export VOW_STORE="unix:$T/redis"
+    export VOW_STORE="unix:$T/redis?$PATIENT"
     vow doctor
     ! grep -q 'no store on Redis' "$ERR"
 }
@@ -136,7 +136,8 @@ give_rights() {
     expect test "$(wc -l <"$T/rights")" -gt 3
     sh -eu "$T/rights" >>"$T/log"
     (umask 077 && echo sesame >"$T/password")
-    export VOW_STORE="unix:$T/redis?user=vow&password-file=$T/password"
+    export VOW_STORE="unix:$T/redis?$PATIENT&user=vow"
+    VOW_STORE="$VOW_STORE&password-file=$T/password"
 }
 
 test_the_rights_of_the_manual_are_enough() {

@@ -47,7 +47,7 @@ down() {
 # built without.
 server() {
     command -v redis-server >"$T/found" || return 1
-    export VOW_STORE="unix:$SOCKET_OF"
+    export VOW_STORE="unix:$SOCKET_OF?$PATIENT"
     "$VOW" status >"$T/found" 2>&1 || true
     ! grep -q 'no store on Redis' "$T/found" || return 1
     up "$@"
@@ -151,12 +151,11 @@ test_who_follows_sees_it_as_it_comes() {
 
 test_results_and_failures_are_kept_as_told() {
     server || return 0
-    vow share --ttl "$LEASE" x -- echo 1
-    vow share --ttl "$LEASE" x -- echo 2
+    vow share --ttl 1h x -- echo 1
+    vow share --ttl 1h x -- echo 2
     expect_out 1
-    sleep "$LONGER"
-    vow share --ttl 1h x -- echo 3
-    expect_out 3
+    vow share --ttl 1s z -- echo 1
+    wait_for sh -c '"$VOW" share --ttl 1h z -- echo 2 | grep -qx 2'
     vow share y -- sh -c 'echo 1; exit 4'
     vow share --fail-ttl 1h y -- sh -c 'echo 2; exit 5'
     expect_out 2
@@ -332,15 +331,15 @@ test_a_master_is_found_by_sentinels() {
         "sentinel monitor main 127.0.0.1 $PORT 1" >"$T/sentinel.conf"
     with_us redis-sentinel "$T/sentinel.conf" >>"$T/log" 2>&1 </dev/null &
     wait_for sh -c "redis-cli -p $port PING | grep -q PONG"
-    export VOW_STORE="redis-sentinel://127.0.0.1:$port/main"
+    export VOW_STORE="redis-sentinel://127.0.0.1:$port/main?$PATIENT"
     vow share --ttl 1h x -- echo found
     expect_code 0
     expect_out found
     expect_err
-    export VOW_STORE="redis://127.0.0.1:$PORT"
+    export VOW_STORE="redis://127.0.0.1:$PORT?$PATIENT"
     vow result x
     expect_out found
-    told_by_all nobody "redis-sentinel://127.0.0.1:$port/nobody"
+    told_by_all nobody "redis-sentinel://127.0.0.1:$port/nobody?$PATIENT"
 }
 
 test_sealed_results_are_not_for_others() {
@@ -348,7 +347,7 @@ test_sealed_results_are_not_for_others() {
     for who in one two; do
         head -c 32 /dev/urandom >"$T/$who"
     done
-    sealed="unix:$SOCKET_OF?seal-file=$T"
+    sealed="unix:$SOCKET_OF?$PATIENT&seal-file=$T"
     vow share --store "$sealed/one" --ttl 1h x -- echo openly
     vow result --store "$sealed/one" x
     expect_out openly
@@ -366,9 +365,9 @@ test_prefixes_and_databases_are_apart() {
     server || return 0
     vow share --ttl 1h x -- echo 1
     for option in prefix=b: db=1; do
-        vow share --store "$VOW_STORE?$option" --ttl 1h x -- echo 2
+        vow share --store "$VOW_STORE&$option" --ttl 1h x -- echo 2
         expect_out 2
-        vow forget --store "$VOW_STORE?$option" x
+        vow forget --store "$VOW_STORE&$option" x
     done
     vow result x
     expect_out 1
@@ -412,7 +411,7 @@ hosts() {
         echo 'no network namespaces: three processes of one host'
         HUB='' WHERE=127.0.0.1
     fi
-    export VOW_STORE="redis://$WHERE:$PORT"
+    export VOW_STORE="redis://$WHERE:$PORT?$PATIENT"
     in_host "$HUB" setpriv --pdeathsig KILL redis-server --port "$PORT" \
         --bind "$WHERE" --unixsocket "$SOCKET_OF" --protected-mode no \
         --dir "$T" --save '' --appendonly no --daemonize no >>"$T/log" 2>&1 \
@@ -456,7 +455,14 @@ call_in() {
         "$VOW" "$@" >"$T/$who.out" 2>"$T/$who.err" &
 }
 
-# The times of grants are those of the server, which says them to who listens.
+# granted N: there are so many grants. Their times are those of the server, which
+# says them to who listens, and are in $T/grants, sorted.
+granted() {
+    sed -n 's/.*\[0 lua\] "ZADD" "[^"]*:g" "\([0-9]*\)".*/\1/p' "$T/monitor" |
+        sort -n >"$T/grants"
+    has_lines "$1" "$T/grants"
+}
+
 test_a_rate_is_kept_over_hosts() {
     server || return 0
     down
@@ -478,8 +484,7 @@ test_a_rate_is_kept_over_hosts() {
     done
     expect_lines 150 starts
     never_early starts "$before" 50 1000
-    sed -n 's/.*\[0 lua\] "ZADD" "[^"]*:g" "\([0-9]*\)".*/\1/p' "$T/monitor" |
-        sort -n >"$T/grants"
+    wait_for granted 150
     expect_lines 150 "$T/grants"
     perl -e 'my @t = <>; for (50 .. $#t) {
         my $us = $t[$_] - $t[$_ - 50];
@@ -492,7 +497,7 @@ test_places_of_a_killed_host_return_within_the_lease() {
     down
     hosts
     call_in "$HOST1" a map --pool api -j4 --lease "$LEASE" --pulse "$PULSE" \
-        'echo a >>order; sleep 60; : {}' ::: 1 2 3 4
+        'echo a >>order; sleep 300; : {}' ::: 1 2 3 4
     wait_for has_lines 4 order
     call_in "$HOST2" b map --pool api -j4 --lease "$LEASE" --pulse "$PULSE" \
         'echo b >>order; : {}' ::: 1 2 3 4

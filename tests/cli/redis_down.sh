@@ -35,7 +35,7 @@ test_share_may_fail_without_a_server() {
 test_share_may_wait_for_a_server() {
     away || return 0
     call a share --if-store-down wait --ttl 1h x -- sh -c "$JOB"
-    sleep 0.5
+    wait_for test -s "$T/a.err"
     expect runs_are 0
     up
     wait_for runs_are 1
@@ -155,7 +155,7 @@ test_a_lock_is_lost_with_its_server() {
 
 test_who_waits_for_a_pool_fails_with_its_server() {
     server || return 0
-    call a run --pool p -j1 --lease "$LEASE" --pulse "$PULSE" -- sleep 60
+    call a run --pool p -j1 --lease "$LEASE" --pulse "$PULSE" -- sleep 300
     wait_for told_is p running 1
     call b run --pool p -j1 --lease "$LEASE" --pulse "$PULSE" -- touch ran
     wait_for told_is p queue 1
@@ -189,13 +189,13 @@ says() {
 test_an_old_server_is_told() {
     server || return 0
     says "-ERR unknown command 'HELLO'"
-    told_by_all 'version 6.0 or newer' "unix:$T/fake"
+    told_by_all 'version 6.0 or newer' "unix:$T/fake?$PATIENT"
 }
 
 test_what_is_no_server_is_told() {
     server || return 0
     says 'HTTP/1.0 400 Bad Request'
-    told_by_all "$T/fake" "unix:$T/fake"
+    told_by_all "$T/fake" "unix:$T/fake?$PATIENT"
 }
 
 test_a_server_that_does_not_answer_is_told() {
@@ -230,7 +230,7 @@ test_once_and_fenced_are_refused() {
 test_a_host_may_have_a_name() {
     PORT=$(free_port)
     server --port "$PORT" || return 0
-    export VOW_STORE="redis://localhost:$PORT"
+    export VOW_STORE="redis://localhost:$PORT?$PATIENT"
     for i in 1 2 3 4 5 6 7 8; do
         vow share x -- echo "$i"
         expect_code 0

@@ -16,9 +16,10 @@ hidden() {
 
 test_a_password_may_be_in_a_file_or_the_environment() {
     server --requirepass sesame || return 0
-    told_by_all password "unix:$SOCKET_OF"
+    told_by_all password "unix:$SOCKET_OF?$PATIENT"
     (umask 077 && echo sesame >"$T/password")
-    vow share --store "unix:$SOCKET_OF?password-file=$T/password" x -- echo 1
+    vow share --store "unix:$SOCKET_OF?$PATIENT&password-file=$T/password" \
+        x -- echo 1
     expect_out 1
     expect_err
     export VOW_STORE_PASSWORD=sesame
@@ -34,7 +35,7 @@ test_a_password_may_be_in_a_file_or_the_environment() {
 test_a_wrong_password_is_told_and_not_shown() {
     server --requirepass right || return 0
     export VOW_STORE_PASSWORD=sesame
-    told_by_all 'password' "unix:$SOCKET_OF"
+    told_by_all 'password' "unix:$SOCKET_OF?$PATIENT"
     hidden
     refused lock x -- touch ran
     hidden
@@ -64,7 +65,7 @@ test_a_password_in_an_argument_is_refused() {
 test_a_password_in_the_variable_or_a_file_is_taken_and_never_shown() {
     PORT=$(free_port)
     server --port "$PORT" --requirepass sesame || return 0
-    export VOW_STORE="redis://:sesame@127.0.0.1:$PORT"
+    export VOW_STORE="redis://:sesame@127.0.0.1:$PORT?$PATIENT"
     call a share x -- sh -c "$JOB"
     wait_for runs_are 1
     # Nobody who lists processes sees it.
@@ -113,7 +114,7 @@ test_the_rights_of_the_manual_are_enough_for_all() {
     expect test "$(wc -l <"$T/rights")" -gt 3
     sh -eu "$T/rights" >"$T/found"
     redis CONFIG SET requirepass other >"$T/found"
-    export VOW_STORE="unix:$SOCKET_OF?user=vow" VOW_STORE_PASSWORD=sesame
+    export VOW_STORE="unix:$SOCKET_OF?$PATIENT&user=vow" VOW_STORE_PASSWORD=sesame
     call a share --follow x -- sh -c "$JOB"
     wait_for runs_are 1
     call b share --follow x -- sh -c "$JOB"
@@ -167,11 +168,12 @@ secure() {
 
 test_tls_is_spoken_with_whom_the_authority_signed() {
     secure || return 0
-    good="rediss://localhost:$PORT?ca-file=$T/ca.crt"
+    good="rediss://localhost:$PORT?$PATIENT&ca-file=$T/ca.crt"
     mine="&cert-file=$T/client.crt&key-file=$T/client.key"
     # It wants to know us too.
     told_by_all "localhost:$PORT" "$good"
-    also="rediss://127.0.0.1:$PORT?ca-file=$T/ca.crt&server-name=localhost"
+    also="rediss://127.0.0.1:$PORT?$PATIENT&ca-file=$T/ca.crt"
+    also="$also&server-name=localhost"
     for store in "$good$mine" "$also$mine"; do
         export VOW_STORE="$store"
         vow share --ttl 1h x -- echo shared
@@ -191,9 +193,10 @@ test_tls_is_spoken_with_whom_the_authority_signed() {
 
 test_tls_with_a_stranger_is_refused() {
     secure --tls-auth-clients no || return 0
-    told_by_all certificate "rediss://localhost:$PORT?ca-file=$T/other.crt"
-    told_by_all certificate "rediss://localhost:$PORT"
-    told_by_all 127.0.0.1 "rediss://127.0.0.1:$PORT?ca-file=$T/ca.crt"
+    tls="localhost:$PORT?$PATIENT"
+    told_by_all certificate "rediss://$tls&ca-file=$T/other.crt"
+    told_by_all certificate "rediss://$tls"
+    told_by_all 127.0.0.1 "rediss://127.0.0.1:$PORT?$PATIENT&ca-file=$T/ca.crt"
 }
 
 test_a_file_that_is_missing_is_told() {
