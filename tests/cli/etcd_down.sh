@@ -11,16 +11,19 @@ as_told() {
     export VOW_STORE="etcd://$MEMBERS"
 }
 
-# Those two seconds, and what a busy machine takes; not the seven of etcd.
-SOON_MS=$((AT_ONCE_MS + 2000))
+# patiently: as long as a busy machine needs.
+patiently() {
+    export VOW_STORE="etcd://$MEMBERS?$PATIENT"
+}
 
-# soon VERB ARGUMENT...: refused, in no more than that.
+# soon VERB ARGUMENT...: refused, after those two seconds and what a busy machine
+# takes; who has no limit of time waits for ever.
 soon() {
     before=$(now_ms)
     refused "$@"
     took=$(($(now_ms) - before))
     note "refused after $took ms"
-    expect test "$took" -le "$SOON_MS"
+    expect test "$took" -le "$AT_ONCE_MS"
 }
 
 # all_soon WORDS...: the same for many, all at once.
@@ -44,7 +47,7 @@ all_soon() {
         )
     done
     note "refused after $took ms"
-    expect test "$took" -le "$SOON_MS"
+    expect test "$took" -le "$AT_ONCE_MS"
     expect_not test -e ran
 }
 
@@ -63,7 +66,7 @@ alone_is_told() {
     expect_out hello
     one_warning
     expect_err_has 127.0.0.1
-    expect test $(($(now_ms) - before)) -le "$SOON_MS"
+    expect test $(($(now_ms) - before)) -le "$AT_ONCE_MS"
 }
 
 # ---- nobody is there --------------------------------------------------------
@@ -71,7 +74,6 @@ alone_is_told() {
 # away: there is a store, and no member.
 away() {
     cluster 1 || return 1
-    as_told
     end_member 1
 }
 
@@ -107,7 +109,8 @@ test_share_may_wait_for_a_member() {
     away || return 0
     call a share --if-store-down wait --ttl 1h x -- sh -c "$JOB"
     call c share --once --if-store-down wait --ttl 1h y -- echo once
-    sleep 0.5
+    wait_for test -s "$T/a.err"
+    wait_for test -s "$T/c.err"
     expect runs_are 0
     begin_members 1
     wait_for runs_are 1
@@ -145,6 +148,7 @@ test_a_stopped_member_is_told_in_time() {
     expect_err_has '2000 ms'
     # It goes on by itself, and knows of nobody who was told that it failed.
     signal_member CONT 1
+    patiently
     as_before
 }
 
@@ -170,11 +174,10 @@ as_before() {
 # Whatever a request did that had no answer, it is not in doubt for good.
 test_who_holds_a_lock_outlives_a_short_stop() {
     cluster 1 || return 0
-    as_told
-    call a lock --lease 20s x -- sh -c "$JOB"
-    call b share --once --lease 20s --ttl 1h y -- sh -c "$JOB"
+    call a lock --lease 60s x -- sh -c "$JOB"
+    call b share --once --lease 60s --ttl 1h y -- sh -c "$JOB"
     wait_for runs_are 2
-    call c lock --lease 20s x -- sh -c 'echo after'
+    call c lock --lease 60s x -- sh -c 'echo after'
     wait_for told_is x queue 1
     signal_member STOP 1
     sleep 1
@@ -196,7 +199,6 @@ test_who_holds_a_lock_outlives_a_short_stop() {
 
 test_a_lock_is_lost_with_its_member() {
     cluster 1 || return 0
-    as_told
     call a lock --lease "$LEASE" x -- sh -c "$JOB"
     wait_for runs_are 1
     call b lock --lease "$LEASE" x -- sh -c "$JOB"
@@ -214,7 +216,6 @@ test_a_lock_is_lost_with_its_member() {
 
 test_what_is_fenced_ends_with_its_member() {
     cluster 1 || return 0
-    as_told
     call a share --fenced --lease "$LEASE" x -- sh -c "$JOB"
     call b share --once --lease "$LEASE" y -- sh -c "$JOB"
     wait_for runs_are 2
@@ -236,7 +237,6 @@ test_what_is_fenced_ends_with_its_member() {
 
 test_who_waits_runs_it_when_the_member_dies() {
     cluster 1 || return 0
-    as_told
     call a share --lease 60s x -- sh -c "$JOB"
     wait_for runs_are 1
     call b share --lease 60s x -- sh -c "$JOB"
@@ -269,12 +269,14 @@ others() {
 
 test_without_a_majority_nothing_is_begun() {
     cluster 3 || return 0
-    as_told
     others
     vow share --ttl 1h kept -- echo kept
+    as_told
     # shellcheck disable=SC2086 # numbers
     signal_member STOP $OTHERS
     nothing_is_begun 'result kept' 'resolve x --retry'
+    # That is not what etcd says when it gives up itself, after seven seconds.
+    expect_not grep -q 'request timed out' "$T"/soon*.err
     alone_is_told
     vow doctor
     expect_code 1
@@ -291,6 +293,7 @@ test_without_a_majority_nothing_is_begun() {
     expect_code 0
     expect_out 'by a'
     of later
+    patiently
     as_before
     vow result kept
     expect_out kept
@@ -301,9 +304,9 @@ test_one_that_is_away_is_passed_over_at_once() {
     others
     port=$(free_port)
     first="127.0.0.1:$port"
-    for store in "etcd://$first,$MEMBERS" \
-        "etcd://$first,127.0.0.1:$PORT2?timeout=10000"; do
-        export VOW_STORE="$store"
+    for store in "etcd://$first,$MEMBERS" "etcd://$first,127.0.0.1:$PORT2"; do
+        # A part of this time would be too much already.
+        export VOW_STORE="$store?timeout=150000"
         before=$(now_ms)
         vow lock x -- echo had
         expect_code 0
@@ -317,7 +320,7 @@ test_one_that_is_away_is_passed_over_at_once() {
         expect test "$took" -le "$AT_ONCE_MS"
     done
     # And one that is killed, be it the leader.
-    as_told
+    patiently
     end_member "$HEAD"
     wait_for "$VOW" share --fenced y -- true
     vow share --once --ttl 1h z -- echo once
@@ -336,33 +339,32 @@ test_one_that_stands_still_costs_a_part_of_the_time_and_no_more() {
     port='' also='' lead=''
     eval "port=\$PORT$still also=\$PORT${OTHERS#* } lead=\$PORT$HEAD"
     export VOW_STORE="etcd://127.0.0.1:$port,127.0.0.1:$also,127.0.0.1:$lead"
-    VOW_STORE="$VOW_STORE?timeout=$((6000 * VOW_TEST_SLOW))"
+    VOW_STORE="$VOW_STORE?timeout=30000"
     signal_member STOP "$still"
     before=$(now_ms)
     for words in 'share --once --ttl 1h x' 'share --fenced --ttl 1h y' \
         'share --ttl 1h z' 'lock x' 'run --pool p -j1'; do
         # shellcheck disable=SC2086 # a list of words
-        call "${words%% *}${words##* }" $words -- \
+        call "${words%% *}${words##* }" ${words%% *} --lease 60s ${words#* } -- \
             sh -c 'echo >>runs; echo had'
     done
     all_got had sharex sharey sharez lockx run-j1
     took=$(($(now_ms) - before))
     note "it took $took ms"
-    expect test "$took" -le $((6000 * VOW_TEST_SLOW + AT_ONCE_MS))
+    expect test "$took" -le 30000
     expect runs_are 5
 }
 
 test_who_waits_gets_the_result_when_the_leader_dies() {
     cluster 3 || return 0
-    as_told
     others
     n=0
     for mode in --ttl=1h --fenced --once; do
         n=$((n + 1))
-        call "a$n" share "$mode" --lease 20s "x$mode" -- sh -c "$JOB"
+        call "a$n" share "$mode" --lease 60s "x$mode" -- sh -c "$JOB"
         wait_for runs_are "$n"
         for who in b c; do
-            call "$who$n" share "$mode" --lease 20s "x$mode" -- sh -c "$JOB"
+            call "$who$n" share "$mode" --lease 60s "x$mode" -- sh -c "$JOB"
         done
     done
     for mode in --ttl=1h --fenced --once; do
@@ -386,10 +388,9 @@ test_who_waits_gets_the_result_when_the_leader_dies() {
 
 test_a_lock_outlives_the_leader() {
     cluster 3 || return 0
-    as_told
     others
     for who in a b c d; do
-        call "$who" lock --lease 20s x -- sh -c 'echo "$VOW_FENCE" >>fences
+        call "$who" lock --lease 60s x -- sh -c 'echo "$VOW_FENCE" >>fences
             echo +1 >>log; until [ -e go ]; do sleep 0.02; done; sleep 0.2
             echo -1 >>log'
     done
