@@ -188,7 +188,7 @@ test_of_those_who_say_different_things_one_is_heard() {
 test_the_answer_for_what_is_in_doubt_lasts_as_told() {
     member || return 0
     doubt share --once pay
-    vow resolve pay --failed --ttl 1s
+    vow resolve pay --failed --ttl 20s
     expect_code 0
     vow share --once pay -- touch ran
     expect_code 1

@@ -38,10 +38,10 @@ locked() {
 
 test_a_password_may_be_in_a_file_or_the_environment() {
     locked || return 0
-    told_by_all password "etcd://127.0.0.1:$PORT1"
+    told_by_all password "etcd://127.0.0.1:$PORT1?$QUERY"
     of later
-    vow share --store "etcd://vow@127.0.0.1:$PORT1?password-file=$T/password" \
-        x -- echo 1
+    at="etcd://vow@127.0.0.1:$PORT1?$QUERY"
+    vow share --store "$at&password-file=$T/password" x -- echo 1
     expect_out 1
     expect_err
     export VOW_STORE="etcd://vow@127.0.0.1:$PORT1?$QUERY"
@@ -58,8 +58,8 @@ test_a_password_may_be_in_a_file_or_the_environment() {
 test_a_wrong_password_or_user_is_told_and_not_shown() {
     locked || return 0
     export VOW_STORE_PASSWORD=sesames
-    for store in "etcd://vow@127.0.0.1:$PORT1" \
-        "etcd://nobody@127.0.0.1:$PORT1"; do
+    for store in "etcd://vow@127.0.0.1:$PORT1?$QUERY" \
+        "etcd://nobody@127.0.0.1:$PORT1?$QUERY"; do
         told_by_all 'the user or the password is wrong' "$store"
         hidden
         refused share --once x -- touch ran
@@ -139,7 +139,7 @@ test_the_place_for_long_results_is_told_without_its_password() {
     port=$(free_port)
     place="redis:%2F%2Fme:sesame%40127.0.0.1:$port"
     export VOW_STORE="$VOW_STORE&results=$place"
-    vow share --lease 2s x -- head -c 70000 /dev/zero
+    vow share --lease "$LEASE" x -- head -c 70000 /dev/zero
     expect_code 0
     expect_lines 1 "$ERR"
     expect_err_has "127.0.0.1:$port"
@@ -172,7 +172,7 @@ test_the_rights_of_the_manual_are_enough_for_all() {
         expect_code 0 66
         expect_err
     done
-    call c share --once --lease 1s pay -- sh -c 'echo >begun; exec sleep 60'
+    call c share --once --lease "$LEASE" pay -- sh -c 'echo >begun; exec sleep 60'
     wait_for test -e begun
     send KILL c
     wait_for told_is pay state doubt
@@ -190,7 +190,7 @@ test_the_rights_of_the_manual_are_enough_for_all() {
 test_a_right_that_is_missing_is_told_with_what_to_do() {
     locked || return 0
     export VOW_STORE_PASSWORD=sesame
-    told_by_all 'readwrite' "etcd://vow@127.0.0.1:$PORT1?prefix=other/"
+    told_by_all 'readwrite' "etcd://vow@127.0.0.1:$PORT1?$QUERY&prefix=other/"
     expect_err_has other/
     expect_err_has vow
     refused share --once x -- touch ran
@@ -212,9 +212,9 @@ test_a_right_that_is_missing_is_told_with_what_to_do() {
 test_who_waits_outlives_a_restart_of_the_member() {
     locked || return 0
     export VOW_STORE_PASSWORD=sesame
-    call a share --if-store-down wait --lease 20s --ttl 1h x -- sh -c "$JOB"
+    call a share --if-store-down wait --lease 60s --ttl 1h x -- sh -c "$JOB"
     wait_for runs_are 1
-    call b share --if-store-down wait --lease 20s x -- sh -c "$JOB"
+    call b share --if-store-down wait --lease 60s x -- sh -c "$JOB"
     wait_for told_is x waiters 1
     end_member 1
     begin_members 1
@@ -233,7 +233,7 @@ test_who_waits_outlives_a_restart_of_the_member() {
 test_a_token_that_has_expired_is_renewed() {
     locked --auth-token-ttl 1 || return 0
     export VOW_STORE_PASSWORD=sesame
-    call a share --once --lease 20s --pulse 6s --ttl 1h x -- sh -c "$JOB"
+    call a share --once --lease 60s --pulse 6s --ttl 1h x -- sh -c "$JOB"
     wait_for runs_are 1
     sleep 3
     touch go
@@ -298,10 +298,11 @@ test_tls_is_spoken_with_whom_the_authority_signed() {
 
 test_tls_with_a_stranger_is_refused() {
     over_tls || return 0
-    told_by_all certificate "etcds://localhost:$TLS_PORT?ca-file=$T/other.crt"
-    told_by_all certificate "etcds://localhost:$TLS_PORT"
-    told_by_all 127.0.0.1 "etcds://127.0.0.1:$TLS_PORT?ca-file=$T/ca.crt"
-    refused doctor --store "etcds://localhost:$TLS_PORT?ca-file=$T/other.crt"
+    tls="localhost:$TLS_PORT?$PATIENT"
+    told_by_all certificate "etcds://$tls&ca-file=$T/other.crt"
+    told_by_all certificate "etcds://$tls"
+    told_by_all 127.0.0.1 "etcds://127.0.0.1:$TLS_PORT?$PATIENT&ca-file=$T/ca.crt"
+    refused doctor --store "etcds://$tls&ca-file=$T/other.crt"
     expect_err_has certificate
     refused share --once x -- touch ran
 }
