@@ -53,7 +53,7 @@ uint16_t redis_port(void);
 const char *redis_say(struct redis_server *s, ...) __attribute__((sentinel));
 /* The same on a socket, for what must not wait. */
 int redis_connect(uint16_t port);
-/* Ask until it answers with this text in it; fails after ten seconds. */
+/* Ask until it answers with this text in it; fails after a minute and more. */
 void redis_until(struct redis_server *s, const char *text, const char *word,
                  const char *word2, const char *word3);
 

@@ -28,7 +28,7 @@ enum {
     LONG_MS = 3600 * 1000,
     RECHECK_MS = 5000,
     VALUE_MAX = 4096,
-    PATIENCE_MS = 10000
+    PATIENCE_MS = 60000
 };
 
 struct pair {

@@ -25,7 +25,7 @@ static inline vow_store *cluster_open(struct rig *r)
     VOW_AUTO(vow_future)
     opened = vow_store_redis_open(
         r->world.loop, c->url,
-        VOW_REDIS_OPTS(.value_max = RIG_VALUE_MAX, .timeout_ms = 5000));
+        VOW_REDIS_OPTS(.value_max = RIG_VALUE_MAX, .timeout_ms = 60000));
     CHECK_INT_EQ(vow_state_of(opened), VOW_FULFILLED);
     return vow_as_ptr(vow_get(opened));
 }

@@ -61,7 +61,7 @@ static inline void redis_line_open(struct redis_line *l,
 {
     const struct vow__resp_limits limits = {1 << 20, 1 << 16};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    struct timeval patience = {.tv_sec = 10};
+    struct timeval patience = {.tv_sec = 60};
     test_alloc_init(&l->alloc);
     struct vow_alloc alloc = test_alloc_hook(&l->alloc);
     CHECK_INT_EQ(vow__parser_new(&alloc, &limits, &l->parser), 0);

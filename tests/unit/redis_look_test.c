@@ -58,7 +58,7 @@ static vow_store *open_prefixed(struct rig *r)
     VOW_AUTO(vow_future)
     opened = vow_store_redis_open(r->world.loop, server(r)->url,
                                   VOW_REDIS_OPTS(.value_max = RIG_VALUE_MAX,
-                                                 .timeout_ms = 5000,
+                                                 .timeout_ms = 60000,
                                                  .prefix = prefix));
     CHECK_INT_EQ(vow_state_of(opened), VOW_FULFILLED);
     return vow_as_ptr(vow_get(opened));

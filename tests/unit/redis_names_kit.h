@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONG_MS = 3600 * 1000, PATIENCE_MS = 10000, STORES = 2 };
+enum { LONG_MS = 3600 * 1000, PATIENCE_MS = 60000, STORES = 2 };
 
 struct heard {
     unsigned records;

@@ -51,8 +51,8 @@ static void claim_at(struct locked *l, const char *options, int want,
 {
     struct rig r = {.store = &rig_hurt};
     world_open_real(&r.world);
-    snprintf(l->url, sizeof(l->url), "rediss://localhost:%s%s", l->port,
-             options);
+    snprintf(l->url, sizeof(l->url), "rediss://localhost:%s%s&timeout=30000",
+             l->port, options);
     VOW_AUTO(vow_future)
     opened = vow_store_redis_open(r.world.loop, l->url, NULL);
     if (vow_state_of(opened) != VOW_FULFILLED)

@@ -117,7 +117,7 @@ static inline int kit_try_open(struct kit *k, const char *folder,
 static inline void kit_open(struct kit *k, const char *folder)
 {
     char why[600] = "";
-    int code = kit_try_open(k, folder, 5000, why);
+    int code = kit_try_open(k, folder, 60000, why);
     if (code != 0)
         FAIL("%s cannot be opened: %d, %s", folder, code, why);
 }
