@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TRIES = 5, PATIENCE_MS = 10000, WORDS_MAX = 64, SLOTS = 16384 };
+enum { TRIES = 5, PATIENCE_MS = 90000, WORDS_MAX = 64, SLOTS = 16384 };
 
 /* ---- processes ----------------------------------------------------------- */
 
@@ -317,7 +317,7 @@ static void write_sentinel(const struct redis_server *s, uint16_t port)
     CHECK(f != NULL);
     fprintf(f,
             "sentinel monitor main 127.0.0.1 %u 2\n"
-            "sentinel down-after-milliseconds main 500\n"
+            "sentinel down-after-milliseconds main 5000\n"
             "sentinel failover-timeout main 3000\n",
             port);
     CHECK(fclose(f) == 0);

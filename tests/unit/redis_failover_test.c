@@ -14,11 +14,14 @@ static void watched_begin(struct rig *r)
     r->state = w;
 }
 
-static vow_store *open_at(struct rig *r, const char *url)
+enum { PATIENT_MS = 30000 }; /* on a machine that has much else to do */
+
+static vow_store *open_at(struct rig *r, const char *url, uint64_t timeout_ms)
 {
     VOW_AUTO(vow_future)
-    opened = vow_store_redis_open(r->world.loop, url,
-                                  VOW_REDIS_OPTS(.value_max = RIG_VALUE_MAX));
+    opened = vow_store_redis_open(
+        r->world.loop, url,
+        VOW_REDIS_OPTS(.value_max = RIG_VALUE_MAX, .timeout_ms = timeout_ms));
     if (vow_state_of(opened) != VOW_FULFILLED)
         FAIL("%s", vow_error_message(vow_error_of(opened)));
     return vow_as_ptr(vow_get(opened));
@@ -26,7 +29,7 @@ static vow_store *open_at(struct rig *r, const char *url)
 
 static vow_store *watched_open(struct rig *r)
 {
-    return open_at(r, ((struct redis_watched *)r->state)->url);
+    return open_at(r, ((struct redis_watched *)r->state)->url, PATIENT_MS);
 }
 
 static void watched_end(struct rig *r)
@@ -57,12 +60,12 @@ WATCHED(the_master_is_found_and_a_sentinel_is_not_taken_for_it)
     CHECK(strstr(redis_say(&w->master, "KEYS", "vow:*", NULL), "vow:p:") !=
           NULL);
     rig_close(r, 2);
-    r->at[2] = open_at(r, w->sentinels[0].url);
+    r->at[2] = open_at(r, w->sentinels[0].url, PATIENT_MS);
     CHECK_INT_EQ(rig_claim(r, 2, ASK("a", 3)).code, VOW_ESTORE);
     CHECK_HAS(WHY(r, 2), "is a Sentinel");
     CHECK_HAS(WHY(r, 2), "redis-sentinel://");
     rig_close(r, 2);
-    r->at[2] = open_at(r, w->replica.url);
+    r->at[2] = open_at(r, w->replica.url, PATIENT_MS);
     CHECK_INT_EQ(rig_claim(r, 2, ASK("a", 3)).code, VOW_ESTORE);
     CHECK_HAS(WHY(r, 2), "is a replica; its master is 127.0.0.1:");
 }
@@ -100,7 +103,7 @@ WATCHED(a_planned_failover_is_followed_at_once)
 
 static void cluster_begin(struct rig *r)
 {
-    static const char *const args[] = {"--cluster-node-timeout", "1000",
+    static const char *const args[] = {"--cluster-node-timeout", "5000",
                                        "--cluster-require-full-coverage", "no",
                                        NULL};
     struct redis_cluster *c = malloc(sizeof(*c));
@@ -111,7 +114,7 @@ static void cluster_begin(struct rig *r)
 
 static vow_store *cluster_open(struct rig *r)
 {
-    return open_at(r, ((struct redis_cluster *)r->state)->url);
+    return open_at(r, ((struct redis_cluster *)r->state)->url, PATIENT_MS);
 }
 
 static void cluster_end(struct rig *r)
@@ -189,7 +192,7 @@ static void move_keys(struct redis_server *from, const struct redis_server *to,
         if (keys[0] == 0)
             return;
         CHECK_STR_EQ(redis_say(from, "MIGRATE", "127.0.0.1", port, keys, "0",
-                               "1000", NULL),
+                               "60000", NULL),
                      "OK");
     }
 }
@@ -257,6 +260,8 @@ CLUSTER(a_slot_that_keeps_moving_is_told)
     CHECK_INT_EQ(rig_claim(r, 0, ASK(text, 1)).says, VOW_SAYS_OWN);
     set_slot(&c->nodes[2], slot, "IMPORTING", c->ids[1]);
     set_slot(&c->nodes[1], slot, "MIGRATING", c->ids[2]);
+    rig_close(r, 1);
+    r->at[1] = open_at(r, c->url, 5000);
     CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).code, VOW_ESTORE);
     CHECK_HAS(WHY(r, 1), "is moving these keys to another server");
     set_slot(&c->nodes[1], slot, "STABLE", NULL);
