@@ -38,8 +38,9 @@ TEST(sqlite_many, all_who_come_first_at_once_have_a_store)
 
 struct score {
     atomic_uint ready, go, stop;
+    atomic_uint served; /* claims of all */
     atomic_uint steps[WRITERS];
-    atomic_uint worst_ms[WRITERS];
+    atomic_uint late[WRITERS]; /* steps that others overtook too often */
 };
 
 /* Claim and give back, as fast as it goes. */
@@ -53,28 +54,28 @@ static void writer(const char *folder, struct score *score, int i)
     atomic_fetch_add(&score->ready, 1);
     kit_await(&score->go, 1);
     while (atomic_load(&score->stop) == 0) {
-        uint64_t before = kit_now_ms();
+        unsigned before = atomic_load(&score->served);
         struct kit_answer a = kit_claim(&k, name, ++token);
         CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        unsigned others = atomic_fetch_add(&score->served, 1) - before;
+        if (others > 2 * WRITERS)
+            atomic_fetch_add(&score->late[i], 1);
         a = kit_abandon(&k, name, token, a.epoch);
         if (a.says != VOW_SAYS_OWN)
             FAIL("%d, %s", a.code, kit_why(&k));
-        unsigned took = (unsigned)(kit_now_ms() - before);
-        if (took > atomic_load(&score->worst_ms[i]))
-            atomic_store(&score->worst_ms[i], took);
         atomic_fetch_add(&score->steps[i], 1);
     }
     kit_close(&k);
     _exit(0);
 }
 
+/* While one waits, each of the others has a turn or two. Who is paused by the
+ * machine just before it stands in line is overtaken, but not mostly. */
 TEST(sqlite_many, writers_are_served_in_turn)
 {
     struct folder f;
     pid_t pids[WRITERS];
     struct score *score = kit_shared(sizeof(*score));
-    unsigned least = UINT32_MAX;
-    unsigned most = 0;
     folder_open(&f);
     for (int i = 0; i < WRITERS; i++)
         if ((pids[i] = kit_child()) == 0)
@@ -86,11 +87,10 @@ TEST(sqlite_many, writers_are_served_in_turn)
     for (int i = 0; i < WRITERS; i++) {
         kit_wait(pids[i]);
         unsigned n = atomic_load(&score->steps[i]);
-        least = n < least ? n : least;
-        most = n > most ? n : most;
+        unsigned late = atomic_load(&score->late[i]);
+        if (n > 8 ? 4 * late > n : late == n && n > 1)
+            FAIL("of %u steps of one, others overtook %u", n, late);
     }
-    if (2 * least < most)
-        FAIL("one was served %u times, another %u", least, most);
     folder_close(&f);
 }
 
