@@ -133,10 +133,13 @@ TEST(sqlite_value, one_with_ttl_0_is_for_who_waited_and_then_swept)
     vow_commit_ask commit = {.hold = {vow_name_of("a"), kit_token(1), epoch},
                              .outcome = VOW_OUTCOME_DONE,
                              .value = value};
+    uint64_t since = kit_now_ms();
     a.store->ops->commit(a.store, &commit, kit_on_answer, &got);
     CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_claim_as(&b, &wait).size, LARGE);
-    CHECK_UINT_EQ(kit_count(f.path, "val"), 1);
+    bool fetched = kit_claim_as(&b, &wait).size == LARGE;
+    fetched = kit_count(f.path, "val") == 1 && fetched;
+    /* A busy machine may have taken longer than it is kept. */
+    CHECK(fetched || kit_now_ms() - since >= 2 * SQ_RECHECK_MS);
     kit_nap_ms(2 * SQ_RECHECK_MS + 50);
     while (kit_count(f.path, "val") > 0) /* some step sweeps */
         for (uint64_t i = 0; i < 100; i++)
