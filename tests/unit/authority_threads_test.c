@@ -50,7 +50,7 @@ static void crew_open(struct crew *c)
     VOW_AUTO(vow_future)
     f = vow_authority_open(
         c->w.loop, "memory:",
-        VOW_AUTHORITY(.flags = VOW_AUTHORITY_THREAD, .lease_ms = 2000));
+        VOW_AUTHORITY(.flags = VOW_AUTHORITY_THREAD, .lease_ms = 60000));
     CHECK_INT_EQ(vow_loop_run_until(c->w.loop, f), 0);
     c->first = vow_authority_ref(vow_as_ptr(vow_get(f)));
 }

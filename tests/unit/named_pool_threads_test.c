@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { BLOCKED_LEASE_MS = 400 };
+enum { BLOCKED_LEASE_MS = 5000 }; /* longer than a machine pauses */
 enum { THREADS = 4, ROUNDS = 300, PLACES = 3 };
 
 struct shared {
@@ -35,9 +35,10 @@ static void shared_open(struct shared *s, struct world *w, uint64_t lease_ms)
     memset(s, 0, sizeof(*s));
     world_open_real(w);
     VOW_AUTO(vow_future)
-    f = vow_authority_open(
-        w->loop, "memory:",
-        VOW_AUTHORITY(.flags = VOW_AUTHORITY_THREAD, .lease_ms = lease_ms));
+    f = vow_authority_open(w->loop, "memory:",
+                           VOW_AUTHORITY(.flags = VOW_AUTHORITY_THREAD,
+                                         .lease_ms = lease_ms,
+                                         .pulse_ms = lease_ms / 50));
     CHECK_INT_EQ(vow_loop_run_until(w->loop, f), 0);
     s->first = vow_authority_ref(vow_as_ptr(vow_get(f)));
 }
@@ -65,7 +66,7 @@ static void wait_unused(struct shared *s, struct world *w)
         CHECK_UINT_EQ(info->limits.concurrent, PLACES);
         if (info->held == 0 && info->waiting == 0)
             return;
-        CHECK(i < 1000); /* far below what the lease would give back */
+        CHECK(i < 5000); /* far below what the lease would give back */
         pause_ms(w->loop, 1);
     }
 }
@@ -150,7 +151,7 @@ TEST(named_pool_threads, loops_of_many_threads_stay_within_the_limit)
     shared_close(&s, &w);
 }
 
-/* Of another loop: as long as three leases it finds no place. */
+/* Of another loop: for longer than a lease it finds no place. */
 static void *find_no_place(void *arg)
 {
     struct shared *s = arg;
@@ -160,7 +161,7 @@ static void *find_no_place(void *arg)
     CHECK_INT_EQ(vow_loop_new(NULL, &loop), 0);
     CHECK_INT_EQ(vow_authority_join(loop, s->first, &a), 0);
     CHECK_INT_EQ(vow_pool_open(a, "api", NULL, &p), 0);
-    uint64_t end_ns = vow_loop_due_ns(loop, UINT64_C(3) * BLOCKED_LEASE_MS);
+    uint64_t end_ns = vow_loop_due_ns(loop, BLOCKED_LEASE_MS + 1000);
     while (vow_loop_now_ns(loop) < end_ns) {
         VOW_AUTO(vow_future) f = vow_pool_try(p, NULL, 1);
         CHECK_INT_EQ(vow_loop_run_until(loop, f), VOW_EBUSY);
@@ -189,7 +190,7 @@ TEST(named_pool_threads, a_place_is_kept_while_user_code_blocks_its_loop)
     vow_grant *g = vow_grant_take(vow_get(f));
     f = vow_future_unref(f);
     f = vow_pool_acquire(p, NULL, 1);
-    pthread_t other; /* three leases without a turn of our loop */
+    pthread_t other; /* a lease and more without a turn of our loop */
     CHECK_INT_EQ(pthread_create(&other, NULL, find_no_place, &s), 0);
     CHECK_INT_EQ(pthread_join(other, NULL), 0);
     pause_ms(w.loop, 1);
