@@ -29,8 +29,8 @@
 
 enum {
     TRIES = 5,
-    PATIENCE_MS = 20000,
-    ANSWER_S = 10,
+    PATIENCE_MS = 90000,
+    ANSWER_S = 60,
     TEXT = 8192,
     KEY_TEXT = 1024
 };
@@ -111,14 +111,15 @@ static void run_member(const struct etcd_kit *k, size_t i)
 {
     static struct args a;
     const struct etcd_kit_opts *o = &k->opts;
-    unsigned beat = o->beat_ms != 0 ? o->beat_ms : k->n > 1 ? 50 : 20;
+    unsigned beat = o->beat_ms != 0 ? o->beat_ms : k->n > 1 ? 100 : 20;
+    unsigned beats = k->n > 1 ? 30 : 10; /* until a leader is elected */
     char log[FOLDER_MAX + 16];
     a.words[a.n++] = "etcd";
     add(&a, "--name=m%zu", i);
     add(&a, "--data-dir=%s/%zu", k->folder.path, i);
     add(&a, "--heartbeat-interval=%u", beat);
     add(&a, "--election-timeout=%u",
-        o->elect_ms != 0 ? o->elect_ms : 10 * beat);
+        o->elect_ms != 0 ? o->elect_ms : beats * beat);
     add(&a, "--unsafe-no-fsync");
     add(&a, "--bcrypt-cost=4");
     add_urls(&a, k, &k->at[i]);

@@ -25,9 +25,11 @@
 enum { ETCD_MEMBERS = 3, ETCD_ARGS = 48 };
 
 struct etcd_kit_opts {
-    size_t members;    /* 0: one */
-    unsigned beat_ms;  /* of the leader; 0: 20 of one, 50 of three */
-    unsigned elect_ms; /* without a beat a leader is elected; 0: 10 beats */
+    size_t members;   /* 0: one */
+    unsigned beat_ms; /* of the leader; 0: 20 of one, 100 of three */
+    /* Without a beat for so long, a leader is elected; 0: 10 beats of one, 30
+     * of three, whose leader then survives a pause of a busy machine. */
+    unsigned elect_ms;
     /* Who may read and write all keys with the prefix, and nothing else. NULL:
      * authentication is not enabled. */
     const char *user, *password, *prefix;
