@@ -84,6 +84,8 @@ struct rig_store {
     bool real_time;    /* its leases go by a clock that tests cannot move */
     unsigned short_ms; /* of rig_short_ms(), where steps take long; 0: 100 */
     unsigned late_ms; /* how much later than asked leases of who has left end */
+    /* Whether all leases of rig_short_ms() have ended. NULL: with their time. */
+    bool (*lapsed)(struct rig *r);
     /* Make what the instances share, in r->state. */
     void (*begin)(struct rig *r);
     /* One more instance on r->world.loop, with value_max RIG_VALUE_MAX. Runs
@@ -238,7 +240,7 @@ void rig_advance_ms(struct rig *r, uint64_t ms);
 uint64_t rig_now_us(const struct rig *r);
 
 /* Run until the counter, one of r->news, has reached `count`; the test fails
- * if it does not within a few seconds. */
+ * if it does not within a minute and more. */
 void rig_expect(struct rig *r, const unsigned *counter, unsigned count);
 
 /* Close an instance; open another in its place. */

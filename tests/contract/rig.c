@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATIENCE_MS = 10000, SLICE_MS = 2, SHORT_MS = 100 };
+enum { PATIENCE_MS = 90000, SLICE_MS = 2, SHORT_MS = 100 };
 
 /* A step under way. */
 struct step {
@@ -413,6 +413,8 @@ uint64_t rig_short_ms(const struct rig *r)
 void rig_lapse(struct rig *r)
 {
     rig_advance_ms(r, rig_short_ms(r) + 1 + r->store->late_ms);
+    while (r->store->lapsed != NULL && !r->store->lapsed(r))
+        run_a_little(r);
 }
 
 void rig_advance_ms(struct rig *r, uint64_t ms)
