@@ -218,6 +218,7 @@ TEST(etcd_end, etcd_keeps_what_has_changed_and_ends_the_others)
     etcd_put(&r.kit, "vow/z/1", "a");
     uint64_t trees = etcd_revision(&r.kit);
     etcd_put(&r.kit, "vow/z/2", "a");
+    uint64_t since = real_ms(&r);
     set_end(r.etcd, 1, first, 50);
     set_end(r.etcd, 2, last, 50); /* another's revision */
     set_end(r.etcd, 3, 0, 50);
@@ -226,7 +227,8 @@ TEST(etcd_end, etcd_keeps_what_has_changed_and_ends_the_others)
     CHECK_INT_EQ(vow__end_key(r.etcd, &y, trees, 50), 0);
     CHECK_INT_EQ(vow__end_key(r.etcd, &z, trees, 50), 0);
     real_pass(&r, 20);
-    CHECK_UINT_EQ(etcd_count(&r.kit, "vow/"), 7);
+    if (real_ms(&r) - since < 50)
+        CHECK_UINT_EQ(etcd_count(&r.kit, "vow/"), 7);
     REAL_UNTIL(&r, etcd_count(&r.kit, "vow/") == 3);
     CHECK_STR_EQ(etcd_get(&r.kit, "vow/x/2"), "a");
     CHECK_UINT_EQ(etcd_count(&r.kit, "vow/z/"), 2);

@@ -506,7 +506,7 @@ static const struct findings *examine_real(vow_store *store)
 
 TEST(etcd_examine, a_real_member_is_looked_at_and_left_as_it_was)
 {
-    real_open(&r, VOW_ETCD_OPTS(.timeout_ms = 10000));
+    real_open(&r, VOW_ETCD_OPTS(.timeout_ms = 60000));
     const struct findings *f = examine_real(r.store);
     check_finding(f, "member", VOW_FINDING_GOOD, "the leader");
     check_finding(f, "cluster", VOW_FINDING_WARN, "1 member");
@@ -533,7 +533,7 @@ TEST(etcd_examine, a_real_member_shows_a_plain_user_what_is_promised)
             r.w.loop, r.kit.url,
             VOW_ETCD_OPTS(.user = "app", .password = "secret",
                           .prefix = i == 0 ? "vow/" : "other/",
-                          .timeout_ms = 10000));
+                          .timeout_ms = 60000));
         CHECK_INT_EQ(vow_loop_run_until(r.w.loop, opened), 0);
         r.store = vow_as_ptr(vow_get(opened));
         const struct findings *f = examine_real(r.store);

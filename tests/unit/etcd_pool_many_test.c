@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { INSTANCES = 4, WORKERS = 24, ROUNDS = 10, LEASE_MS = 20000 };
+enum { INSTANCES = 4, WORKERS = 24, ROUNDS = 10, LEASE_MS = 600000 };
 
 /* One that asks, holds, gives back and asks again. */
 struct worker {
@@ -143,7 +143,7 @@ static void open_instance(struct instance *at)
 {
     VOW_AUTO(vow_future)
     opened = vow_store_etcd_open(sea.w.loop, sea.kit.url,
-                                 VOW_ETCD_OPTS(.timeout_ms = 10000));
+                                 VOW_ETCD_OPTS(.timeout_ms = 60000));
     CHECK_INT_EQ(vow_loop_run_until(sea.w.loop, opened), 0);
     at->store = vow_as_ptr(vow_get(opened));
     at->store->ops->listen(

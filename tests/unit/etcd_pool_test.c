@@ -61,7 +61,7 @@ static void on_doubt(void *user)
 static void start(void)
 {
     told = (struct told){.done = 0};
-    real_open(&rig, VOW_ETCD_OPTS(.timeout_ms = 5000, .recheck_ms = 1000));
+    real_open(&rig, VOW_ETCD_OPTS(.recheck_ms = 1000));
     rig.store->ops->listen(
         rig.store,
         &(const vow_store_events){.on_place = on_place, .on_doubt = on_doubt});
@@ -173,6 +173,13 @@ static uint64_t count(const char *kind)
     return etcd_count(&rig.kit, text);
 }
 
+/* The machine has paused for so long that something may have ended. */
+static bool passed(uint64_t since_ms, uint64_t ms)
+{
+    real_pass(&rig, 0); /* the loop looks at the clock */
+    return real_ms(&rig) - since_ms >= ms;
+}
+
 /* ---- keys ---------------------------------------------------------------- */
 
 TEST(etcd_pool, keys_are_for_people_and_come_back)
@@ -265,17 +272,24 @@ TEST(etcd_pool, another_lease_keeps_the_order)
 
 TEST(etcd_pool, a_place_ends_with_its_own_lease_while_others_live)
 {
+    bool lost = true; /* the second, as long as it is not there */
+    uint64_t since = 0;
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .lease_ms = 900, .limits = {2, 0, 0})),
                   VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 900)), VOW_SAYS_OWN);
-    for (int i = 0; i < 8; i++) {
+    do {
+        if (lost) {
+            since = real_ms(&rig);
+            CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 900)), VOW_SAYS_OWN);
+        }
         real_pass(&rig, 250);
+        uint64_t now = real_ms(&rig);
         renew(2, 1, 900);
-        CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
-    }
-    CHECK(etcd_get(&rig.kit, seat_key(1)) == NULL);
-    CHECK(etcd_get(&rig.kit, seat_key(2)) != NULL);
+        lost = told.at[0].says != VOW_SAYS_OWN;
+        CHECK(!lost || passed(since, 900));
+        since = now;
+    } while (etcd_get(&rig.kit, seat_key(1)) != NULL);
+    CHECK(etcd_get(&rig.kit, seat_key(2)) != NULL || passed(since, 900));
     renew(1, 1, 900);
     CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
     real_close(&rig);
@@ -412,14 +426,20 @@ TEST(etcd_pool, grants_that_follow_closely_share_a_toll)
 TEST(etcd_pool, tolls_of_a_low_rate_are_kept_apart_and_swept)
 {
     vow_pool_limits limits = {.rate = 8, .window_us = 400000};
+    uint64_t since = 0, tolls;
     start();
-    for (uint64_t i = 0; i < 8; i++)
+    for (uint64_t i = 0; i < 8; i++) {
+        since = real_ms(&rig);
         CHECK_UINT_EQ(acquire(PLACE(i, .limits = limits)), VOW_SAYS_OWN);
-    CHECK(count("t/") <= 8);
-    CHECK(count("t/") > 0);
+    }
+    tolls = count("t/");
+    CHECK(tolls <= 8);
+    CHECK(tolls > 0 || passed(since, 2000));
     real_pass(&rig, 450);
+    since = real_ms(&rig);
     CHECK_UINT_EQ(acquire(PLACE(9)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(count("t/"), 1);
+    tolls = count("t/");
+    CHECK(tolls == 1 || (tolls == 0 && passed(since, 2000)));
     real_close(&rig);
 }
 
@@ -432,26 +452,32 @@ TEST(etcd_pool, tolls_of_another_machine_count_from_the_first_sight)
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
     snprintf(toll, sizeof(toll), "vow/%s", vow__toll_key(&name, 7).text);
+    real_pass(&rig, 0);
+    uint64_t since = real_ms(&rig);
     etcd_put(&rig.kit, toll, "weight 3\nboot another\nat 1\n");
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
-    CHECK(told.at[0].again_us > 200000 && told.at[0].again_us <= 300001);
-    unsigned before = told.places;
-    REAL_UNTIL(&rig, told.places > before); /* by its own clock */
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    bool waits = acquire(PLACE(2)) == VOW_SAYS_WAIT;
+    uint64_t took_us = 1000 * (real_ms(&rig) - since + 1);
+    CHECK(waits || took_us >= 300000);
+    if (waits) {
+        CHECK(told.at[0].again_us + took_us >= 300000);
+        CHECK(told.at[0].again_us <= 300001);
+        unsigned before = told.places;
+        REAL_UNTIL(&rig, told.places > before); /* by its own clock */
+        CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    }
     real_close(&rig);
 }
 
 TEST(etcd_pool, a_turn_that_nobody_comes_for_is_forfeited)
 {
-    vow_pool_limits limits = {.rate = 1, .window_us = 200000};
+    vow_pool_limits limits = {.rate = 1, .window_us = 5000000};
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
     CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
     CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
-    REAL_UNTIL(&rig, told.places == 1);
-    REAL_UNTIL(&rig, told.places == 2); /* 2 s later */
-    vow_token want = token_of(3);
-    CHECK_MEM_EQ(&told.token, &want, sizeof(want));
+    vow_token want = token_of(3); /* 2 s behind that of the second */
+    REAL_UNTIL(&rig, memcmp(&told.token, &want, sizeof(want)) == 0);
+    CHECK(told.places >= 2);
     CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_OWN);
     renew(2, 1, LONG_MS);
     CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);

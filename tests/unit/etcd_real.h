@@ -7,6 +7,8 @@
 #include "store/etcd/etcd_internal.h"
 #include "world.h"
 
+enum { REAL_TIMEOUT_MS = 60000 }; /* no pause of a busy machine is so long */
+
 struct real {
     struct etcd_kit kit;
     struct world w;
@@ -14,12 +16,16 @@ struct real {
     struct vow__etcd *etcd;
 };
 
+/* Without a timeout in `opts`, which may be NULL, it is a long one. */
 static inline void real_open(struct real *r, const vow_etcd_opts *opts)
 {
+    vow_etcd_opts o = opts != NULL ? *opts : *VOW_ETCD_OPTS(.timeout_ms = 0);
+    if (o.timeout_ms == 0)
+        o.timeout_ms = REAL_TIMEOUT_MS;
     etcd_start(&r->kit, NULL);
     world_open_real(&r->w);
     VOW_AUTO(vow_future)
-    opened = vow_store_etcd_open(r->w.loop, r->kit.url, opts);
+    opened = vow_store_etcd_open(r->w.loop, r->kit.url, &o);
     CHECK_INT_EQ(vow_loop_run_until(r->w.loop, opened), 0);
     r->store = vow_as_ptr(vow_get(opened));
     r->etcd = vow__etcd_of(r->store);
@@ -41,10 +47,15 @@ static inline void real_pass(struct real *r, uint64_t ms)
     CHECK_INT_EQ(vow_loop_run_until(r->w.loop, f), 0);
 }
 
-/* Wait until this holds, for five seconds at most. */
+static inline uint64_t real_ms(const struct real *r)
+{
+    return vow_loop_now_ns(r->w.loop) / 1000000;
+}
+
+/* Wait until this holds; a minute and more means that it never does. */
 #define REAL_UNTIL(r, cond)                                                    \
     do {                                                                       \
-        for (int i_ = 0; i_ < 500 && !(cond); i_++)                            \
+        for (int i_ = 0; i_ < 6000 && !(cond); i_++)                           \
             real_pass((r), 10);                                                \
         CHECK(cond);                                                           \
     } while (0)

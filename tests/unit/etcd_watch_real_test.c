@@ -29,9 +29,10 @@ TEST(etcd_watch, etcd_tells_of_puts_deletes_and_leases_that_end)
     etcd_put(&r.kit, "vow/m/a", "1");
     etcd_put(&r.kit, "vow/n/b", "");
     etcd_delete(&r.kit, "vow/n/a");
-    (void)etcd_say(&r.kit, "lease/grant", "{\"TTL\":\"1\",\"ID\":\"77\"}");
+    (void)etcd_say(&r.kit, "lease/grant", "{\"TTL\":\"60\",\"ID\":\"77\"}");
     (void)etcd_say(&r.kit, "kv/put",
                    "{\"key\":\"dm93L24vYQ==\",\"lease\":\"77\"}");
+    (void)etcd_say(&r.kit, "lease/revoke", "{\"ID\":\"77\"}");
     REAL_UNTIL(&r, h.deletes == 2);
     snprintf(want, sizeof(want),
              "+n/a=1@%" PRIu64 " +n/b=@%" PRIu64 " -n/a@%" PRIu64
