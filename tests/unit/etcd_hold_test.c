@@ -9,7 +9,10 @@
 #include <sodium.h>
 
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
-#define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
+#define SEAT_OPTS VOW_AUTHORITY(.lease_ms = HELD_MS, .recheck_ms = RARELY_MS)
+
+/* For what is waited for until its lease ends. */
+#define SHORT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
 
 static struct town r;
 static struct seat a, b;
@@ -82,10 +85,10 @@ TEST(etcd_hold, each_length_of_a_lease_is_one)
     town_close(&r);
 }
 
-/* Three leases long, by messages that do not depend on how many names. */
+/* Longer than a lease, by messages that do not depend on how many names. */
 TEST(etcd_hold, one_pulse_keeps_all_names)
 {
-    enum { LEASE_MS = 3000, PULSE_MS = 1000 };
+    enum { LEASE_MS = 10000, PULSE_MS = 1000 };
     static struct turn t[NAMES];
     town_open(&r, NULL);
     seat_open(&r, &a, r.k.url,
@@ -96,7 +99,7 @@ TEST(etcd_hold, one_pulse_keeps_all_names)
     uint64_t pulses = town_asked(&r, "LeaseKeepAlive");
     uint64_t steps = town_asked(&r, "Txn") + town_asked(&r, "Range");
     uint64_t since = town_ms(&r);
-    town_pass(&r, 3 * LEASE_MS);
+    town_pass(&r, LEASE_MS + LATE_MS);
     uint64_t most = 2 * ((town_ms(&r) - since) / PULSE_MS + 1);
     pulses = town_asked(&r, "LeaseKeepAlive") - pulses;
     steps = town_asked(&r, "Txn") + town_asked(&r, "Range") - steps;
@@ -120,11 +123,11 @@ TEST(etcd_hold, a_name_that_nobody_pulses_is_lost)
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
     uint64_t since = town_ms(&r);
     turn_take(&r, &a, &t, "by hand",
-              VOW_SHARE(.mode = VOW_FENCED, .lease_ms = 2500,
+              VOW_SHARE(.mode = VOW_FENCED, .lease_ms = 10000,
                         .flags = VOW_SHARE_MANUAL_PULSE));
     CHECK(t.code == 0 && t.lease != NULL);
     turn_take(&r, &a, &kept, "kept",
-              VOW_SHARE(.mode = VOW_FENCED, .lease_ms = 2500));
+              VOW_SHARE(.mode = VOW_FENCED, .lease_ms = 10000));
     CHECK(kept.code == 0 && kept.lease != NULL);
     turn_take(&r, &b, &next, "by hand",
               VOW_SHARE(.mode = VOW_FENCED, .takeovers = 100));
@@ -132,7 +135,7 @@ TEST(etcd_hold, a_name_that_nobody_pulses_is_lost)
     CHECK_INT_EQ(town_until(&r, vow_lease_lost(t.lease)), VOW_ELOST);
     (void)vow_cancel(t.result, NULL); /* it would ask again */
     TOWN_UNTIL(&r, next.lease != NULL);
-    CHECK(town_ms(&r) - since >= 2500);
+    CHECK(town_ms(&r) - since >= 10000);
     CHECK(vow_lease_fence(next.lease) > vow_lease_fence(t.lease));
     CHECK_INT_EQ(turn_say(&r, &next, "y"), 0);
     CHECK_INT_EQ(turn_say(&r, &kept, "z"), 0);
@@ -221,10 +224,11 @@ TEST(etcd_hold, longer_results_go_where_the_address_says)
 {
     static struct folder folder;
     const size_t sizes[] = {LIMIT, LIMIT + 1, 1024 * 1024, 8 * 1024 * 1024};
-    char options[128], why[512];
+    char options[160], why[512];
     folder_open(&folder);
     town_open(&r, NULL);
-    (void)snprintf(options, sizeof(options), "?results=file:%s", folder.path);
+    (void)snprintf(options, sizeof(options), "?results=file:%s&timeout=30000",
+                   folder.path);
     seat_open(&r, &a, town_url(&r, options), SEAT_OPTS);
     seat_open(&r, &b, town_url(&r, options), SEAT_OPTS);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -245,10 +249,11 @@ TEST(etcd_hold, longer_results_go_where_the_address_says)
 TEST(etcd_hold, a_result_elsewhere_is_not_taken_for_another)
 {
     static struct folder folder;
-    char options[128], why[512];
+    char options[160], why[512];
     folder_open(&folder);
     town_open(&r, NULL);
-    (void)snprintf(options, sizeof(options), "?results=file:%s", folder.path);
+    (void)snprintf(options, sizeof(options), "?results=file:%s&timeout=30000",
+                   folder.path);
     seat_open(&r, &a, town_url(&r, options), SEAT_OPTS);
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
     struct big big = {.size = LIMIT + 1};
@@ -330,7 +335,7 @@ TEST(etcd_hold, keys_do_not_pile_up)
     }
     seat_close(&r, &a);
     for (int i = 0; etcd_count(&r.k, "vow/") > 0; i++) {
-        if (i == 200)
+        if (i == 1200)
             FAIL("%llu keys stay",
                  (unsigned long long)etcd_count(&r.k, "vow/"));
         town_pass(&r, 100);
@@ -431,12 +436,12 @@ TEST(etcd_hold, a_record_that_was_spoiled_is_survived)
 {
     static char keys[64][256];
     town_open(&r, NULL);
-    seat_open(&r, &b, r.k.url, SEAT_OPTS);
+    seat_open(&r, &b, r.k.url, SHORT_OPTS);
     for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++) {
         struct turn runs;
         char text[16];
         (void)snprintf(text, sizeof(text), "bad-%zu", i);
-        seat_open(&r, &a, r.k.url, SEAT_OPTS);
+        seat_open(&r, &a, r.k.url, SHORT_OPTS);
         turn_take(&r, &a, &runs, text, VOW_SHARE(.mode = VOW_ONCE));
         CHECK(runs.code == 0 && runs.lease != NULL);
         size_t n = keys_there(keys, 64);

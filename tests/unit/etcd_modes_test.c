@@ -8,7 +8,7 @@
 #include "etcd_process.h"
 
 #define PROC(...) (&(const struct proc_job){__VA_ARGS__})
-#define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 3000, .recheck_ms = RARELY_MS)
+#define SEAT_OPTS VOW_AUTHORITY(.lease_ms = HELD_MS, .recheck_ms = RARELY_MS)
 
 static struct town r;
 static struct seat a, b;
@@ -218,6 +218,8 @@ TEST(etcd_modes, a_killed_runner_is_replaced_after_its_lease_not_before)
 
 #define ONCE(...) VOW_SHARE(.mode = VOW_ONCE, __VA_ARGS__)
 
+enum { OWNED_S = 600 }; /* the lease of a process that is killed */
+
 static int resolve(struct seat *s, const char *text, uint64_t fence,
                    enum vow_what_happened how, const char *value)
 {
@@ -237,7 +239,7 @@ TEST(etcd_modes, what_was_begun_once_is_in_doubt_for_all)
     vow_name name = vow_name_of("once");
     town_start(&r, NULL);
     proc_hire(&p, PROC(.url = r.k.url, .name = "once", .mode = VOW_ONCE,
-                       .lease_ms = 2000));
+                       .lease_ms = OWNED_S * 1000));
     world_open_real(&r.w);
     seat_open(&r, &a, r.k.url, SEAT_OPTS);
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
@@ -245,6 +247,7 @@ TEST(etcd_modes, what_was_begun_once_is_in_doubt_for_all)
     turn_take(&r, &a, &waits, "once", ONCE(.ttl_ms = 60000));
     CHECK(waits.code == 0 && waits.lease == NULL);
     proc_kill(&p);
+    town_end_leases(&r, OWNED_S);
     CHECK_INT_EQ(turn_hears(&r, &waits, ""), VOW_EDOUBT);
     turn_drop(&waits);
     CHECK_INT_EQ(task_share(&a, &t, "once", "", ONCE(.ttl_ms = 1)), VOW_EDOUBT);
@@ -276,7 +279,7 @@ TEST(etcd_modes, only_the_right_fence_resolves)
     vow_name name = vow_name_of("once");
     town_start(&r, NULL);
     proc_hire(&p, PROC(.url = r.k.url, .name = "once", .mode = VOW_ONCE,
-                       .lease_ms = 1000));
+                       .lease_ms = OWNED_S * 1000));
     world_open_real(&r.w);
     seat_open(&r, &a, r.k.url, SEAT_OPTS);
     uint64_t fence = proc_go(&p);
@@ -284,6 +287,7 @@ TEST(etcd_modes, only_the_right_fence_resolves)
     CHECK_INT_EQ(resolve(&a, "once", fence, VOW_IT_HAPPENED, "no"), VOW_ENOENT);
     CHECK_INT_EQ(resolve(&a, "once", fence, VOW_DO_IT_AGAIN, "no"), VOW_ENOENT);
     proc_kill(&p);
+    town_end_leases(&r, OWNED_S);
     CHECK_INT_EQ(task_share(&a, &t, "once", "", ONCE(.ttl_ms = 1)), VOW_EDOUBT);
     CHECK(resolve(&a, "once", 0, VOW_DO_IT_AGAIN, "no") != 0);
     const uint64_t wrong[] = {1, fence - 1, fence + 1, UINT32_MAX};
@@ -399,7 +403,9 @@ TEST(etcd_modes, a_lease_ended_by_hand_starts_nothing_a_second_time)
     struct turn mine;
     struct task again = {.r = &r, .text = "again"};
     town_open(&r, NULL);
-    seat_open(&r, &a, r.k.url, SEAT_OPTS);
+    seat_open(&r, &a, r.k.url,
+              VOW_AUTHORITY(.lease_ms = HELD_MS, .pulse_ms = 1000,
+                            .recheck_ms = RARELY_MS));
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
     turn_take(&r, &a, &mine, "once", ONCE(.ttl_ms = 60000));
     CHECK(mine.code == 0 && mine.lease != NULL);

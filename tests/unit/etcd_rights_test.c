@@ -5,18 +5,21 @@
 #include "etcd_process.h"
 
 #define LOCKED ETCD_OPTS(.user = "vow", .password = "s3cret", .prefix = "vow/")
-#define SEAT_OPTS VOW_AUTHORITY(.lease_ms = 10000, .recheck_ms = RARELY_MS)
+#define SEAT_OPTS                                                              \
+    VOW_AUTHORITY(.lease_ms = HELD_MS, .pulse_ms = 1000,                       \
+                  .recheck_ms = RARELY_MS)
 #define FENCED(...) VOW_SHARE(.mode = VOW_FENCED, __VA_ARGS__)
 
 static struct town r;
 static struct seat a, b;
 
-/* An address with this before the host and that behind it. */
+/* An address with this before the host and that behind it, and a timeout for
+ * machines with much to do. */
 static const char *url_of(const char *who, const char *options)
 {
     static char url[512];
-    (void)snprintf(url, sizeof(url), "etcd://%s127.0.0.1:%u%s", who,
-                   r.k.at[0].port, options);
+    (void)snprintf(url, sizeof(url), "etcd://%s127.0.0.1:%u%s%stimeout=30000",
+                   who, r.k.at[0].port, options, options[0] == 0 ? "?" : "&");
     return url;
 }
 
@@ -75,8 +78,8 @@ TEST(etcd_rights, forgotten_tokens_are_not_noticed)
     struct turn mine, waits;
     struct task t = {.r = &r, .text = "y"};
     town_open(&r, LOCKED);
-    seat_open(&r, &a, url_of("vow:s3cret@", "?timeout=10000"), SEAT_OPTS);
-    seat_open(&r, &b, url_of("vow:s3cret@", "?timeout=10000"), SEAT_OPTS);
+    seat_open(&r, &a, url_of("vow:s3cret@", ""), SEAT_OPTS);
+    seat_open(&r, &b, url_of("vow:s3cret@", ""), SEAT_OPTS);
     turn_take(&r, &a, &mine, "n", FENCED(.ttl_ms = 60000));
     turn_take(&r, &b, &waits, "n", /* it may look while the member is away */
               FENCED(.ttl_ms = 60000, .store_down = VOW_DOWN_WAIT));
@@ -84,7 +87,7 @@ TEST(etcd_rights, forgotten_tokens_are_not_noticed)
     CHECK(waits.code == 0 && waits.lease == NULL);
     for (int i = 0; i < 3; i++) {
         etcd_again(&r.k, 0);
-        town_pass(&r, 4000); /* a pulse, with what is not known any more */
+        town_pass(&r, 2000); /* a pulse, with what is not known any more */
         CHECK(vow_lease_left_ms(mine.lease) > 0);
         CHECK_INT_EQ(
             task_share(&b, &t, "other", "y",
@@ -146,7 +149,7 @@ TEST(etcd_rights, keys_outside_of_the_role_are_refused)
     uint64_t since = town_ms(&r);
     CHECK_INT_EQ(share_with(url_of("vow:s3cret@", "?prefix=other/"), why),
                  VOW_ESTORE);
-    CHECK(town_ms(&r) - since < 10000);
+    CHECK(town_ms(&r) - since < 25000);
     if (strstr(why, "permission") == NULL && strstr(why, "allowed") == NULL &&
         strstr(why, "may not") == NULL)
         FAIL("it does not tell why: %s", why);

@@ -174,7 +174,7 @@ TEST(etcd_wait, what_was_compacted_away_is_heard_all_the_same)
     for (size_t i = 0; i < PROCS; i++)
         proc_hire(&p[i],
                   PROC(.kind = PROC_WAITER, .url = r.k.url, .name = "n",
-                       .mode = VOW_ONCE, .text = "x", .lease_ms = 20000));
+                       .mode = VOW_ONCE, .text = "x", .lease_ms = HELD_MS));
     world_open_real(&r.w);
     seat_open(&r, &a, r.k.url, SEAT_OPTS);
     turn_take(&r, &a, &mine, "n", VOW_SHARE(.mode = VOW_ONCE, .ttl_ms = 60000));
@@ -233,13 +233,13 @@ TEST(etcd_wait, who_slept_for_longer_than_a_lease_hears_too)
 /* Of all who wait for what a dead process owned, one for each name goes on. */
 TEST(etcd_wait, each_name_of_the_dead_goes_to_one)
 {
-    enum { DEAD = 12 };
+    enum { DEAD = 12, OWNED_S = 600 };
     struct proc p;
     struct task t[2] = {{.r = &r, .text = "x"}, {.r = &r, .text = "x"}};
     static vow_future *f[2][DEAD];
     town_start(&r, NULL);
     proc_hire(&p, PROC(.url = r.k.url, .name = "n", .names = DEAD,
-                       .mode = VOW_FENCED, .lease_ms = 2000));
+                       .mode = VOW_FENCED, .lease_ms = OWNED_S * 1000));
     world_open_real(&r.w);
     seat_open(&r, &a, r.k.url, SEAT_OPTS);
     seat_open(&r, &b, r.k.url, SEAT_OPTS);
@@ -256,6 +256,7 @@ TEST(etcd_wait, each_name_of_the_dead_goes_to_one)
     town_pass(&r, 1000);
     CHECK_UINT_EQ(t[0].runs + t[1].runs, 0);
     proc_kill(&p);
+    town_end_leases(&r, OWNED_S);
     uint64_t dead = town_ms(&r);
     for (size_t i = 0; i < DEAD; i++)
         for (size_t s = 0; s < 2; s++) {
@@ -263,7 +264,7 @@ TEST(etcd_wait, each_name_of_the_dead_goes_to_one)
             CHECK(says(f[s][i], "x"));
             vow_future_unref(f[s][i]);
         }
-    CHECK(town_ms(&r) - dead < 2000 + LATE_MS + SLACK_MS);
+    CHECK(town_ms(&r) - dead < SLACK_MS);
     CHECK_UINT_EQ(t[0].runs + t[1].runs, DEAD);
     seat_close(&r, &b);
     seat_close(&r, &a);
