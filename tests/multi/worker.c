@@ -46,6 +46,7 @@ enum { RATE_WINDOW_MS = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
  * many rounds before are asked for again. */
 enum { ONCE_FEW = 4, ONCE_MANY = 40, ONCE_ROUND_S = 2, ONCE_ROUNDS = 8 };
 enum { ONCE_TTL_MS = 60000, ONCE_WORK_MS = 1500, ONCE_ASKERS = 24 };
+enum { STAMPEDE_TTL_MS = 600000 }; /* longer than the last one takes */
 enum { LATE_NS = 250 * NS_PER_MS, MOST_S = 180 };
 
 static struct {
@@ -415,8 +416,8 @@ static void stampede(const char *go)
         a->name = vow_name_of(a->label);
         me.pending++;
         vow_share_opts o =
-            *VOW_SHARE(.label = a->label, .info = &a->info, .ttl_ms = 20000,
-                       .store_down = VOW_DOWN_WAIT);
+            *VOW_SHARE(.label = a->label, .info = &a->info,
+                       .ttl_ms = STAMPEDE_TTL_MS, .store_down = VOW_DOWN_WAIT);
         if (vow_done(vow_share(me.authority, &a->name, work, a, &o), got,
                      failed, a) < 0)
             abort();
