@@ -12,19 +12,20 @@
 static const int cared_for[] = {SIGCHLD, SIGINT,  SIGTERM,  SIGHUP, SIGQUIT,
                                 SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP};
 enum { N_CARED = sizeof(cared_for) / sizeof(cared_for[0]), AT_ONCE = 16 };
-enum { SAME_NS = 20000000 };
+enum { SAME_NS = 20000000, SAME_SENDER_NS = 1000000000 };
 
 static struct {
     vow_loop *loop;
     sigset_t before;
     signal_fn fn;
     struct ear ear;
-    int last; /* of those that end us; 0: none */
+    int last;             /* of those that end us; 0: none */
+    uint32_t last_sender; /* process id; 0: the kernel */
     uint64_t last_ns;
 } signals;
 
 static void on_signals(struct ear *e, uint32_t events);
-static bool is_same_again(int number);
+static bool is_same_again(int number, uint32_t sender);
 static void quiet(int number);
 static void nothing(int number);
 
@@ -72,20 +73,25 @@ static void on_signals(struct ear *e, uint32_t events)
     (void)events;
     ssize_t n = read(e->fd, some, sizeof(some));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(some[0]); i++)
-        if (!is_same_again((int)some[i].ssi_signo))
+        if (!is_same_again((int)some[i].ssi_signo, some[i].ssi_pid))
             signals.fn((int)some[i].ssi_signo, some[i].ssi_code == SI_KERNEL);
 }
 
-/* timeout(1) and shells signal a process and its group: that is one wish. */
-static bool is_same_again(int number)
+/* timeout(1) and shells signal a process and its group: two signals, one wish.
+ * On a busy machine they are read long after one another; then they are known by
+ * their sender. */
+static bool is_same_again(int number, uint32_t sender)
 {
     if (number != SIGINT && number != SIGTERM && number != SIGHUP &&
         number != SIGQUIT)
         return false;
-    uint64_t now = vow_loop_now_ns(signals.loop);
-    if (number == signals.last && now - signals.last_ns < SAME_NS)
+    const uint64_t now = vow_loop_now_ns(signals.loop);
+    const bool same_sender = sender != 0 && sender == signals.last_sender;
+    if (number == signals.last &&
+        now - signals.last_ns < (same_sender ? SAME_SENDER_NS : SAME_NS))
         return true;
     signals.last = number;
+    signals.last_sender = sender;
     signals.last_ns = now;
     return false;
 }

@@ -170,10 +170,25 @@ test_a_second_signal_kills_at_once() {
     start map --kill-seq TERM,300s,KILL 'trap "touch got" TERM; touch ready
         while :; do sleep 0.05; done; : {}' ::: a
     wait_for test -e ready
-    kill -TERM "$PID"
+    sh -c "kill -TERM $PID; :"
     wait_for test -e got
     sleep 0.1 # within 20 ms it would be the same one, sent to a group as well
-    killed_by TERM
+    killed_by TERM # by another process
+}
+
+# Two signals of one process are one wish, as on a machine where timeout(1) was
+# not running between its two.
+test_a_second_signal_of_one_sender_leaves_the_grace() {
+    start map --kill-seq TERM,300s,KILL 'trap "touch got" TERM; touch ready
+        until [ -e go ]; do sleep 0.02; done; touch clean; : {}' ::: a
+    wait_for test -e ready
+    sh -c 'kill -TERM "$1"; sleep 0.1; kill -TERM "$1"' sh "$PID"
+    wait_for test -e got
+    sleep 0.3
+    touch go
+    finish
+    expect_signal TERM
+    expect test -e clean
 }
 
 test_the_output_of_finished_jobs_is_kept() {
