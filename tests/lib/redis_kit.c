@@ -393,6 +393,9 @@ void redis_cluster_start(struct redis_cluster *c, const char *const *extra)
         redis_until(&c->nodes[i], "cluster_known_nodes:3", "CLUSTER", "INFO",
                     NULL);
         redis_until(&c->nodes[i], "cluster_state:ok", "CLUSTER", "INFO", NULL);
+        /* Without full coverage a node is content before it knows all slots. */
+        redis_until(&c->nodes[i], "cluster_slots_assigned:16384", "CLUSTER",
+                    "INFO", NULL);
     }
     snprintf(c->url, sizeof(c->url), "%s", c->nodes[0].url);
 }
