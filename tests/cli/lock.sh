@@ -361,7 +361,7 @@ test_a_stopped_holder_loses_the_lock() {
     wait_for has a
     hold b --lease "$LEASE" --pulse "$PULSE"
     wait_for queued 1
-    send STOP a
+    stop_calmly a
     wait_for has a b
     send CONT a
     settle a

@@ -258,7 +258,7 @@ stop_and_replace() {
     OPTIONS="$OPTIONS_OF_STOPPED${1+ $1}"
     run_and_wait a b
     stopped=$(now_ms)
-    send STOP a
+    stop_calmly a
     wait_for runs_are 2
 }
 
@@ -329,7 +329,7 @@ test_a_stopped_runner_kills_all_of_its_command() {
     OPTIONS=$OPTIONS_OF_STOPPED
     run_and_wait a b
     wait_for test -e ready
-    send STOP a
+    stop_calmly a
     wait_for runs_are 2
     send CONT a
     expect_lost

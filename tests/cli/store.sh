@@ -59,6 +59,21 @@ send() {
     kill "-$1" "$(cat "$T/$2.pid")"
 }
 
+# stop_calmly CALLER: stop it while it does not write to the store. One that is
+# stopped in the middle holds up all others, who then do without the store.
+stop_calmly() {
+    wait_for stops_outside_the_store "$1"
+}
+
+stops_outside_the_store() {
+    send STOP "$1"
+    if "$VOW" lock --lease 60s probe -- true; then
+        return
+    fi
+    send CONT "$1"
+    return 1
+}
+
 # settle CALLER...: wait until they have ended.
 settle() {
     for who; do
