@@ -507,7 +507,8 @@ static const char HELP[] =
     "  --times           show the time of tests above half a second\n"
     "  --hidden          also those that test the harness by failing\n"
     "  --help            this text\n"
-    "Environment: VOW_TEST_SLOW=N multiplies the time limits,\n"
+    "Environment: VOW_TEST_SEED=N as --seed, VOW_TEST_SLOW=N multiplies the\n"
+    "time limits,\n"
     "VOW_TEST_NO_SKIP=1 makes a skip a failure, VOW_TEST_UNPOOLED=1 gives\n"
     "every object a block of its own.\n"
     "Exit code: 0 all passed, 1 some failed, 77 all skipped, 2 bad usage.\n";
@@ -582,6 +583,10 @@ static void read_environment(void)
     const char *no_skip = getenv("VOW_TEST_NO_SKIP");
     run.no_skip = no_skip != NULL && strcmp(no_skip, "") != 0 &&
                   strcmp(no_skip, "0") != 0;
+    const char *seed = getenv("VOW_TEST_SEED");
+    if (run.seed == 0 && seed != NULL && seed[0] != '\0')
+        run.seed =
+            number("VOW_TEST_SEED is from 1 to 2^64-1, not", seed, UINT64_MAX);
     if (run.seed == 0) { /* 32 bits are enough, and easier to type again */
         uint64_t state = (uint64_t)now_ms() << 22 ^ (uint64_t)getpid();
         run.seed = (test_random(&state) & UINT32_MAX) | 1;
