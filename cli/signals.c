@@ -78,8 +78,7 @@ static void on_signals(struct ear *e, uint32_t events)
 }
 
 /* timeout(1) and shells signal a process and its group: two signals, one wish.
- * On a busy machine they are read long after one another; then they are known by
- * their sender. */
+ * A busy machine delays the second signal; both signals have the same sender. */
 static bool is_same_again(int number, uint32_t sender)
 {
     if (number != SIGINT && number != SIGTERM && number != SIGHUP &&

@@ -59,8 +59,9 @@ send() {
     kill "-$1" "$(cat "$T/$2.pid")"
 }
 
-# stop_calmly CALLER: stop it while it does not write to the store. One that is
-# stopped in the middle holds up all others, who then do without the store.
+# stop_calmly CALLER: stop the caller's vow between two writes to the store. A vow
+# stopped during a write keeps the folder's lock; the other callers then give up
+# and run without the store.
 stop_calmly() {
     wait_for stops_outside_the_store "$1"
 }
