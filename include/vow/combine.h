@@ -4,7 +4,8 @@
  * The inputs are borrowed and may repeat. When the outcome is known, the others
  * are let go, not canceled: they may have other readers. Canceling the result
  * cancels those inputs that nobody else holds. The result's progress is the
- * number of inputs that are settled.
+ * number of inputs that are settled. It has ended (vow_ended()) when no work
+ * behind an input that it let go of still runs.
  * Threads: loop thread only.
  */
 #ifndef VOW_COMBINE_H
@@ -47,7 +48,7 @@ VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms);
 
 /* The outcome of `f`, or VOW_ETIMEDOUT after `ms`; `f` is then canceled if
- * nobody else holds it. */
+ * nobody else holds it, and the timeout has not ended before it. */
 #define vow_timeout(f, ms) vow_timeout_at(VOW_HERE, (f), (ms))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms);

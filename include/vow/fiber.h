@@ -43,7 +43,9 @@ vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
 
 /* Wait for `f`. 0, or the code it was rejected with (it then counts as
  * handled); read more by vow_get() and vow_error_of(). VOW_ECANCELED also when
- * this fiber was canceled: `f` is then left alone. Outside a fiber
+ * this fiber was canceled: `f` is then left alone, and if work runs behind it
+ * that nobody else holds, the fiber has not ended before that (vow_ended()).
+ * Outside a fiber
  * VOW_ENOFIBER, at once. A settled future returns at once. A fiber that awaits
  * its own future gets VOW_ECYCLE. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)

@@ -8,6 +8,14 @@
  * always returns a future: bad arguments and lack of memory arrive as its
  * rejection, never as NULL.
  *
+ * Settled is not ended. Canceling, a timeout and a combinator settle what
+ * others read at once, and only ask the work behind it. What runs counts as
+ * running until it has ended, whatever is chained to it: a future has ended
+ * when it is settled and all work that it let go of has ended too. Work is a
+ * fiber, a job on the thread pool, a promise with vow_on_cancel(). Gates,
+ * semaphores, maps, scopes, vow_share() and all who watch (vow/watch.h) go by
+ * the end.
+ *
  * Owner: both ends are counted. The promise goes on when the caller drops the
  * future; dropping the last deferred unsettled rejects with VOW_EBROKEN.
  * Threads: loop thread only; vow/remote.h has an end for other threads.
@@ -99,6 +107,13 @@ VOW_API VOW_LOOP_THREAD vow_deferred *vow_deferred_unref(vow_deferred *d);
 VOW_API VOW_LOOP_THREAD vow_future *vow_future_ref(vow_future *f);
 VOW_API VOW_LOOP_THREAD vow_future *vow_future_unref(vow_future *f); /* NULL */
 
+/* Say that the work behind this promise ends when `work`, of the same loop,
+ * has: the promise may be settled before, and ends not before it. For what
+ * settles early, as by vow_on_cancel_now(), and lets its work end alone. One
+ * per promise; not for one that follows another. Since 0.1. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1, 2)
+void vow_ends_with(vow_deferred *d, vow_future *work);
+
 /* ---- reading ------------------------------------------------------------ */
 
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
@@ -109,6 +124,10 @@ vow_value vow_get(const vow_future *f);
 /* The error, borrowed; NULL unless rejected. It then counts as handled. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 vow_error *vow_error_of(vow_future *f);
+/* Settled, and no work that it let go of still runs (see vow_cancel()). To be
+ * told, vow/watch.h. Since 0.1. */
+VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
+bool vow_ended(vow_future *f);
 VOW_API VOW_ANY_THREAD vow_loop *vow_future_loop(const vow_future *f);
 VOW_API VOW_ANY_THREAD const char *vow_future_site(const vow_future *f);
 
@@ -162,7 +181,8 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
 
 /* Run `fn` however it ends. The outcome goes on, unless fn fails or follows a
  * future that is rejected; a followed future is waited for. A canceled finally
- * is rejected at once, and fn runs all the same, when `f` has ended. */
+ * is rejected at once, and fn runs all the same, when `f` has ended; the
+ * finally has ended when fn has run, and what it followed has ended. */
 #define vow_finally(f, fn, user) vow_finally_at(VOW_HERE, (f), (fn), (user))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
@@ -180,7 +200,8 @@ vow_future *vow_on_progress_at(const char *site, vow_future *f,
  * with `why` (borrowed, may be NULL) as its cause; what it waited for is
  * canceled too if nobody else holds it. What runs (a fiber, a job on the
  * thread pool, a promise with vow_on_cancel()) is asked, and settles when it
- * ends. False if already settled. */
+ * ends; what waited for it has not ended before (vow_ended()). False if already
+ * settled. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_cancel(vow_future *f, vow_error *why);
 

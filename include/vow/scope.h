@@ -40,8 +40,9 @@ VOW_API VOW_LOOP_THREAD vow_scope *vow_scope_unref(vow_scope *s); /* NULL */
 
 /* Make `f` a member; it was started for this scope. The future has the outcome
  * of `f`, or VOW_ECANCELED as soon as the scope is canceled, also when it
- * already was. `f` itself is then canceled, and stays a member until it
- * settles. */
+ * already was. `f` itself is then canceled, and stays a member until it has
+ * ended (vow_ended()): what runs counts as running until it has ended, whatever
+ * is chained to it. */
 #define vow_scope_add(s, f) vow_scope_add_at(VOW_HERE, (s), (f))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
 vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f);

@@ -28,6 +28,8 @@ bool vow_cancel(vow_future *f, vow_error *why)
     vow__ref(f);
     vow__let_go(loop, cancel_one(loop, f, e), e);
     vow_error_unref(e);
+    if (!vow__pending(f))
+        vow__rest_trim(f);
     vow__unref(f);
     return true;
 }
@@ -50,6 +52,16 @@ void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why)
     }
 }
 
+void vow__leave(vow_loop *loop, vow_future *f, vow_future *source,
+                vow_error *why)
+{
+    vow__ref(f);
+    vow__rest_keep(f, source);
+    vow__let_go(loop, source, why);
+    vow__rest_trim(f);
+    vow__unref(f);
+}
+
 /* Cancel one pending future; returns what it waited for, to be let go. */
 static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
 {
@@ -58,8 +70,9 @@ static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
         ask(loop, f, why);
         return NULL;
     }
-    if (n->source == NULL) { /* a root, or its handler runs: L2 of link.c */
-        vow__reject(loop, f, vow_error_ref(why));
+    if (n->kind == VOW__PROMISE || n->source == NULL) {
+        vow__reject(loop, f, vow_error_ref(why)); /* a root, or its handler
+                                                     runs: L2 of link.c */
         return NULL;
     }
     if (n->kind == VOW__FINALLY)
@@ -68,8 +81,11 @@ static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
     vow__reject(loop, f, vow_error_ref(why));
     if (n->kind == VOW__LISTEN)
         vow__listener_free(loop, f);
+    else if (n->kind == VOW__FINALLY_WAIT)
+        vow__held_drop(f);
     else if (n->kind != VOW__FOLLOW) /* that was dropped, or has ends there */
         vow__user_drop(f);
+    vow__rest_keep(f, source);
     vow__unref(f); /* the list's */
     return source;
 }
@@ -80,10 +96,12 @@ static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
 static vow_future *cancel_finally(vow_loop *loop, vow_future *f, vow_error *why)
 {
     uintptr_t fn = (uintptr_t)f->u.call.u.finally;
+    vow_future *source = f->node.source;
     vow__reject(loop, f, vow_error_ref(why));
     f->u.value.tag = fn;
-    vow__ghost(f->node.source, 1);
-    return vow__ref(f->node.source);
+    f->node.rest = !vow__pending(source) || vow__rest_counts(source);
+    vow__ghost(source, 1);
+    return vow__ref(source);
 }
 
 static void ask(vow_loop *loop, vow_future *f, vow_error *why)
@@ -166,17 +184,9 @@ bool vow_deferred_canceled(const vow_deferred *d)
 
 uint32_t vow__readers(const vow_future *f)
 {
-    if (f->node.ghosts == UINT8_MAX)
+    if (f->node.ghosts == VOW__GHOSTS_MAX)
         return UINT32_MAX; /* too many to know */
-    uint32_t ends = f->node.ended;
-    bool link = f->node.kind != VOW__PROMISE && f->node.kind != VOW__NONE;
-    uint32_t waits = f->node.source != NULL || link; /* or its handler runs */
+    uint32_t ends = f->node.has_ends;
+    uint32_t waits = f->node.kind != VOW__PROMISE && f->node.kind != VOW__NONE;
     return f->node.refs - ends - waits - f->node.queued - f->node.ghosts;
-}
-
-/* Beyond what it can count it stays there, and nothing is canceled upwards. */
-void vow__ghost(vow_future *f, int change)
-{
-    if (f->node.ghosts < UINT8_MAX)
-        f->node.ghosts = (uint8_t)(f->node.ghosts + change);
 }

@@ -83,6 +83,28 @@ void vow__promises_tell_unhandled(vow_loop *loop)
     }
 }
 
+/* The loop has closed: nothing runs any more. This takes apart rings of rests
+ * as well. */
+bool vow__promises_forget_rests(vow_loop *loop)
+{
+    struct vow__pool_cursor at = {0};
+    vow_link *list = NULL;
+    vow_link *l;
+    vow_future *f;
+    while ((f = next_live(loop, &at)) != NULL)
+        if (f->node.rest && !vow__pending(f) && f->node.kind != VOW__FINALLY)
+            vow__list_push(&list, &vow__ref(f)->node.link);
+    bool some = list != NULL;
+    while ((l = vow__list_take(&list)) != NULL) {
+        f = VOW__OUTER(VOW__OUTER(l, struct vow__node, link), vow_future, node);
+        if (f->node.rest)
+            vow__rest_release(f);
+        f->node.rest = 0;
+        vow__unref(f);
+    }
+    return some;
+}
+
 void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
 {
     vow_error *e = vow__error_in(f);

@@ -5,10 +5,13 @@
  * HOW   A group is one block: a head and one leg per input. Each leg watches
  *       its input. When the outcome is known, the legs still waiting leave
  *       their inputs, so that a race against something long-lived leaves
- *       nothing behind. The result list of all and all_settled is the group
- *       itself, which keeps its inputs: no values are copied.
+ *       nothing behind; but for work that still runs: the result has not ended
+ *       before that, and holds the group until then (rest.c). The result list
+ *       of all and all_settled is the group itself, which keeps its inputs: no
+ *       values are copied.
  * INVARIANTS
- *   G1  a leg holds a reference to its input from beginning to end
+ *   G1  a leg holds a reference to its input from beginning to end, unless it
+ *       has let go of it
  *   G2  `out` is NULL once the outcome is settled and the group let go of it
  * LIMITS  two allocations for any number of inputs; settling O(1) per input,
  *       plus O(n) once.
@@ -21,7 +24,8 @@ enum mode { ALL, ALL_SETTLED, ANY, RACE };
 struct leg {
     struct vow__watch watch;
     struct group *group;
-    bool done; /* its input is settled and was counted */
+    bool done; /* its input is settled and was counted, or was let go */
+    bool rest; /* its input has not ended, and counts as a ghost */
 };
 
 /* What a VOW_LIST value points to: futures, one every `stride` bytes. */
@@ -45,6 +49,9 @@ struct group {
     enum mode mode;
     size_t n;
     size_t left;       /* inputs not yet settled */
+    uint32_t refs;     /* the machine or the list; and `out`, for its rests */
+    bool is_list;      /* the legs keep their inputs */
+    size_t first_rest; /* legs before it have none */
     vow_error *errors; /* ANY: gathers them, owned */
     struct leg legs[];
 };
@@ -54,7 +61,10 @@ static vow_future *combine(const char *site, vow_loop *loop,
                            enum mode mode);
 static struct group *group_new(const char *site, vow_loop *loop, size_t n,
                                enum mode mode);
-static void group_free(struct group *g);
+static void group_unref(struct group *g);
+static bool group_lingers(const struct group *g);
+static void group_part(struct group *g);
+static void rest_set(struct leg *leg, bool rest);
 static void group_drop(struct items *items);
 static void array_drop(struct items *items);
 static void leg_run(struct vow__watch *w);
@@ -149,7 +159,7 @@ void vow__list_drop(void *list)
 
 static void group_drop(struct items *items)
 {
-    group_free(VOW__OUTER(items, struct group, items));
+    group_unref(VOW__OUTER(items, struct group, items));
 }
 
 static void array_drop(struct items *items)
@@ -193,6 +203,7 @@ static struct group *group_new(const char *site, vow_loop *loop, size_t n,
         return NULL;
     g->loop = loop;
     g->mode = mode;
+    g->refs = 1;
     g->n = n;
     g->left = n;
     if (mode == ANY) {
@@ -203,6 +214,7 @@ static struct group *group_new(const char *site, vow_loop *loop, size_t n,
     g->out = vow__promise_new(loop, site, on_cancel, g);
     if (g->out == NULL)
         goto fail;
+    g->out->node.runs = 1;
     for (size_t i = 0; i < n; i++) {
         g->legs[i].watch.node.kind = VOW__WATCH;
         g->legs[i].watch.run = leg_run;
@@ -223,12 +235,14 @@ static void leg_run(struct vow__watch *w)
     vow_future *input = w->node.source;
     bool failed = input->node.state == VOW_REJECTED;
     leg->done = true;
+    if (VOW__UNLIKELY(input->node.rest))
+        rest_set(leg, true);
     g->left--;
     if (g->mode == RACE || (g->mode == ALL && failed) ||
         (g->mode == ANY && !failed)) {
-        vow__adopt(g->loop, g->out, input);
+        vow__adopt_outcome(g->loop, g->out, input);
         let_legs_go(g, NULL);
-        group_free(g);
+        group_part(g);
         return;
     }
     if (g->mode == ANY) {
@@ -251,9 +265,10 @@ static void conclude(struct group *g)
         vow_error *errors = g->errors;
         g->errors = NULL;
         vow__reject(g->loop, out, errors);
-        group_free(g);
+        group_part(g);
         return;
     }
+    g->is_list = true;
     g->items = (struct items){.n = g->n,
                               .first = &g->legs[0].watch.node.source,
                               .stride = sizeof(g->legs[0]),
@@ -261,8 +276,13 @@ static void conclude(struct group *g)
     vow_value list;
     list.as.ptr = &g->items;
     list.tag = VOW_LIST;
-    g->out = NULL; /* keeps G2 */
     vow__fulfil(g->loop, out, list);
+    if (VOW__UNLIKELY(group_lingers(g))) {
+        g->refs++; /* one is of the list */
+        group_part(g);
+        return;
+    }
+    g->out = NULL; /* keeps G2 */
     vow_deferred_unref(vow__end_of(out));
 }
 
@@ -276,6 +296,11 @@ static void let_legs_go(struct group *g, vow_error *why)
             continue;
         leg->done = true;
         vow_future *input = vow__unwait(g->loop, &leg->watch.node);
+        if (why != NULL || !vow__pending(input) ? vow__rest_counts(input)
+                                                : vow__runs(input)) {
+            leg->watch.node.source = vow__ref(input);
+            rest_set(leg, true);
+        }
         if (why != NULL)
             vow__let_go(g->loop, input, why);
         else
@@ -288,18 +313,89 @@ static void on_cancel(vow_error *why, void *user)
     struct group *g = user;
     vow__reject(g->loop, g->out, vow_error_ref(why));
     let_legs_go(g, why);
-    group_free(g);
+    group_part(g);
 }
 
-static void group_free(struct group *g)
+/* The outcome is settled: the group lets go of it, and is kept by it as long as
+ * inputs have not ended. */
+static void group_part(struct group *g)
+{
+    vow_future *out = vow__ref(g->out);
+    g->out = NULL; /* keeps G2 */
+    if (group_lingers(g)) {
+        out->node.kind = VOW__GROUP;
+        out->node.rest = 1;
+        out->user = g;
+    } else {
+        group_unref(g);
+    }
+    vow_deferred_unref(vow__end_of(out));
+    vow__rest_trim(out);
+    vow__unref(out);
+}
+
+static bool group_lingers(const struct group *g)
 {
     for (size_t i = 0; i < g->n; i++)
-        if (g->legs[i].watch.node.source != NULL)
-            vow__unref(g->legs[i].watch.node.source);
-    if (g->out != NULL)
-        vow_deferred_unref(vow__end_of(g->out));
+        if (g->legs[i].rest)
+            return true;
+    return false;
+}
+
+static void rest_set(struct leg *leg, bool rest)
+{
+    leg->rest = rest;
+    vow__ghost(leg->watch.node.source, rest ? 1 : -1);
+}
+
+static void group_unref(struct group *g)
+{
+    if (--g->refs > 0)
+        return;
+    for (size_t i = 0; i < g->n; i++) {
+        vow_future *input = g->legs[i].watch.node.source;
+        if (input == NULL)
+            continue;
+        if (g->legs[i].rest)
+            rest_set(&g->legs[i], false);
+        vow__unref(input);
+    }
+    VOW__ASSERT(g->out == NULL);
     vow_error_unref(g->errors);
     vow__mem_free(&g->loop->alloc, g, group_size(g->n));
+}
+
+/* ---- rests --------------------------------------------------------------- */
+
+vow_future **vow__group_rest(vow_future *out)
+{
+    struct group *g = out->user;
+    if (g == NULL)
+        return NULL;
+    while (g->first_rest < g->n && !g->legs[g->first_rest].rest)
+        g->first_rest++;
+    return g->first_rest == g->n ? NULL
+                                 : &g->legs[g->first_rest].watch.node.source;
+}
+
+void vow__group_rest_drop(vow_future *out)
+{
+    struct group *g = out->user;
+    struct leg *leg = &g->legs[g->first_rest];
+    vow_future *input = leg->watch.node.source;
+    rest_set(leg, false);
+    if (g->is_list)
+        return;
+    leg->watch.node.source = NULL;
+    vow__unref(input);
+}
+
+void vow__group_release(vow_future *out)
+{
+    struct group *g = out->user;
+    out->user = NULL;
+    if (g != NULL)
+        group_unref(g);
 }
 
 static size_t group_size(size_t n)

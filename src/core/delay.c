@@ -3,7 +3,8 @@
  *
  * HOW   A delay is a timer with the end of a promise. A timeout is a watch on
  *       its source and a timer; whichever comes first settles the result and
- *       ends the other. Both give their timer back when they are canceled.
+ *       ends the other. Both give their timer back when they are canceled. An
+ *       expired timeout has ended when its source has, if that was canceled.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
@@ -28,6 +29,8 @@ static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
 static void timeout_run(struct vow__watch *w);
 static void timeout_fire(vow_loop *loop, struct vow__timer *timer);
 static void timeout_cancel(vow_error *why, void *user);
+static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
+                        vow_error *why);
 static void timeout_free(struct timeout *t);
 
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
@@ -130,20 +133,27 @@ static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
                          "no result within %llu ms", (unsigned long long)t->ms),
         VOW_ETIMEDOUT);
     vow_error *why = vow__cancel_error(loop, out->site, e);
-    vow__reject(loop, out, e);
-    timeout_free(t);
-    vow__let_go(loop, source, why);
+    timeout_end(t, source, e, why);
     vow_error_unref(why);
 }
 
 static void timeout_cancel(vow_error *why, void *user)
 {
     struct timeout *t = VOW__OUTER(user, struct timeout, watch);
+    vow_future *source = vow__unwait(t->loop, &t->watch.node);
+    timeout_end(t, source, vow_error_ref(why), why);
+}
+
+/* Rejected before its source has settled; `e` and `source` are moved. */
+static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
+                        vow_error *why)
+{
     vow_loop *loop = t->loop;
-    vow_future *source = vow__unwait(loop, &t->watch.node);
-    vow__reject(loop, t->watch.out, vow_error_ref(why));
+    vow_future *out = vow__ref(t->watch.out);
+    vow__reject(loop, out, e);
     timeout_free(t);
-    vow__let_go(loop, source, why);
+    vow__leave(loop, out, source, why);
+    vow__unref(out);
 }
 
 static void timeout_free(struct timeout *t)

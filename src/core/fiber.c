@@ -44,6 +44,7 @@ struct vow__fiber {
     struct vow__stack *stack;
     vow_link in_loop;
     vow_error *why;   /* of the first cancel, counted */
+    vow_future *left; /* whose await was canceled: counted, a ghost; or NULL */
     vow_context *in;  /* what it was started in, counted */
     uint32_t cancels; /* not yet seen by an await */
     int wake_code;    /* what the pending wait returns */
@@ -67,6 +68,7 @@ static int suspend(struct vow__fiber *b, uint8_t state);
 static void wake(struct vow__fiber *b, int code);
 static void wake_by_timer(vow_loop *loop, struct vow__timer *t);
 static void on_cancel(vow_error *why, void *user);
+static void await_leave(struct vow__fiber *b, vow_future *f);
 static struct vow__fiber *running(vow_loop *loop, int *ret_code);
 static int outcome_code(vow_future *f);
 
@@ -125,6 +127,7 @@ static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
         vow__stack_give(&fs->stacks, stack);
         return NULL;
     }
+    out->node.runs = 1;
     b->watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = resume};
     b->timer.fire = wake_by_timer; /* its node is written when it is armed */
     b->timer.armed = false;
@@ -133,6 +136,7 @@ static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
     b->out = out;
     b->stack = stack;
     b->why = NULL;
+    b->left = NULL;
     b->in = vow_context_ref(loop->in);
     b->cancels = 0;
     b->state = READY;
@@ -163,6 +167,7 @@ static void body(void *arg)
     vow_loop *loop = b->loop;
     vow_next next = b->fn(b->arg);
     vow_future *out = b->out;
+    await_leave(b, NULL);
     if (vow__pending(out)) {
         vow__settle_next(loop, out, next, NULL);
     } else {
@@ -309,7 +314,7 @@ static void on_cancel(vow_error *why, void *user)
     if (b->why == NULL)
         b->why = vow_error_ref(why);
     if (b->state == WAITING) {
-        vow__unref(vow__unwait(loop, &b->watch.node));
+        await_leave(b, vow__unwait(loop, &b->watch.node));
         wake(b, code);
     } else if (b->state == SLEEPING) {
         vow__timer_stop(loop, &b->timer);
@@ -317,6 +322,28 @@ static void on_cancel(vow_error *why, void *user)
     } else {
         b->cancels++; /* keeps F3 */
     }
+}
+
+/* An await of `f` was canceled; NULL: the fiber ends. What it left before and
+ * nobody else holds goes on: then the fiber has not ended before that. */
+static void await_leave(struct vow__fiber *b, vow_future *f)
+{
+    vow_future *left = b->left;
+    b->left = NULL;
+    if (f != NULL && vow__runs(f)) {
+        b->left = f;
+        vow__ghost(f, 1);
+    } else if (f != NULL) {
+        vow__unref(f);
+    }
+    if (left == NULL)
+        return;
+    vow__ghost(left, -1);
+    if (vow__pending(b->out) &&
+        (vow__pending(left) ? vow__readers(left) == 1 : left->node.rest))
+        vow__rest_add(b->out, left);
+    else
+        vow__unref(left);
 }
 
 /* Those that did not end while the loop closed: their stacks go, with whatever
@@ -327,6 +354,7 @@ void vow__fibers_abandon(vow_loop *loop)
         struct vow__fiber *b =
             VOW__OUTER(loop->fibers->live, struct vow__fiber, in_loop);
         vow_future *out = b->out;
+        await_leave(b, NULL);
         if (b->state == WAITING)
             vow__unref(vow__unwait(loop, &b->watch.node));
         else if (b->state == SLEEPING)

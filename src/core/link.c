@@ -9,7 +9,7 @@
  * INVARIANTS
  *   L1  a link with a source is in its waiters (source pending) or in the ready
  *       queue (source settled), and holds one reference to it
- *   L2  a link whose handler runs has no source; it is pending, unless it is a
+ *   L2  a link whose handler runs has no source and is pending, unless it is a
  *       finally that was canceled
  *   L3  drop(user) runs once: after the handler, or when it never will
  * THREADS  loop thread only.
@@ -31,8 +31,12 @@ VOW__COLD static vow_future *step_new(const char *site, vow_future *f,
 VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
                                           void *user);
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
+static void run_then_otherwise(vow_loop *loop, vow_future *link,
+                               vow_future *source) __attribute__((noinline));
 static void run_other(vow_loop *loop, struct vow__node *n);
 static void run_finally(vow_loop *loop, vow_future *link);
+static void run_finally_late(vow_loop *loop, vow_future *link);
+static vow_future *finally_rest(vow_future *link, vow_future *orig);
 static void run_pass(vow_loop *loop, vow_future *link);
 static void run_finally_wait(vow_loop *loop, vow_future *link);
 VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
@@ -267,17 +271,32 @@ static void run_other(vow_loop *loop, struct vow__node *n)
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link)
 {
     vow_future *source = link->node.source;
-    vow_next next;
     link->node.source = NULL; /* keeps L2 */
-    if (source->node.state == VOW_FULFILLED) {
-        vow_ok_fn ok = link->u.call.u.ok;
-        next = ok == NULL ? vow_pass() : ok(*vow__value_of(source), link->user);
-    } else {
-        vow_fail_fn fail = link->u.call.v.fail;
-        next =
-            fail == NULL ? vow_pass() : fail(vow__error_in(source), link->user);
+    if (VOW__UNLIKELY(!vow__plain(source))) {
+        run_then_otherwise(loop, link, source);
+        return;
     }
+    vow_ok_fn ok = link->u.call.u.ok;
+    vow_next next =
+        ok == NULL ? vow_pass() : ok(*vow__value_of(source), link->user);
     vow__user_drop(link);
+    finish(loop, link, next, source);
+}
+
+/* The source was rejected, or has not ended. */
+static void run_then_otherwise(vow_loop *loop, vow_future *link,
+                               vow_future *source)
+{
+    vow_next next = vow_pass();
+    vow_ok_fn ok = link->u.call.u.ok;
+    vow_fail_fn fail = link->u.call.v.fail;
+    if (source->node.state == VOW_FULFILLED && ok != NULL)
+        next = ok(*vow__value_of(source), link->user);
+    else if (source->node.state == VOW_REJECTED && fail != NULL)
+        next = fail(vow__error_in(source), link->user);
+    vow__user_drop(link);
+    if (source->node.rest)
+        vow__rest_inherit(link, source);
     finish(loop, link, next, source);
 }
 
@@ -304,7 +323,7 @@ static void finish_late(vow_loop *loop, vow_future *link, vow_next next)
     loop->late_settles++;
     if (next.out.tag == VOW_TAG_FOLLOW && next.out.as.ptr != NULL &&
         link->node.state == VOW_REJECTED)
-        vow__let_go(loop, next.out.as.ptr, vow__error_in(link));
+        vow__leave(loop, link, next.out.as.ptr, vow__error_in(link));
     else
         vow__next_drop(next);
 }
@@ -321,12 +340,12 @@ static void run_pass(vow_loop *loop, vow_future *link)
 static void run_finally(vow_loop *loop, vow_future *link)
 {
     vow_future *source = link->node.source;
-    bool canceled = !vow__pending(link); /* by cancel.c, which left us the fn */
-    vow_finally_fn fn =
-        canceled ? (vow_finally_fn)link->u.value.tag : link->u.call.u.finally;
+    if (!vow__pending(link)) {
+        run_finally_late(loop, link);
+        return;
+    }
+    vow_finally_fn fn = link->u.call.u.finally;
     link->node.source = NULL;
-    if (canceled)
-        vow__ghost(source, -1);
     vow_next next = fn(link->user);
     vow__user_drop(link);
     vow_value out = next.out;
@@ -335,16 +354,72 @@ static void run_finally(vow_loop *loop, vow_future *link)
         vow__unref(link);
         return;
     }
-    if (canceled || vow__is_value(next)) { /* no say in the outcome */
+    if (vow__is_value(next)) { /* no say in the outcome */
         vow__next_drop(next);
         next = vow_pass();
     }
-    if (!canceled) {
-        finish(loop, link, next, source);
+    if (source->node.rest)
+        vow__rest_inherit(link, source);
+    finish(loop, link, next, source);
+}
+
+/* It was canceled by cancel.c, which left us the function. Nobody waits for the
+ * outcome: so it runs when the source has ended. */
+static void run_finally_late(vow_loop *loop, vow_future *link)
+{
+    vow_future *source = link->node.source;
+    vow_future *orig = vow__finally_source(link);
+    vow_finally_fn fn = (vow_finally_fn)link->u.value.tag;
+    bool again = link->node.canceled; /* then `orig` is counted apart */
+    bool first = vow__late_finally(orig) && orig->node.rest;
+    if (first && !again && !orig->node.canceled &&
+        !vow__pending(orig->node.source)) {
+        vow__list_push(&orig->waiters, &link->node.link); /* until that ran */
         return;
     }
-    vow__unref(source);
+    vow_future *behind = finally_rest(link, orig);
+    vow__ghost(source, -1);
+    if (!again && link->waiters != NULL)
+        vow__list_splice(&loop->ready, &link->waiters);
+    if (behind != NULL) {
+        link->node.canceled = 1;
+        link->waiters = &orig->node.link;
+        vow__wait_moved(loop, &link->node, behind);
+        vow__ghost(behind, 1);
+        if (again)
+            vow__unref(source);
+        vow__reap(loop);
+        return;
+    }
+    vow_next next = fn(link->user);
+    vow__user_drop(link);
+    link->node.source = NULL; /* until now, for those who wait for its end */
+    link->node.canceled = 0;
+    link->waiters = NULL;
+    link->node.rest = 0;
+    link->node.kind = VOW__FOLLOW;
+    vow_future *after = next.out.as.ptr;
+    if (next.out.tag == VOW_TAG_FOLLOW && after != NULL &&
+        vow__loop_of(after) == loop)
+        vow__rest_add(link, after);
+    else
+        vow__next_drop(next);
+    if (again)
+        vow__unref(source);
+    vow__unref(orig);
     vow__unref(link);
+}
+
+/* What a late finally waits behind, counted; NULL: it may run. */
+static vow_future *finally_rest(vow_future *link, vow_future *orig)
+{
+    bool rest = link->node.rest;
+    if (vow__late_finally(orig) && orig->node.rest)
+        return vow__ref(orig->node.source); /* that one is there before it */
+    link->node.rest = 0;                    /* it does not wait for itself */
+    vow_future *behind = vow__rest_next(orig);
+    link->node.rest = rest;
+    return behind;
 }
 
 /* Wait for `held` before the outcome of `source` goes on. Both references are
@@ -369,13 +444,24 @@ static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
 static void run_finally_wait(vow_loop *loop, vow_future *link)
 {
     vow_future *held = link->node.source;
+    vow_future *source = link->user;
+    bool failed = held->node.state == VOW_REJECTED;
     link->node.source = NULL;
-    vow__adopt(loop, link,
-               held->node.state == VOW_REJECTED ? held
-                                                : (vow_future *)link->user);
-    vow__user_drop(link);
+    link->w.drop = NULL;
+    vow__adopt(loop, link, failed ? held : source);
+    vow__rest_inherit(link, failed ? source : held);
+    vow__unref(source);
     vow__unref(held);
     vow__unref(link);
+}
+
+void vow__held_drop(vow_future *f)
+{
+    vow_future *source = f->user;
+    f->user = NULL;
+    f->w.drop = NULL; /* keeps L3 */
+    vow__rest_inherit(f, source);
+    vow__unref(source);
 }
 
 static void drop_future(void *f)

@@ -24,6 +24,7 @@ enum {
     WORK_QUEUE_MAX = 1 << 20,
     FIBER_GUARDS = 8192,
     TRIM_MS = 1000,
+    FORGET_MAX = 1000,
     CLOSE_TURNS = 1000000 /* handlers a closing loop runs of what is new */
 };
 
@@ -274,6 +275,8 @@ int vow_loop_close(vow_loop *loop)
     settle_everything(loop);
     vow__promises_tell_unhandled(loop);
     settle_everything(loop); /* what the hook began */
+    for (int i = 0; i < FORGET_MAX && vow__promises_forget_rests(loop); i++)
+        settle_everything(loop); /* what destructors began */
     vow__timer_stop(loop, &loop->trim);
     loop->busy = false;
     handles_close(loop);

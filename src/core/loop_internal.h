@@ -177,6 +177,8 @@ int vow__promises_open(vow_loop *loop, bool pooled);
 /* Reject every promise that is still pending; false when there was none. */
 bool vow__promises_reject_all(vow_loop *loop);
 void vow__promises_tell_unhandled(vow_loop *loop);
+/* No future has rests any more; false when none had. */
+bool vow__promises_forget_rests(vow_loop *loop);
 
 static inline void vow__enqueue(vow_loop *loop, vow_link *link)
 {

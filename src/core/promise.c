@@ -25,7 +25,6 @@ VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
 VOW__COLD static void break_promise(vow_future *f);
 VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
 VOW__COLD static bool settle_drop_with_care(vow_deferred *d, vow_next next);
-static void reap(vow_loop *loop);
 
 /* ---- making -------------------------------------------------------------- */
 
@@ -121,7 +120,7 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
         return settle_drop_with_care(d, vow_ok(v));
     f->u.value = v;
     f->node.state = VOW_FULFILLED;
-    f->node.ended = 0;
+    f->node.has_ends = 0;
     f->w.ends = 0;
     f->node.refs--;
     vow__list_splice(&loop->ready, &f->waiters); /* keeps P1 */
@@ -215,6 +214,13 @@ void vow__reject_code(vow_loop *loop, vow_future *f, int code, const char *text)
 
 void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from)
 {
+    vow__adopt_outcome(loop, f, from);
+    if (VOW__UNLIKELY(from->node.rest))
+        vow__rest_inherit(f, from);
+}
+
+void vow__adopt_outcome(vow_loop *loop, vow_future *f, vow_future *from)
+{
     VOW__ASSERT(!vow__pending(from));
     if (from->node.state == VOW_REJECTED) {
         vow__reject(loop, f, vow_error_ref(vow__error_in(from)));
@@ -272,13 +278,16 @@ void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
     } else if (!vow__pending(other)) {
         other->node.handled = 1;
         vow__adopt(loop, f, other);
-    } else if (only_waiters_hold(f)) {
+    } else if (only_waiters_hold(f) &&
+               (!f->node.rest || vow__rest_hand_down(f))) {
         collapse(loop, f, other);
     } else {
         if (f->node.queued) {
             why = vow_error_ref(f->u.call.v.why);
             vow__hook_forget(loop, f);
         }
+        if (f->node.rest)
+            vow__rest_move(f);
         f->node.kind = VOW__FOLLOW;
         vow__ref(f);
         vow__wait(loop, &f->node, other);
@@ -341,10 +350,10 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
-    if (!f->node.ended) /* for the first, and for each of VOW__NONE */
+    if (!f->node.has_ends) /* for the first, and for each of VOW__NONE */
         vow__ref(f);
     if (f->node.kind != VOW__NONE) {
-        f->node.ended = 1;
+        f->node.has_ends = 1;
         f->w.ends++;
     }
     return d;
@@ -355,14 +364,14 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
-    if (VOW__UNLIKELY(!f->node.ended)) {
+    if (VOW__UNLIKELY(!f->node.has_ends)) {
         VOW__ASSERT(f->node.kind == VOW__NONE);
         vow__unref(f);
         return NULL;
     }
     if (--f->w.ends > 0)
         return NULL;
-    f->node.ended = 0;
+    f->node.has_ends = 0;
     if (VOW__UNLIKELY(open_end(f))) /* keeps P2 */
         break_promise(f);
     vow__unref_hot(f);
@@ -387,22 +396,25 @@ bool vow_deferred_pending(const vow_deferred *d)
 void vow__future_destroy(vow_future *f)
 {
     vow_loop *loop = vow__loop_of(f);
-    if (f->node.state == VOW_REJECTED && !f->node.handled)
-        vow__loop_tell_unhandled(loop, f);
     vow__list_push(&loop->dead, &f->node.link);
-    if (!loop->reaping)
-        reap(loop);
+    vow__reap(loop);
 }
 
 /* Destructors run here, and may drop futures in turn (keeps P4). */
-static void reap(vow_loop *loop)
+void vow__reap(vow_loop *loop)
 {
     vow_link *l;
+    if (loop->reaping || loop->dead == NULL)
+        return;
     struct vow__visit before = vow__visit_begin(loop);
     loop->reaping = true;
     while ((l = vow__list_take(&loop->dead)) != NULL) {
         struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
         vow_future *f = VOW__OUTER(n, vow_future, node);
+        if (n->state == VOW_REJECTED && !n->handled)
+            vow__loop_tell_unhandled(loop, f);
+        if (n->rest)
+            vow__rest_release(f);
         if (n->state == VOW_REJECTED)
             vow_error_unref(vow__error_in(f));
         else if (n->state == VOW_FULFILLED)

@@ -33,7 +33,10 @@ enum vow__node_kind {
     VOW__FINALLY_WAIT = 5, /* waits for source, then passes on `user` */
     VOW__LISTEN = 6,       /* passes on; `user` is its listener */
     VOW__WATCH = 7,        /* a struct vow__watch */
-    VOW__NONE = 8          /* the loop's rejected future: its ends are refs */
+    VOW__NONE = 8,         /* the loop's rejected future: its ends are refs */
+    VOW__GROUP = 9,        /* settled: `user` is the group of combine.c whose
+                              inputs are its rests */
+    VOW__RESTS = 10        /* settled, of nobody: room for one more rest */
 };
 
 /* A value that is another future's: as.ptr is that future, counted. */
@@ -41,19 +44,25 @@ enum { VOW__TAG_ALIAS = 7 };
 
 struct vow__node {
     vow_link link;
-    vow_future *source;   /* what it waits for, counted; NULL: nothing */
-    uint8_t kind;         /* enum vow__node_kind */
-    uint8_t state : 2;    /* enum vow_state */
-    uint8_t handled : 1;  /* somebody looks after its rejection */
-    uint8_t listened : 1; /* a progress listener is somewhere below */
-    uint8_t canceled : 1; /* its hook was asked */
-    uint8_t queued : 1;   /* PROMISE: the node is in the ready queue */
-    uint8_t relayed : 1;  /* PROMISE: `user` is the watch it relays for */
-    uint8_t hook_now : 1; /* PROMISE: the hook is called at once */
-    uint8_t ended;        /* 1: it has ends, counted in w.ends */
-    uint8_t ghosts;       /* references of nodes that only wait for its end */
+    vow_future *source;    /* what it waits for, counted; NULL: nothing. Or a
+                             rest: see rest.c */
+    uint8_t kind;          /* enum vow__node_kind */
+    uint8_t state : 2;     /* enum vow_state */
+    uint8_t rest : 1;      /* what it let go of may still run: see rest.c */
+    uint8_t handled : 1;   /* somebody looks after its rejection */
+    uint8_t listened : 1;  /* a progress listener is somewhere below */
+    uint8_t canceled : 1;  /* its hook was asked */
+    uint8_t queued : 1;    /* PROMISE: the node is in the ready queue */
+    uint8_t hook_now : 1;  /* PROMISE: the hook is called at once */
+    uint16_t has_ends : 1; /* deferreds, counted in w.ends */
+    uint16_t relayed : 1;  /* PROMISE: `user` is the watch it relays for */
+    uint16_t runs : 1;     /* PROMISE of core's own: work runs behind it */
+    uint16_t ghosts : 13;  /* references of those that only wait for its end */
     uint32_t refs;
 };
+
+/* Beyond what `ghosts` can count, nothing is canceled upwards. */
+enum { VOW__GHOSTS_MAX = (1 << 13) - 1 };
 
 struct vow__watch {
     struct vow__node node;
@@ -66,7 +75,10 @@ struct vow__listener;
 struct vow_future {
     struct vow__node node;
     struct vow__slab *home; /* its owner is the loop */
-    vow_link *waiters;      /* nodes whose source this is */
+    vow_link *waiters;      /* nodes whose source this is. NULL when settled,
+                               but for a walk of rest.c. A late finally: those
+                               that run after it; or, with `canceled`, what it
+                               was attached to, while it waits for a rest */
     union {
         struct {
             union {
@@ -81,7 +93,10 @@ struct vow_future {
         } call;          /* while pending */
         vow_value value; /* when settled: the value, or the error in as.ptr */
     } u;
-    void *user; /* of call; FINALLY_WAIT: the future to pass on */
+    union {
+        void *user;       /* of call; FINALLY_WAIT: the future to pass on */
+        vow_future *rest; /* see rest.c */
+    };
     union {
         vow_drop_fn drop; /* of user, or NULL: a link's */
         uintptr_t ends;   /* deferreds: a promise's, also while it follows */
@@ -107,6 +122,12 @@ static inline vow_future *vow__future_of(const vow_deferred *d)
 static inline bool vow__pending(const vow_future *f)
 {
     return f->node.state == VOW_PENDING;
+}
+
+/* Fulfilled, and nothing that it let go of still runs: one comparison. */
+static inline bool vow__plain(const vow_future *f)
+{
+    return f->node.state == VOW_FULFILLED && !f->node.rest;
 }
 
 /* Where the value is: in it, or in the future it is an alias of. */
@@ -147,9 +168,11 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
     f->node.listened = 0;
     f->node.canceled = 0;
     f->node.queued = 0;
-    f->node.relayed = 0;
+    f->node.rest = 0;
     f->node.hook_now = 0;
-    f->node.ended = end;
+    f->node.has_ends = end;
+    f->node.relayed = 0;
+    f->node.runs = 0;
     f->node.ghosts = 0;
     f->node.refs = refs;
     f->home = slab;
@@ -175,8 +198,8 @@ VOW__INLINE void vow__unref_hot(vow_future *f)
     VOW__ASSERT(f->node.refs > 0);
     if (--f->node.refs > 0)
         return;
-    if (VOW__LIKELY(f->node.state == VOW_FULFILLED &&
-                    f->u.value.tag <= VOW_PTR && !vow__loop_of(f)->closed)) {
+    if (VOW__LIKELY(vow__plain(f) && f->u.value.tag <= VOW_PTR &&
+                    !vow__loop_of(f)->closed)) {
         f->node.kind = VOW__FREE;
         vow__pool_give(f->home, f);
     } else {
@@ -216,8 +239,12 @@ static inline void vow__fulfil(vow_loop *loop, vow_future *f, vow_value v)
 void vow__reject(vow_loop *loop, vow_future *f, vow_error *e);
 void vow__reject_code(vow_loop *loop, vow_future *f, int code,
                       const char *text);
-/* Settle as `from`, which is settled. */
+/* Settle as `from`, which is settled, and end when that has ended. The second
+ * leaves the end to the caller. */
 void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from);
+void vow__adopt_outcome(vow_loop *loop, vow_future *f, vow_future *from);
+/* Destroy the futures in loop->dead, unless that is being done. */
+void vow__reap(vow_loop *loop);
 /* Settle with what a step returned; `came` is what VOW_TAG_PASS passes on, NULL
  * where nothing came in. A value is the way of a million links: inline. */
 void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
@@ -264,6 +291,22 @@ vow_future *vow__unwait(vow_loop *loop, struct vow__node *n);
  * Returns how many ran. */
 uint32_t vow__nodes_run(vow_loop *loop, uint32_t max);
 void vow__user_drop(vow_future *f);
+/* Was it canceled, and its function did not run yet? Then it was attached to
+ * this. */
+static inline bool vow__late_finally(const vow_future *f)
+{
+    return f->node.kind == VOW__FINALLY && !vow__pending(f) &&
+           f->node.source != NULL;
+}
+static inline vow_future *vow__finally_source(const vow_future *f)
+{
+    if (!f->node.canceled)
+        return f->node.source;
+    return VOW__OUTER(VOW__OUTER(f->waiters, struct vow__node, link),
+                      vow_future, node);
+}
+/* The same of a canceled FINALLY_WAIT: the outcome it would have passed on. */
+void vow__held_drop(vow_future *f);
 
 /* ---- tree.c -------------------------------------------------------------- */
 
@@ -283,14 +326,52 @@ vow_error *vow__cancel_error(vow_loop *loop, const char *site, vow_error *why);
 /* Drop a node's reference to what it waited for; cancel that if nobody else
  * holds it. */
 void vow__let_go(vow_loop *loop, vow_future *source, vow_error *why);
+/* The same for the settled `f`, which has not ended while the source, if it was
+ * canceled, still runs. */
+void vow__leave(vow_loop *loop, vow_future *f, vow_future *source,
+                vow_error *why);
 /* References to a pending future that are not the machinery's own. */
 uint32_t vow__readers(const vow_future *f);
-/* A node stays behind `f` though its readers have gone, or leaves after all: a
- * canceled finally, a member of a canceled scope. */
-void vow__ghost(vow_future *f, int change);
+/* A reference to `f` is of one that only waits for its end, or no more: of a
+ * canceled finally, a member of a canceled scope, a watch, a rest. */
+static inline void vow__ghost(vow_future *f, int change)
+{
+    if (f->node.ghosts < VOW__GHOSTS_MAX)
+        f->node.ghosts = (f->node.ghosts + (unsigned)change) & VOW__GHOSTS_MAX;
+}
 /* Ask a promise through its hook, from the queue; and do so. */
 void vow__hook_queue(vow_loop *loop, vow_future *f, vow_error *why);
 void vow__hook_run(vow_loop *loop, vow_future *f);
+
+/* ---- rest.c -------------------------------------------------------------- */
+
+/* `f` has not ended before `work`, whose reference is moved. */
+void vow__rest_add(vow_future *f, vow_future *work);
+/* `f` has not ended before `from`, which is settled. */
+void vow__rest_inherit(vow_future *f, vow_future *from);
+/* `f` is about to let go of `source`, with the one reference it has: a rest of
+ * it, if nobody else reads the source or if work runs behind it. */
+void vow__rest_keep(vow_future *f, vow_future *source);
+bool vow__rest_counts(const vow_future *source);
+/* What the end of a settled `f` waits for: a future to wait behind, counted;
+ * NULL: it has ended. What the walk frees is destroyed by the next vow__reap(),
+ * which the caller calls when others' code may run. */
+vow_future *vow__rest_walk(vow_future *f);
+static inline vow_future *vow__rest_next(vow_future *f)
+{
+    return VOW__LIKELY(!f->node.rest) ? NULL : vow__rest_walk(f);
+}
+/* Forget the rests of a settled `f` that have ended. True: all have. */
+bool vow__rest_trim(vow_future *f);
+/* A promise begins to follow: its rest moves to where that has room. */
+void vow__rest_move(vow_future *promise);
+/* All that wait for `f`, in whose place they wait for another now, have its
+ * rests too. False: one of them has no room. */
+bool vow__rest_hand_down(vow_future *f);
+/* `f` is destroyed. */
+void vow__rest_release(vow_future *f);
+/* Does work run behind a pending future, or does it only wait? */
+bool vow__runs(const vow_future *f);
 
 /* ---- progress.c ---------------------------------------------------------- */
 
@@ -309,5 +390,10 @@ bool vow__carry(vow_loop *loop, vow_step *step, vow_finally_fn *finally);
 /* ---- combine.c ----------------------------------------------------------- */
 
 void vow__list_drop(void *list);
+/* The first rest of a VOW__GROUP, NULL: none is left; that one has ended; and
+ * the group is not needed any more. */
+vow_future **vow__group_rest(vow_future *out);
+void vow__group_rest_drop(vow_future *out);
+void vow__group_release(vow_future *out);
 
 #endif

@@ -5,7 +5,7 @@
  *       and whoever ends it must be able to wait until it has.
  * HOW   A member watches its future and has a result of its own. Canceling
  *       rejects the results at once and cancels the futures; a member stays
- *       until its future is settled, because something may still run. Canceling
+ *       until its future has ended, because something may still run. Canceling
  *       a tree first marks all of it, which calls nobody, and then walks the
  *       marked scopes. `active` counts own members and children that are not
  *       empty, `hooked` the same for hooks, so joining and leaving a busy scope
@@ -52,6 +52,8 @@ struct member {
     struct vow__watch watch; /* its out is the result; the end is ours */
     vow_link in_scope;
     vow_scope *scope; /* counted */
+    vow_future *of;   /* the future; with node.rest of the watch counted apart
+                         from its source, which is a rest of it */
     bool out_open;    /* the result is not settled */
     bool told;        /* its future was canceled for the scope */
 };
@@ -63,8 +65,10 @@ struct wait {
 };
 
 static void member_run(struct vow__watch *w);
+static void member_settle(struct member *m);
 static void member_cancel(vow_error *why, void *user);
 static void member_close(struct member *m, vow_error *why);
+static void member_reject(struct member *m, bool rest, vow_error *why);
 static void join(vow_scope *s);
 static void leave(vow_scope *s);
 static void settle_waits(vow_scope *s);
@@ -202,6 +206,7 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
     m->watch.run = member_run;
     m->watch.out = out;
     m->out_open = true;
+    m->of = f;
     m->scope = vow_scope_ref(s);
     vow__list_push(&s->members, &m->in_scope);
     join(s);
@@ -211,63 +216,92 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
     return out;
 }
 
-/* The future is settled: so is the result, and the member leaves. */
+/* The future is settled; when it has ended, the member leaves. */
 static void member_run(struct vow__watch *w)
 {
     struct member *m = VOW__OUTER(w, struct member, watch);
     vow_scope *s = m->scope;
     vow_loop *loop = s->loop;
     vow_future *source = w->node.source;
-    vow_future *out = m->out_open ? w->out : NULL;
-    vow__list_remove(&s->members, &m->in_scope);
-    vow__mem_free(&loop->alloc, m, sizeof(*m));
+    vow_future *f = m->of;
+    bool again = w->node.rest;
+    if (!again)
+        member_settle(m);
+    vow_future *rest = vow__rest_next(f);
+    if (rest != NULL) {
+        w->node.rest = 1;
+        vow__wait_moved(loop, &w->node, rest);
+        vow__ghost(rest, 1);
+    } else {
+        vow__list_remove(&s->members, &m->in_scope);
+        vow__mem_free(&loop->alloc, m, sizeof(*m));
+    }
+    if (again) {
+        vow__ghost(source, -1);
+        vow__unref(source);
+    }
+    if (rest == NULL) {
+        vow__unref(f);
+        leave(s);
+        vow_scope_unref(s);
+    }
+    vow__reap(loop);
+}
+
+/* So is the result. */
+static void member_settle(struct member *m)
+{
+    vow_scope *s = m->scope;
+    vow_future *f = m->of;
+    vow_future *out = m->out_open ? m->watch.out : NULL;
+    m->out_open = false;
+    m->watch.out = NULL;
+    m->told = true; /* a scope that is canceled later is too late for it */
     if (out != NULL) {
-        vow__adopt(loop, out, source);
+        vow__adopt(s->loop, out, f);
         vow_deferred_unref(vow__end_of(out));
     }
-    int code = vow_error_code(
-        source->node.state == VOW_REJECTED ? vow__error_in(source) : NULL);
+    int code =
+        vow_error_code(f->node.state == VOW_REJECTED ? vow__error_in(f) : NULL);
     if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 && code < 0 &&
         code != VOW_ECANCELED) /* one that a reader canceled did not fail */
-        (void)vow_scope_cancel(s, vow__error_in(source));
-    vow__unref(source);
-    leave(s);
-    vow_scope_unref(s);
+        (void)vow_scope_cancel(s, vow__error_in(f));
 }
 
 /* The result was canceled by its reader. */
 static void member_cancel(vow_error *why, void *user)
 {
     struct member *m = VOW__OUTER(user, struct member, watch);
-    vow_loop *loop = m->scope->loop;
-    vow_future *out = m->watch.out;
-    vow_future *source = m->watch.node.source;
-    m->out_open = false;
-    m->watch.out = NULL;
-    vow__ghost(source, 1);
-    vow__reject(loop, out, vow_error_ref(why));
-    vow_deferred_unref(vow__end_of(out));
-    if (vow__pending(source) && vow__readers(source) == 0)
-        (void)vow_cancel(source, why);
+    vow_future *f = m->of;
+    bool ours = vow__pending(f) && vow__readers(f) == 1;
+    member_reject(m, vow__rest_counts(f), why);
+    if (ours)
+        (void)vow_cancel(f, why);
 }
 
 /* The scope is canceled: the result at once, the future as soon as it can. */
 static void member_close(struct member *m, vow_error *why)
 {
-    vow_loop *loop = m->scope->loop;
-    vow_future *out = m->watch.out;
-    vow_future *source = m->watch.node.source;
+    vow_future *f = m->of;
     bool told = m->told;
     m->told = true;
-    if (m->out_open) {
-        m->out_open = false;
-        m->watch.out = NULL;
-        vow__ghost(source, 1);
-        vow__reject(loop, out, vow_error_ref(why));
-        vow_deferred_unref(vow__end_of(out));
-    }
+    if (m->out_open)
+        member_reject(m, true, why);
     if (!told)
-        (void)vow_cancel(source, why);
+        (void)vow_cancel(f, why);
+}
+
+/* The result before its future. With `rest` it ends when that has ended. */
+static void member_reject(struct member *m, bool rest, vow_error *why)
+{
+    vow_future *out = m->watch.out;
+    m->out_open = false;
+    m->watch.out = NULL;
+    vow__ghost(m->of, 1);
+    vow__reject(m->scope->loop, out, vow_error_ref(why));
+    if (rest)
+        vow__rest_add(out, vow__ref(m->of));
+    vow_deferred_unref(vow__end_of(out));
 }
 
 static void join(vow_scope *s)

@@ -19,7 +19,7 @@ vow_future *vow__upstream(const vow_future *f)
         return NULL;
     if (f->node.relayed)
         return ((struct vow__watch *)f->user)->node.source;
-    return f->node.source;
+    return f->node.kind == VOW__PROMISE ? NULL : f->node.source;
 }
 
 /* Up from `f` and down from `target` in turns: whichever ends first without

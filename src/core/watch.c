@@ -2,7 +2,9 @@
 /* watch.c - told when a future has ended, without being a reader of it.
  *
  * HOW   A node of core behind the future, counted as a ghost: canceling does
- *       not take it for somebody who still wants the outcome.
+ *       not take it for somebody who still wants the outcome. When the future
+ *       is settled and what it let go of still runs, the node goes on to wait
+ *       behind that (rest.c).
  * THREADS  loop thread only.
  */
 #include "vow/watch.h"
@@ -12,21 +14,46 @@ struct watch {
     struct vow__watch inner;
     vow_watch_fn fn;
     void *user;
+    vow_future *of; /* whose end it is; with node.rest counted apart from the
+                       source, which is a rest of it */
 };
 _Static_assert(sizeof(struct watch) <= sizeof(vow_watch),
                "vow_watch is too small");
 
-static void run(struct vow__watch *inner);
+static void watch_start(struct watch *w, vow_future *f);
+static void watch_behind(struct watch *w, vow_future *f);
+static void run_at_end(struct vow__watch *inner);
+static void run_when_settled(struct vow__watch *inner);
 
 void vow_watch_start(vow_watch *watch, vow_future *f, vow_watch_fn fn,
                      void *user)
 {
     struct watch *w = (struct watch *)(void *)watch;
+    *w = (struct watch){.inner.run = run_at_end, .fn = fn, .user = user};
+    watch_start(w, f);
+}
+
+void vow_watch_settled(vow_watch *watch, vow_future *f, vow_watch_fn fn,
+                       void *user)
+{
+    struct watch *w = (struct watch *)(void *)watch;
+    *w = (struct watch){.inner.run = run_when_settled, .fn = fn, .user = user};
+    watch_start(w, f);
+}
+
+static void watch_start(struct watch *w, vow_future *f)
+{
+    vow__assert_thread(vow__loop_of(f));
+    w->inner.node.kind = VOW__WATCH;
+    w->of = f;
+    watch_behind(w, vow__ref(f));
+}
+
+/* The reference is moved. */
+static void watch_behind(struct watch *w, vow_future *f)
+{
     bool handled = f->node.handled;
-    w->inner = (struct vow__watch){.node.kind = VOW__WATCH, .run = run};
-    w->fn = fn;
-    w->user = user;
-    vow__wait_quiet(vow__loop_of(f), &w->inner.node, f);
+    vow__wait_moved(vow__loop_of(f), &w->inner.node, f);
     vow__ghost(f, 1);
     f->node.handled = handled;
 }
@@ -35,21 +62,48 @@ bool vow_watch_stop(vow_watch *watch)
 {
     struct watch *w = (struct watch *)(void *)watch;
     vow_future *f = w->inner.node.source;
+    vow_future *of = w->of;
     if (f == NULL)
         return false;
     (void)vow__unwait(vow__loop_of(f), &w->inner.node);
     vow__ghost(f, -1);
     vow__unref(f);
+    if (w->inner.node.rest)
+        vow__unref(of);
     return true;
 }
 
-/* The block may be gone when fn returns. */
-static void run(struct vow__watch *inner)
+/* Settled: it has ended, or what it let go of is waited for in turn. */
+static void run_at_end(struct vow__watch *inner)
 {
     struct watch *w = VOW__OUTER(inner, struct watch, inner);
-    vow_future *f = w->inner.node.source;
-    w->inner.node.source = NULL;
+    vow_future *f = inner->node.source;
+    vow_future *of = w->of;
+    vow_loop *loop = vow__loop_of(of);
+    vow_future *rest = vow__rest_next(of);
+    if (rest == NULL) {
+        run_when_settled(inner);
+        return;
+    }
     vow__ghost(f, -1);
-    w->fn(f, w->user);
-    vow__unref(f);
+    bool again = inner->node.rest;
+    inner->node.rest = 1;
+    watch_behind(w, rest);
+    if (again)
+        vow__unref(f);
+    vow__reap(loop);
+}
+
+/* The block may be gone when fn returns. */
+static void run_when_settled(struct vow__watch *inner)
+{
+    struct watch *w = VOW__OUTER(inner, struct watch, inner);
+    vow_future *f = inner->node.source;
+    vow_future *of = w->of;
+    inner->node.source = NULL;
+    vow__ghost(f, -1);
+    if (inner->node.rest)
+        vow__unref(f);
+    w->fn(of, w->user);
+    vow__unref(of);
 }

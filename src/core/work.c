@@ -103,6 +103,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
     job->pool->refs++;
     uv_mutex_unlock(&job->pool->mutex);
     vow__remote_attach(job->remote, &remote_ops, job);
+    f->node.runs = 1;
     rc = submit(loop, job);
     if (rc < 0) {
         vow__reject_code(loop, f, rc, NULL);

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT */
+/* rest.c - has a future ended?
+ *
+ * WHY   A canceled link, an expired timeout and a combinator that knows its
+ *       outcome are settled at once; the work behind them is only asked, and
+ *       may run for long. Whoever limits work, or frees what the work uses,
+ *       must know when that has ended.
+ * HOW   A settled future has ended when its rests have: the futures it let go
+ *       of while work ran behind them. A future keeps a counted reference to
+ *       each rest, as a ghost, so that the rest is canceled as if nobody held
+ *       it. A rest puts no node into any list: a million canceled links of one
+ *       source cost no more than the links themselves. Who waits for an end
+ *       (a watch, a member of a scope, a canceled finally) walks to a rest
+ *       that is pending, waits behind that one, and walks again. The walk drops
+ *       what has ended and cuts short what leads to a single rest.
+ *
+ *       Where the rests of a future `f` with the bit `rest` are:
+ *         settled                         node.source and rest, or NULL
+ *         settled VOW__GROUP              the legs of the group in `user`
+ *         settled VOW__FINALLY            its source: its function did not run
+ *         PROMISE, pending or settled     node.source
+ *         other kinds, pending            rest
+ *
+ *       What others read as well was not canceled. It is a rest if work runs
+ *       behind it; if not, as with an event that many wait for, it may be
+ *       pending as long as the program, and nothing runs: it is none.
+ * INVARIANTS
+ *   E1  a rest counts one reference and one ghost of its future
+ *   E2  a settled future has no waiters: the way back of the walk lies there
+ *   E3  the walk runs nobody's code: what it frees is destroyed behind it
+ * LIMITS  A third rest of one future needs 88 bytes; without memory it is
+ *       forgotten, and the future ends too early. A promise that is resolved
+ *       with a canceled link of its own may make a ring, which the walk passes
+ *       and which the loop's close takes apart.
+ * THREADS  loop thread only.
+ */
+#include "core/promise_internal.h"
+
+enum { SHARED_MAX = VOW__GHOSTS_MAX / 2 }; /* then its readers still count */
+
+static vow_future **rest_slot(vow_future *f);
+static vow_future **rest_free_slot(vow_future *f);
+static vow_future *rest_only(vow_future *f);
+static bool rest_known(const vow_future *f, const vow_future *work);
+static vow_future *rest_join(vow_future *a, vow_future *b);
+static void rest_drop(vow_future *f, vow_future **slot);
+static vow_future *walk_to_pending(vow_future *top);
+static vow_future *first_late(vow_future *f);
+static vow_future *walk_cut_short(vow_future *at);
+static vow_future *walk_back(vow_future *at);
+static void rests_prune(vow_future **slot);
+
+/* ---- adding -------------------------------------------------------------- */
+
+void vow__rest_add(vow_future *f, vow_future *work)
+{
+    if (f->node.rest && rest_known(f, work)) {
+        vow__unref(work);
+        return;
+    }
+    vow__ghost(work, 1); /* keeps E1 */
+    vow_future **slot = rest_free_slot(f);
+    if (slot != NULL) {
+        *slot = work;
+        return;
+    }
+    slot = rest_slot(f);
+    vow_future *both = rest_join(*slot, work);
+    if (both == NULL) {
+        vow__ghost(work, -1);
+        vow__unref(work);
+        return;
+    }
+    *slot = both;
+}
+
+void vow__rest_inherit(vow_future *f, vow_future *from)
+{
+    if (vow__rest_trim(from))
+        return;
+    vow_future *only = rest_only(from);
+    vow_future *work = only == NULL ? from : only;
+    if (work != f)
+        vow__rest_add(f, vow__ref(work));
+}
+
+void vow__rest_keep(vow_future *f, vow_future *source)
+{
+    if (vow__rest_counts(source))
+        vow__rest_add(f, vow__ref(source));
+}
+
+bool vow__rest_counts(const vow_future *source)
+{
+    if (!vow__pending(source))
+        return source->node.rest || vow__late_finally(source);
+    if (vow__readers(source) == 1)
+        return true;
+    return source->node.ghosts < SHARED_MAX && vow__runs(source);
+}
+
+void vow__rest_move(vow_future *promise)
+{
+    if (promise->node.kind != VOW__PROMISE)
+        return;
+    promise->rest = promise->node.source;
+    promise->node.source = NULL;
+}
+
+/* Only a link that follows has room while it waits. */
+bool vow__rest_hand_down(vow_future *f)
+{
+    vow_loop *loop = vow__loop_of(f);
+    vow_future *work = f->rest;
+    bool reaping = loop->reaping;
+    for (const vow_link *l = f->waiters; l != NULL; l = l->next)
+        if (VOW__OUTER(l, struct vow__node, link)->kind != VOW__FOLLOW)
+            return false;
+    loop->reaping = true; /* keeps E3 */
+    for (vow_link *l = f->waiters; l != NULL; l = l->next) {
+        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        vow_future *below = VOW__OUTER(n, vow_future, node);
+        if (below->node.rest)
+            rests_prune(&below->rest);
+        vow__rest_add(below, vow__ref(work));
+    }
+    vow__rest_release(f);
+    f->node.rest = 0;
+    loop->reaping = reaping;
+    vow__reap(loop);
+    return true;
+}
+
+/* Drop those that have ended from a chain of VOW__RESTS: a retry for ever
+ * whose attempts end sooner or later stays short. */
+static void rests_prune(vow_future **slot)
+{
+    while (*slot != NULL && (*slot)->node.kind == VOW__RESTS) {
+        vow_future *rests = *slot;
+        vow_future *work = rests->node.source;
+        if (work != NULL && (vow__pending(work) || !vow__rest_trim(work))) {
+            slot = &rests->rest;
+            continue;
+        }
+        *slot = rests->rest;
+        rests->rest = NULL;
+        vow__unref(rests);
+    }
+}
+
+/* ---- where they are ------------------------------------------------------ */
+
+/* The first rest of `f`, NULL: there is none. */
+static vow_future **rest_slot(vow_future *f)
+{
+    if (f->node.kind == VOW__GROUP)
+        return vow__group_rest(f);
+    bool promise = f->node.kind == VOW__PROMISE;
+    if ((promise || !vow__pending(f)) && f->node.source != NULL)
+        return &f->node.source;
+    if (!promise && f->rest != NULL)
+        return &f->rest;
+    return NULL;
+}
+
+/* Room for one more; NULL: none. */
+static vow_future **rest_free_slot(vow_future *f)
+{
+    bool pending = vow__pending(f);
+    if (f->node.kind == VOW__PROMISE && !pending) {
+        f->node.kind = VOW__FOLLOW; /* that word was of its hook */
+        f->rest = NULL;
+    }
+    if (f->node.kind == VOW__FINALLY) /* and its function ran */
+        f->node.kind = VOW__FOLLOW;
+    bool promise = f->node.kind == VOW__PROMISE;
+    if (!f->node.rest) {
+        f->node.rest = 1;
+        if (!promise)
+            f->rest = NULL;
+    }
+    if (!promise && f->rest == NULL)
+        return &f->rest;
+    if ((promise || !pending) && f->node.source == NULL)
+        return &f->node.source;
+    return NULL;
+}
+
+/* The rest of `f` if it has but one, whose slot may be changed. */
+static vow_future *rest_only(vow_future *f)
+{
+    if (f->node.kind == VOW__GROUP || vow__late_finally(f))
+        return NULL;
+    vow_future *a = f->node.source;
+    vow_future *b = f->node.kind == VOW__PROMISE ? NULL : f->rest;
+    if (a != NULL && b != NULL)
+        return NULL;
+    return a != NULL ? a : b;
+}
+
+static bool rest_known(const vow_future *f, const vow_future *work)
+{
+    bool promise = f->node.kind == VOW__PROMISE;
+    return f->node.source == work || (!promise && f->rest == work);
+}
+
+/* A future with these two rests; the references are moved. NULL: no memory. */
+static vow_future *rest_join(vow_future *a, vow_future *b)
+{
+    vow_future *f =
+        vow__future_new(vow__loop_of(a), NULL, VOW__RESTS, 1, false);
+    if (f == NULL)
+        return NULL;
+    f->u.value = vow_nothing();
+    f->node.state = VOW_FULFILLED;
+    f->node.rest = 1;
+    f->node.ghosts = 1;
+    f->node.source = b;
+    f->rest = a;
+    return f;
+}
+
+static void rest_drop(vow_future *f, vow_future **slot)
+{
+    if (f->node.kind == VOW__GROUP) {
+        vow__group_rest_drop(f);
+        return;
+    }
+    vow_future *work = *slot;
+    *slot = NULL;
+    vow__ghost(work, -1);
+    vow__unref(work);
+}
+
+void vow__rest_release(vow_future *f)
+{
+    vow_future **slot;
+    if (f->node.kind == VOW__GROUP) {
+        vow__group_release(f);
+        return;
+    }
+    while ((slot = rest_slot(f)) != NULL)
+        rest_drop(f, slot);
+}
+
+/* ---- walking ------------------------------------------------------------- */
+
+vow_future *vow__rest_walk(vow_future *f)
+{
+    vow_loop *loop = vow__loop_of(f);
+    bool reaping = loop->reaping;
+    vow_future *next = NULL;
+    loop->reaping = true; /* keeps E3 */
+    if (!vow__late_finally(f)) {
+        next = walk_to_pending(f);
+    } else {
+        f = first_late(f);
+        vow_future *orig = vow__finally_source(f);
+        if (!vow__pending(orig) && orig->node.rest)
+            next = walk_to_pending(orig);
+        if (next == NULL) /* behind it in that list */
+            next = vow__ref(f->node.source);
+    }
+    loop->reaping = reaping;
+    return next;
+}
+
+bool vow__rest_trim(vow_future *f)
+{
+    vow_loop *loop = vow__loop_of(f);
+    vow_future *next = vow__rest_next(f);
+    if (next != NULL)
+        vow__unref(next);
+    vow__reap(loop);
+    return next == NULL;
+}
+
+/* Depth first. What has no rest left is dropped by the one above it. */
+static vow_future *walk_to_pending(vow_future *top)
+{
+    vow_future *at = top;
+    vow_future *found = NULL;
+    while (found == NULL) {
+        vow_future **slot = rest_slot(at);
+        vow_future *rest = slot == NULL ? NULL : *slot;
+        if (rest == NULL) {
+            at->node.rest = 0;
+            if (at->node.kind == VOW__GROUP)
+                vow__group_release(at);
+            if (at == top)
+                return NULL;
+            at = walk_back(at);
+            continue;
+        }
+        bool late = vow__late_finally(rest);
+        vow_future *first = late ? first_late(rest) : rest;
+        vow_future *next = late ? vow__finally_source(first) : rest;
+        if (vow__pending(next)) {
+            found = next;
+        } else if (!rest->node.rest) {
+            rest_drop(at, slot);
+        } else if (next->node.rest && next != top && next->waiters == NULL) {
+            next->waiters = &at->node.link; /* E2 holds again in the end */
+            at = next;
+        } else if (late) {
+            found = first->node.source; /* behind it in that list */
+        } else {
+            rest_drop(at, slot); /* a ring */
+        }
+    }
+    vow__ref(found);
+    while (at != top)
+        at = walk_cut_short(at);
+    return found;
+}
+
+/* Of late finallies one behind the other, the one that runs first. */
+static vow_future *first_late(vow_future *f)
+{
+    vow_future *up = vow__finally_source(f);
+    while (vow__late_finally(up) && up->node.rest) {
+        f = up;
+        up = vow__finally_source(f);
+    }
+    return f;
+}
+
+/* One up; past `at`, if there is nothing but one rest behind it. */
+static vow_future *walk_cut_short(vow_future *at)
+{
+    vow_future *above = walk_back(at);
+    vow_future **slot = rest_slot(above);
+    vow_future *only = rest_only(at);
+    if (*slot != at || only == NULL || above->node.kind == VOW__GROUP)
+        return above;
+    vow__ghost(only, 1);
+    *slot = vow__ref(only);
+    vow__ghost(at, -1);
+    vow__unref(at);
+    return above;
+}
+
+static vow_future *walk_back(vow_future *at)
+{
+    struct vow__node *above = VOW__OUTER(at->waiters, struct vow__node, link);
+    at->waiters = NULL;
+    return VOW__OUTER(above, vow_future, node);
+}
+
+bool vow__runs(const vow_future *f)
+{
+    const vow_future *up;
+    while ((up = vow__upstream(f)) != NULL)
+        f = up;
+    if (!vow__pending(f) || f->node.rest)
+        return f->node.rest;
+    return f->node.runs || (f->node.kind == VOW__PROMISE &&
+                            f->u.call.u.hook != NULL && !f->node.hook_now);
+}
+
+/* ---- for users ----------------------------------------------------------- */
+
+bool vow_ended(vow_future *f)
+{
+    vow__assert_thread(vow__loop_of(f));
+    return !vow__pending(f) && (!f->node.rest || vow__rest_trim(f));
+}
+
+void vow_ends_with(vow_deferred *d, vow_future *work)
+{
+    vow_future *f = vow__future_of(d);
+    vow__assert_thread(vow__loop_of(f));
+    if (f->node.kind != VOW__PROMISE || vow__loop_of(work) != vow__loop_of(f) ||
+        work == f)
+        return;
+    if (f->node.rest)
+        vow__rest_release(f);
+    f->node.rest = 0;
+    if (!vow__pending(work) && !work->node.rest)
+        return;
+    vow__rest_add(f, vow__ref(work));
+}
