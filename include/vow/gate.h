@@ -12,6 +12,10 @@
  * Rate is exact: in any span of window_ms, both ends included, at most `rate`
  * units of weight start. A start is stamped when its function has returned.
  *
+ * What runs counts as running until it has ended, whatever is chained to it: a
+ * job that was canceled, or is late, holds its places until the work behind
+ * what start returned has ended (vow_ended()), not until its caller is told.
+ *
  * Order. Keys take turns, and jobs without a key are one of them. Within a key
  * the higher priority goes first, where `age_ms` of waiting weigh as much as
  * one level; within a priority, who came first. The one whose turn it is is not
@@ -160,8 +164,9 @@ void vow_gate_resume(vow_gate *g);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_gate_report(vow_gate *g, const char *key, uint64_t retry_after_ms);
 
-/* Reject all that waits: with VOW_ECANCELED and `why` (borrowed, may be NULL)
- * as its cause; or, for good, with VOW_ECLOSED, as all that will come. */
+/* Reject all whose function was not called yet: with VOW_ECANCELED and `why`
+ * (borrowed, may be NULL) as its cause; or, for good, with VOW_ECLOSED, as all
+ * that will come. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_gate_clear(vow_gate *g, vow_error *why);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)

@@ -56,7 +56,7 @@ static void ask(void *job)
         return; /* its hook is in the queue, or will be */
     vow_future *asked = to->acquire(to, site, key, j->weight);
     backed_of(j)->asked = vow__started(site, g->loop, asked);
-    vow_watch_start(&backed_of(j)->watch, backed_of(j)->asked, on_answer, j);
+    vow_watch_settled(&backed_of(j)->watch, backed_of(j)->asked, on_answer, j);
     vow__job_bound(j);
 }
 
@@ -160,7 +160,7 @@ void vow__grant_guard(struct job *j, vow_future *attempt)
     vow_future *lost = backed_of(holder)->grant->lost;
     backed_of(j)->attempt = attempt;
     if (lost != NULL)
-        vow_watch_start(&backed_of(j)->watch, lost, on_lost, j);
+        vow_watch_settled(&backed_of(j)->watch, lost, on_lost, j);
 }
 
 static void on_lost(vow_future *lost, void *job)

@@ -226,7 +226,7 @@ static void expel(vow_gate *g, job_test out, const struct verdict *v)
 {
     struct group *group = NULL;
     vow_gate_ref(g);
-    vow__asks_recall(g, NULL); /* they wait, if elsewhere */
+    vow__gate_recall(g); /* let in, but not called: they wait */
     while ((group = vow__group_next(g, group)) != NULL)
         for (uint32_t left = group->levels; left != 0; left &= left - 1)
             expel_list(group->level[__builtin_ctz(left)], out, v);

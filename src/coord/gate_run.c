@@ -7,8 +7,8 @@
  *       at a time. The start function is called first and the start stamped
  *       when it has returned, so that whatever time it reads is not later than
  *       the stamp. The caller's future follows what was started, which carries
- *       progress down and cancel up; a watch ends the job, whoever has let go
- *       of it meanwhile.
+ *       progress down and cancel up; a watch ends the job when the work has
+ *       ended, whoever has let go of it meanwhile.
  * INVARIANTS
  *   R1  held and reserved of both quotas are what jobs in ASKS, STARTS and RUNS
  *       and permits have taken; reserved is of ASKS and STARTS alone
@@ -176,13 +176,15 @@ static void follow(struct job *j, vow_future *attempt)
     vow_deferred *out = vow_deferred_ref(j->out);
     vow_future *ended = NULL;
     attempt = vow__started(vow__job_site(j), vow__gate_of(j)->loop, attempt);
-    if (vow_state_of(attempt) != VOW_PENDING)
+    if (vow_ended(attempt))
         job_end(j, attempt);
     else
         ended = wait_for_end(j, attempt);
     bool wanted = vow_deferred_pending(out); /* not canceled inside start() */
     if (wanted)
         (void)vow_resolve_with(out, ended == NULL ? attempt : ended);
+    else
+        vow_ends_with(out, attempt);
     vow_deferred_unref(out); /* keeps R2 */
     vow_future_unref(ended);
     if (wanted)
@@ -204,6 +206,8 @@ static void let_go(vow_future *f)
 static vow_future *wait_for_end(struct job *j, vow_future *attempt)
 {
     vow_watch_start(&j->in.run->end, attempt, on_end, j);
+    if (vow_state_of(attempt) != VOW_PENDING)
+        return NULL; /* it has let go of what runs */
     if (j->extra != NULL && vow__gate_backed(vow__gate_of(j)))
         vow__grant_guard(j, attempt);
     uint64_t due_ns = vow__job_due_ns(j);

@@ -470,3 +470,35 @@ FAULT_SWEEP(gate_queue, cancel_and_deadlines_survive_every_fault, FAULT_ALLOC)
     CHECK_UINT_EQ(load_stats(&l).running, 0);
     load_drop(&l);
 }
+
+/* ---- let in, and not called yet ------------------------------------------ */
+
+static vow_future *start_counted(vow_loop *loop, uint32_t attempt, void *arg)
+{
+    (void)attempt;
+    (*(int *)arg)++;
+    return vow_resolved(loop, vow_nothing());
+}
+
+TEST(gate_leave, a_job_that_was_let_in_and_not_called_is_taken_back)
+{
+    for (int closes = 0; closes < 2; closes++) {
+        struct world w;
+        vow_gate *g;
+        int starts = 0;
+        world_open(&w);
+        CHECK_INT_EQ(vow_gate_new(w.loop, VOW_GATE(.concurrent = 1), &g), 0);
+        vow_future *f = vow_gate_run(g, start_counted, &starts, NULL);
+        if (closes)
+            vow_gate_close(g);
+        else
+            vow_gate_clear(g, NULL);
+        world_run(&w);
+        CHECK_INT_EQ(starts, 0);
+        CHECK_INT_EQ(vow_error_code(vow_error_of(f)),
+                     closes ? VOW_ECLOSED : VOW_ECANCELED);
+        vow_future_unref(f);
+        vow_gate_unref(g);
+        world_close(&w);
+    }
+}

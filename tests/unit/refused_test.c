@@ -112,6 +112,7 @@ TEST(refused, room_that_will_never_be_names_who_waited)
     o.queue_bytes = 40;
     CHECK_INT_EQ(vow_gate_set(g, &o), 0);
     check_here(room, VOW_EINVAL, "never be room");
+    world_turn(&w); /* that one runs */
     vow_gate_close(g);
     (void)vow_error_of(waits);
     CHECK(vow_cancel(runs, NULL));
@@ -144,6 +145,7 @@ TEST(refused, bytes_that_would_wrap_around_are_refused)
     check_here(more, VOW_EQUEUEFULL, "full");
     check_here(all, VOW_EQUEUEFULL, "full");
     CHECK_UINT_EQ(stats_of(g).waiting, 1);
+    world_turn(&w); /* that one runs */
     vow_gate_close(g);
     (void)vow_error_of(half);
     CHECK(vow_cancel(runs, NULL));
