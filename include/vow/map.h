@@ -52,7 +52,8 @@ VOW_API VOW_NONNULL(1)
 vow_source vow_source_range(vow_range *range, int64_t first, int64_t end);
 
 /* Starts one item and returns its future, of this loop, moved. The item is
- * borrowed while that future is pending. */
+ * borrowed until that future has ended (vow_ended()), which also counts against
+ * the concurrency until then. */
 typedef vow_future *(*vow_map_fn)(vow_loop *loop, vow_value item, size_t index,
                                   void *user);
 

@@ -395,7 +395,7 @@ static void begin_work(vow_lease *l)
                            "the work returned no future of this loop");
     }
     l->work = f;
-    if (vow_state_of(f) != VOW_PENDING) {
+    if (vow_ended(f)) {
         on_work_end(f, l);
         return;
     }

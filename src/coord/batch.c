@@ -102,6 +102,7 @@ static void make_call(vow_batch *b, size_t n);
 static vow_future *checked(vow_batch_call *c, vow_future *work);
 static size_t call_bytes(size_t n);
 static void stop_call(void *user);
+static void call_settled(vow_future *work, void *user);
 static void call_ended(vow_future *work, void *user);
 static void next_drop(vow_next next);
 
@@ -238,6 +239,8 @@ static void item_canceled(vow_error *why, void *user)
 {
     struct item *i = user;
     vow_batch_call *c = i->call;
+    if (c != NULL && c->work != NULL)
+        vow_ends_with(i->end, c->work);
     (void)vow_reject(i->end, vow_error_ref(why));
     if (c == NULL) {
         if (!i->aside)
@@ -402,7 +405,10 @@ static void make_call(vow_batch *b, size_t n)
     b->made++;
     b->taken += n;
     c->work = checked(c, b->fn(b->loop, c, b->user));
-    vow_watch_start(&c->watch, c->work, call_ended, c);
+    for (size_t k = 0; c->left < n && k < n; k++) /* canceled by that */
+        if (vow_deferred_canceled(c->items[k]->end))
+            vow_ends_with(c->items[k]->end, c->work);
+    vow_watch_settled(&c->watch, c->work, call_settled, c);
 }
 
 /* The error is of where the first item was asked for. */
@@ -428,14 +434,17 @@ static void stop_call(void *user)
     (void)vow_cancel(c->work, c->why);
 }
 
-static void call_ended(vow_future *work, void *user)
+/* Its items are answered; the call may still run. */
+static void call_settled(vow_future *work, void *user)
 {
     vow_batch_call *c = user;
-    vow_batch *b = c->batch;
     vow_value v = vow_get(work);
     vow_error *e = vow_error_of(work);
+    bool ended = vow_ended(work);
     for (size_t k = 0; k < c->n; k++) {
         vow_deferred *end = c->items[k]->end;
+        if (vow_deferred_pending(end) && !ended)
+            vow_ends_with(end, work);
         if (vow_deferred_pending(end) && e != NULL)
             (void)vow_reject(end, vow_error_ref(e));
         else if (vow_deferred_pending(end) && vow_list_size(v) == c->n)
@@ -443,8 +452,19 @@ static void call_ended(vow_future *work, void *user)
         else if (vow_deferred_pending(end))
             (void)vow_reject_code(end, VOW_EBROKEN,
                                   "the call ended without an answer");
-        bury(c->items[k]);
     }
+    if (ended)
+        call_ended(work, c);
+    else
+        vow_watch_start(&c->watch, work, call_ended, c);
+}
+
+static void call_ended(vow_future *work, void *user)
+{
+    vow_batch_call *c = user;
+    vow_batch *b = c->batch;
+    for (size_t k = 0; k < c->n; k++)
+        bury(c->items[k]);
     b->running--;
     schedule(b);
     (void)vow_call_stop(&c->stop);

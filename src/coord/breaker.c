@@ -19,8 +19,8 @@
  * INVARIANTS
  *   K1  an outcome counts only in the era its call was started in; each change
  *       of state begins a new one
- *   K2  probes of an era under way never exceed `probes`; one counts until its
- *       work has ended, also when it was canceled
+ *   K2  probes under way never exceed `probes`; one counts until its work has
+ *       ended, also when it was canceled or is of an earlier era
  * LIMITS  O(1). Of more than 32 changes in one go, the last ones are told as
  *       one.
  * THREADS  loop thread only.
@@ -51,7 +51,7 @@ struct vow_breaker {
     uint64_t era;      /* of this state */
     uint64_t past;     /* outcomes, the newest in bit 0; 1: a failure */
     uint64_t until_ns; /* OPEN: then it is half open */
-    uint32_t probing;  /* HALF OPEN: probes under way */
+    uint32_t probing;  /* probes under way, of whatever era */
     uint32_t passed;   /* and those that succeeded */
     vow_call timer;    /* OPEN, with on_change: at until_ns */
     vow_call tell;     /* pending: has a reference */
@@ -67,7 +67,7 @@ struct call {
     vow_watch end; /* of the work */
     uint32_t refs; /* one per step that waits, and the watch's */
     uint64_t era;  /* it was started in */
-    bool probe;    /* it counts in `probing` of that era */
+    bool probe;    /* it counts in `probing` */
 };
 
 static vow_next start_call(vow_value v, void *user);
@@ -243,8 +243,7 @@ static void call_unref(void *user)
     vow_breaker *b = c->breaker;
     if (--c->refs > 0)
         return;
-    if (c->probe && c->era == b->era)
-        b->probing--; /* keeps K2 */
+    b->probing -= c->probe; /* keeps K2 */
     vow__mem_free(&b->alloc, c, sizeof(*c));
     vow_breaker_unref(b);
 }
@@ -318,7 +317,6 @@ static void move(vow_breaker *b, enum vow_breaker_state to)
     b->state = to;
     b->era++;
     b->past = 0;
-    b->probing = 0;
     b->passed = 0;
     (void)vow_call_stop(&b->timer);
     if (same || b->opts.on_change == NULL || vow_loop_closing(b->loop))

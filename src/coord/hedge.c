@@ -7,13 +7,14 @@
  *       start() returned: the one that brings a value passes it on, and the
  *       result follows that link. Canceling a link lets go of its work. The one
  *       call on the loop starts the next attempt, soon or when it is late; once
- *       the outcome is known it cancels and frees the attempts, one at a time,
- *       so that no code of others runs inside vow_cancel().
+ *       the outcome is known it cancels the attempts, one at a time, so that no
+ *       code of others runs inside vow_cancel(). The result has ended when all
+ *       of them have.
  * INVARIANTS
  *   H1  until the outcome is known an attempt runs, or the call is pending, or
  *       it was given up: then the hook of its cancel is on its way
- *   H2  an attempt is freed by stop_next() alone, when its link has run or was
- *       canceled; and the hedge behind the last of them
+ *   H2  an attempt is freed when the outcome is known and its link has ended,
+ *       and the hedge behind the last of them
  * LIMITS  one block per attempt, kept until the end for its error.
  * THREADS  loop thread only.
  */
@@ -24,6 +25,7 @@
 #include "coord/started.h"
 #include "vow/call.h"
 #include "vow/context.h"
+#include "vow/watch.h"
 
 enum { AFTER_MS = 100, MOST = 2 };
 
@@ -33,6 +35,7 @@ struct attempt {
     uint32_t number;  /* from 1 */
     vow_future *seen; /* the link behind its work; NULL: there is none */
     vow_error *error; /* counted, when it has failed */
+    vow_watch end;    /* of the link, once the outcome is known */
 };
 
 struct hedge {
@@ -44,6 +47,8 @@ struct hedge {
     vow_hedge_opts opts;
     vow_context *context; /* of who asked, counted; may be NULL */
     vow_deferred *end;    /* of the result; NULL: the outcome is known */
+    vow_deferred *over;   /* of what the result ends with */
+    uint32_t ending;      /* attempts that have not ended since */
     vow_call call;
     vow_link *attempts; /* in their order */
     uint32_t started;
@@ -63,6 +68,8 @@ static void all_failed(struct hedge *h);
 static void canceled(vow_error *why, void *user);
 static void conclude(struct hedge *h);
 static void stop_next(void *user);
+static void attempt_ended(vow_future *seen, void *user);
+static void maybe_over(struct hedge *h);
 static void hedge_free(struct hedge *h);
 
 vow_future *vow_hedge_at(const char *site, vow_loop *loop, vow_start_fn start,
@@ -92,6 +99,12 @@ vow_future *vow_hedge_at(const char *site, vow_loop *loop, vow_start_fn start,
     h->arg = arg;
     h->opts = o;
     vow_future *result = vow_promise_at(site, loop, &h->end);
+    vow_future *over = vow_promise_at(site, loop, &h->over);
+    if (vow_deferred_pending(h->over))
+        vow_ends_with(h->end, over);
+    else
+        (void)vow_reject_code(h->end, VOW_ENOMEM, NULL);
+    vow_future_unref(over);
     if (!vow_deferred_pending(h->end)) {
         vow_deferred_unref(h->end);
         hedge_free(h);
@@ -232,21 +245,43 @@ static void stop_next(void *user)
     struct hedge *h = user;
     vow_link *l = vow__list_take(&h->attempts);
     if (l == NULL) {
-        hedge_free(h); /* keeps H2 */
+        maybe_over(h);
         return;
     }
     struct attempt *a = VOW__OUTER(l, struct attempt, link);
+    h->ending++;
     if (a->seen != NULL)
         (void)vow_cancel(a->seen, h->why);
-    vow_future_unref(a->seen);
+    vow_call_soon(&h->call, h->loop, stop_next, h);
+    if (a->seen == NULL || vow_ended(a->seen))
+        attempt_ended(a->seen, a);
+    else
+        vow_watch_start(&a->end, a->seen, attempt_ended, a);
+}
+
+static void attempt_ended(vow_future *seen, void *user)
+{
+    struct attempt *a = user;
+    struct hedge *h = a->hedge;
     vow_error_unref(a->error);
     vow__mem_free(&h->alloc, a, sizeof(*a));
-    vow_call_soon(&h->call, h->loop, stop_next, h);
+    vow_future_unref(seen);
+    h->ending--;
+    maybe_over(h);
+}
+
+static void maybe_over(struct hedge *h)
+{
+    if (h->ending == 0 && h->attempts == NULL && !vow_call_pending(&h->call))
+        hedge_free(h); /* keeps H2 */
 }
 
 static void hedge_free(struct hedge *h)
 {
     struct vow_alloc alloc = h->alloc;
+    if (vow_deferred_pending(h->over))
+        (void)vow_resolve(h->over, vow_nothing());
+    vow_deferred_unref(h->over);
     vow_context_unref(h->context);
     vow_error_unref(h->why);
     vow__mem_free(&alloc, h, sizeof(*h));

@@ -8,11 +8,12 @@
  *       what starts it, and the ways to end: the input is used up, a failure,
  *       a cancel. The result is settled when all that was begun has ended; or
  *       before, when the map fails at once or is canceled: then the state
- *       waits, without a result, for those that still run.
+ *       waits, without a result, for those that still run; the result has
+ *       not ended before.
  * INVARIANTS
  *   M1  what runs never exceeds what is begun and not delivered, and that never
  *       exceeds the window; a smaller limit waits for those that run
- *   M2  an item is dropped after its future was settled
+ *   M2  an item is dropped after its future has ended
  *   M3  the source's state is dropped when no item and no wait is left
  * LIMITS  one block, some slots and a promise per map; no memory per item, but
  *       8 bytes and the outcome where results are kept.
@@ -64,6 +65,12 @@ vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
     m->fn = fn;
     m->user = user;
     vow_future *result = vow_promise_at(site, loop, &m->end);
+    vow_future *over = vow_promise_at(site, loop, &m->over);
+    if (vow_deferred_pending(m->over))
+        vow_ends_with(m->end, over);
+    else
+        (void)vow_reject_code(m->end, VOW_ENOMEM, NULL);
+    vow_future_unref(over);
     if (!vow_deferred_pending(m->end)) {
         vow__map_fail_code(m, VOW_ENOMEM, NULL, VOW__STOPPING);
         vow__map_conclude(m);
@@ -238,6 +245,9 @@ void vow__map_conclude(vow_mapping *m)
     vow_error_unref(m->error);
     vow_error_unref(m->why);
     vow_context_unref(m->context);
+    if (vow_deferred_pending(m->over))
+        (void)vow_resolve(m->over, vow_nothing());
+    vow_deferred_unref(m->over);
     vow_mapping_unref(m);
 }
 

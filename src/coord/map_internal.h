@@ -34,6 +34,7 @@ struct vow__map_slot {
     vow_value item;     /* owned while the future is pending */
     size_t index;       /* of the item */
     bool ended;         /* and not delivered */
+    bool noted;         /* its failure was */
     vow_watch watch;    /* of the future */
 };
 
@@ -79,9 +80,10 @@ struct vow_mapping {
     vow_future **results;      /* by index, counted; NULL: none so far */
     size_t results_room;
 
-    vow_error *error;  /* the first that counts, counted */
-    vow_error *why;    /* set: all is canceled for this, counted */
-    vow_deferred *end; /* of the result */
+    vow_error *error;   /* the first that counts, counted */
+    vow_error *why;     /* set: all is canceled for this, counted */
+    vow_deferred *end;  /* of the result */
+    vow_deferred *over; /* of what the result ends with: the map is OVER */
 };
 
 /* ---- map.c --------------------------------------------------------------- */

@@ -22,6 +22,8 @@
 #include "coord/map_internal.h"
 
 static void on_settled(vow_future *f, void *user);
+static void on_ended(vow_future *f, void *user);
+static void note_failure(struct vow__map_slot *s, vow_error *e);
 static void pump(void *user);
 static void pump_on(void *user);
 static bool may_deliver(const vow_mapping *m);
@@ -48,6 +50,20 @@ void vow__map_wake(vow_mapping *m)
 }
 
 static void on_settled(vow_future *f, void *user)
+{
+    struct vow__map_slot *s = user;
+    if (vow_ended(f)) {
+        on_ended(f, user);
+        return;
+    }
+    vow_watch_start(&s->watch, f, on_ended, s);
+    if (vow_state_of(f) == VOW_REJECTED) { /* that is told at once */
+        note_failure(s, vow_error_of(f));
+        pump(s->map);
+    }
+}
+
+static void on_ended(vow_future *f, void *user)
 {
     struct vow__map_slot *s = user;
     vow_mapping *m = s->map;
@@ -161,7 +177,8 @@ static void begin_item(vow_mapping *m, vow_value item)
                            "no future of this loop came for an item");
     }
     s->future = f;
-    if (vow_state_of(f) == VOW_PENDING)
+    s->noted = false;
+    if (VOW__UNLIKELY(!vow_ended(f)))
         watch(s);
     else
         item_ended(s);
@@ -176,12 +193,8 @@ static void item_ended(struct vow__map_slot *s)
     s->item = vow_nothing();
     m->running--;
     m->ended++;
-    if (VOW__UNLIKELY(vow_state_of(f) == VOW_REJECTED)) {
-        vow_error *e = vow_error_of(f);
-        m->failed++;
-        if (m->fail_mode != VOW_FAIL_COLLECT && m->state < VOW__STOPPING)
-            vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
-    }
+    if (VOW__UNLIKELY(vow_state_of(f) == VOW_REJECTED))
+        note_failure(s, vow_error_of(f));
     if (m->sink != NULL && m->state < VOW__STOPPING) {
         s->ended = true;
         m->buffered++;
@@ -195,6 +208,23 @@ static void item_ended(struct vow__map_slot *s)
     }
     if (item.tag > VOW_PTR)
         vow_value_drop(item); /* keeps M2 */
+}
+
+/* What a slot waited for was rejected. */
+static void note_failure(struct vow__map_slot *s, vow_error *e)
+{
+    vow_mapping *m = s->map;
+    bool item = s != &m->wait && s != &m->flow;
+    if (s->noted)
+        return;
+    s->noted = true;
+    m->failed += item;
+    if (item && m->fail_mode != VOW_FAIL_COLLECT && m->state < VOW__STOPPING)
+        vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
+    else if (s == &m->wait && m->state == VOW__PULLING)
+        vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
+    else if (s == &m->flow && m->state < VOW__STOPPING)
+        vow__map_fail(m, vow_error_ref(e), VOW__STOPPING);
 }
 
 /* ---- the source ---------------------------------------------------------- */
@@ -224,7 +254,8 @@ static void no_item(vow_mapping *m, int rc, vow_future *wait)
 static void wait_for(vow_mapping *m, vow_future *wait)
 {
     m->wait.future = wait;
-    if (vow_state_of(wait) == VOW_PENDING)
+    m->wait.noted = false;
+    if (!vow_ended(wait))
         watch(&m->wait);
     else
         wait_ended(m);
@@ -235,8 +266,8 @@ static void wait_ended(vow_mapping *m)
     vow_future *f = m->wait.future;
     vow_error *e = vow_error_of(f);
     m->wait.future = NULL;
-    if (e != NULL && m->state == VOW__PULLING)
-        vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
+    if (e != NULL)
+        note_failure(&m->wait, e);
     vow_future_unref(f);
 }
 
@@ -264,7 +295,8 @@ static void deliver(vow_mapping *m)
         return;
     }
     m->flow.future = f;
-    if (vow_state_of(f) == VOW_PENDING)
+    m->flow.noted = false;
+    if (!vow_ended(f))
         watch(&m->flow);
     else
         flow_ended(m);
@@ -275,17 +307,17 @@ static void flow_ended(vow_mapping *m)
     vow_future *f = m->flow.future;
     vow_error *e = vow_error_of(f);
     m->flow.future = NULL;
-    if (e != NULL && m->state < VOW__STOPPING)
-        vow__map_fail(m, vow_error_ref(e), VOW__STOPPING);
+    if (e != NULL)
+        note_failure(&m->flow, e);
     vow_future_unref(f);
 }
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* Learn of the end of a slot's future. */
+/* Learn of the outcome of a slot's future, and of its end. */
 static void watch(struct vow__map_slot *s)
 {
-    vow_watch_start(&s->watch, s->future, on_settled, s);
+    vow_watch_settled(&s->watch, s->future, on_settled, s);
     if (VOW__UNLIKELY(s->map->why != NULL)) /* canceled by what made it */
         (void)vow_cancel(s->future, s->map->why);
 }
