@@ -92,7 +92,7 @@ static void make_template(char **words, size_t n)
     o->names = input_names(run.input, &o->n_names);
     run.jobs.template = template_new(words, n, o, &sentence);
     if (run.jobs.template == NULL)
-        die(EXIT_USAGE, "vow map: %s", sentence);
+        die_lines(EXIT_USAGE, "vow map: %s", sentence);
 }
 
 /* Before the first job, if it does not depend on that. */

@@ -72,6 +72,16 @@ _Noreturn void die(int code, const char *format, ...)
     exit(code);
 }
 
+_Noreturn void die_lines(int code, const char *format, ...)
+{
+    va_list args;
+    through = NULL;
+    va_start(args, format);
+    write_line(true, format, args);
+    va_end(args);
+    exit(code);
+}
+
 void say_around(void (*before)(void), void (*after)(void))
 {
     before_line = before;

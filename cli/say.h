@@ -29,6 +29,9 @@ void say_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As say(), and exit with that code. Jobs that run end with us. */
 _Noreturn void die(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same with all bytes as they are, such as newlines. */
+_Noreturn void die_lines(int code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Lines go there from now on, moved; not those of die(). NULL: to stderr. */
 void say_through(void (*emit)(int fd, struct text *moved));

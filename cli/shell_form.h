@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_form.h - where the placeholders of a shell script stand, and how a
- * value is written there.
+/* shell_form.h - where the placeholders of a shell script stand, which values
+ * they may have there, and how a value is written.
  *
  * A script is given with a NUL byte in place of each placeholder, a "hole":
  * neither a command line nor a shell can hold that byte, so that no look ahead
@@ -20,18 +20,35 @@ enum hole_place {
     HOLE_COMMENT /* nothing is written */
 };
 
+/* Which values may stand in a hole. */
+enum value_need {
+    NEED_NOTHING, /* any value */
+    NEED_PLAIN,   /* letters, digits and _@%+=:,./- only */
+    NEED_NUMBER   /* digits and + - . only */
+};
+
 struct hole {
-    bool number; /* given: stands for digits only, harmless in $((...)) */
+    bool number;      /* given: stands for digits only, harmless in $((...)) */
+    struct span text; /* given: how the placeholder is written */
     enum hole_place place; /* found, as are the others */
     bool argument;         /* behind the name of a command, in nothing else */
     bool redirected;       /* `>` or `<` comes next: 2> would be a descriptor */
-    bool text; /* in what another shell reads as commands: plain words only */
+    bool single;           /* an operand: several items are joined */
+    enum value_need need;
 };
 
-/* Finds the places of all holes, in their order. Returns NULL, or why a value
- * cannot stand in hole *ret_bad, to be read behind "{} cannot stand". */
-const char *shell_form_scan(struct span script, struct hole *holes,
-                            size_t *ret_bad);
+struct shell_form {
+    bool exec;   /* words of a command that no shell reads */
+    bool strict; /* the shell is none of sh, dash, bash and ash: its builtins
+                    may calculate with every word */
+};
+
+/* Finds the places of all holes, in their order. Returns NULL, or an error
+ * (owned by the caller) that shows the place and a script that works.
+ * *ret_better (owned by the caller) is a script in which values need not be
+ * plain, if some need to be and there is one; else NULL. */
+char *shell_form_scan(struct span script, const struct shell_form *form,
+                      struct hole *holes, char **ret_better);
 
 /* The positional parameters `first` and the n - 1 behind it. n is 1 but for
  * HOLE_WORDS. */
@@ -46,24 +63,12 @@ void shell_form_show(struct text *into, const struct hole *hole,
  * it, without placeholders; `begins`: it is where the word begins. */
 bool shell_form_wanted(struct span rest, bool begins);
 
-/* What of a command's words will be read as shell text. Told one word after the
- * other, it knows of `sh -c TEXT`, wherever it stands in the command. */
-enum shell_reads {
-    READS_NOTHING,
-    READS_OPTIONS, /* the name of a shell was seen */
-    READS_VALUE,   /* and -o, which has a word of its own */
-    READS_NEXT,    /* the next word is text */
-    READS_EVAL,    /* so are all that come */
-    READS_ALL      /* and one of them has come */
-};
-enum shell_reads shell_form_reads(enum shell_reads before, struct span word);
+/* The name of a shell that has -c, perhaps with a path before it. */
+bool shell_form_is_shell(struct span word);
+/* The name of sh, dash, bash or ash. */
+bool shell_form_is_common(struct span word);
 
-/* A value that may be a part of such text: letters, digits and _@%+=:,./- only,
- * which no shell does anything with. */
-bool shell_form_plain(struct span value);
-
-/* A copy, owned by the caller, with $(...) for each `...` that has a brace in
- * it; NULL: there is none, or it is too tangled to tell. */
-char *shell_form_without_backquotes(const char *script);
+/* Whether the value is what the need says. */
+bool shell_form_fits(enum value_need need, struct span value);
 
 #endif

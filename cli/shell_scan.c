@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_scan.c - reading a script as a shell would, as far as quotes go.
+/* shell_scan.c - reads a script as a shell would: quotes, words, commands.
  *
  * HOW   One pass over the bytes with a stack of levels: commands (the script,
- *       $(...), (...), {...}, case with its patterns, whose `)` closes nothing)
- *       and what is inside of words ("...", ${...}, $((...))). Quotes that do
- *       not nest are passed over at once. Words are known by where they began;
- *       of grammar only as much as tells a reserved word: is it the first of
- *       its command?
+ *       $(...), `...`, (...), {...}, case with its patterns, whose `)` closes
+ *       nothing) and what is inside of words ("...", ${...}, $((...))). Quotes
+ *       that do not nest are passed over at once. When a command ends, its
+ *       words go to shell_guard.c. Of grammar only as much is known as tells a
+ *       reserved word: is it the first word of its command?
  *
- * LIMITS   A here-document whose word was put together by $'...', a backslash
- *       and a newline inside of an operator: a value that stands behind these
- *       may be split into words. See shell_form.c for why it is not worse.
+ *       A placeholder becomes a mark, and so does every variable, because its
+ *       value may come from a placeholder. Marks in a place that no value may
+ *       have are refused here; marks in the words of commands are ruled on by
+ *       shell_guard.c.
+ *
+ * LIMITS   A here-document whose word was put together by $'...': a value behind
+ *       it may be split into words. See shell_guard.c for why it is not worse.
  */
 #include "shell_scan.h"
 
 #include <stdlib.h>
 
+static bool has_split_operator(struct span script);
+static void step(struct scanner *s);
 static void step_command(struct scanner *s);
 static void step_double(struct scanner *s);
 static void step_brace(struct scanner *s);
@@ -23,8 +29,9 @@ static void step_math(struct scanner *s);
 
 static void begin_word(struct scanner *s);
 static void end_word(struct scanner *s);
-static void end_first_word(struct scanner *s, struct span word);
-static void start_command(struct level *l);
+static bool end_first_word(struct scanner *s, struct span word);
+static void end_command(struct scanner *s);
+static void start_command(struct scanner *s);
 static void newline(struct scanner *s);
 static void comment(struct scanner *s);
 static void separator(struct scanner *s);
@@ -33,47 +40,87 @@ static void close_paren(struct scanner *s);
 static void redirection(struct scanner *s);
 static void announce_doc(struct scanner *s);
 static void read_doc(struct scanner *s, const struct doc *d);
+static size_t find_doc_end(const struct scanner *s, const struct doc *d);
 static bool ends_in_backslash(struct span line);
 
 static void dollar(struct scanner *s);
 static void backslash(struct scanner *s);
 static void single(struct scanner *s);
 static void raw(struct scanner *s, char end, enum why why);
+static void backquote(struct scanner *s);
+static bool close_backquote(struct scanner *s);
+static size_t find_backquote(const struct scanner *s);
+static void open_brace(struct scanner *s);
+static void meet_variable(struct scanner *s, size_t at, size_t name, size_t n);
+static void meet_subscript(struct scanner *s);
 
-static void meet_hole(struct scanner *s, enum hole_place place, size_t from);
-static void refuse(struct scanner *s, enum why why);
+static void meet_hole(struct scanner *s, enum hole_place place);
+static enum why hole_refusal(const struct scanner *s, const struct level *l,
+                             enum hole_place place);
+static bool stands_alone(const struct scanner *s, const struct level *l);
+static void refuse_hole(struct scanner *s, enum why why);
+static void add_mark(struct scanner *s, struct mark mark);
+static void add_word(struct scanner *s, struct word word);
+static bool is_evaluated(const struct scanner *s);
 
 static struct level *push(struct scanner *s, enum kind kind);
 static void pop(struct scanner *s);
+static void close_level(struct scanner *s);
 static struct level *top(const struct scanner *s);
 static bool ahead(const struct scanner *s, const char *text);
-static bool is_assignment(struct span word);
-static bool ends_with_equals(const struct scanner *s);
+static size_t skip_blanks(const struct scanner *s, size_t ahead);
+static size_t name_length(const struct scanner *s, size_t at);
+static bool is_digit(char c);
+static bool follows_name(const struct scanner *s);
 
 /* ---- the whole ----------------------------------------------------------- */
 
 void shell_scan(struct scanner *s)
 {
+    if (has_split_operator(s->script))
+        s->lost = WHY_SPLIT;
     push(s, TOP);
-    while (s->at < s->script.n && s->why == WHY_NOT) {
-        switch (top(s)->kind) {
-        case DOUBLE:
-            step_double(s);
-            break;
-        case BRACE:
-            step_brace(s);
-            break;
-        case MATH:
-            step_math(s);
-            break;
-        default:
-            step_command(s);
-        }
-    }
+    while (s->at < s->script.n)
+        step(s);
+    while (s->n_levels > 0)
+        close_level(s);
+    shell_guard_finish(s);
     for (size_t i = 0; i < s->n_docs; i++)
         text_free(&s->docs[i].end);
     free(s->docs);
     free(s->levels);
+}
+
+/* A shell joins lines before it reads operators: > and & of two lines are >&.
+ * Quotes are not looked at, so that a few scripts are refused for nothing. */
+static bool has_split_operator(struct span script)
+{
+    for (size_t i = 1; i + 2 < script.n; i++)
+        if (script.at[i] == '\\' && script.at[i + 1] == '\n' &&
+            scan_one_of(script.at[i - 1], "$<>&|([") &&
+            !scan_one_of(script.at[i + 2], " \t\n"))
+            return true;
+    return false;
+}
+
+static void step(struct scanner *s)
+{
+    if (scan_peek(s, 0) == '`' && close_backquote(s))
+        return;
+    switch (top(s)->kind) {
+    case DOUBLE:
+    case DOC:
+        step_double(s);
+        break;
+    case BRACE:
+        step_brace(s);
+        break;
+    case MATH:
+        step_math(s);
+        break;
+    default:
+        step_command(s);
+    }
 }
 
 static void step_command(struct scanner *s)
@@ -86,6 +133,8 @@ static void step_command(struct scanner *s)
         s->at++;
     } else if (c == '#' && top(s)->word == NO_WORD)
         comment(s);
+    else if (ahead(s, "&>"))
+        redirection(s);
     else if (scan_one_of(c, ";&|"))
         separator(s);
     else if (scan_one_of(c, "<>"))
@@ -97,22 +146,26 @@ static void step_command(struct scanner *s)
     else if (ahead(s, "\\\n"))
         s->at += 2; /* the line goes on, and so does the word */
     else {
+        bool begins = top(s)->word == NO_WORD;
         begin_word(s);
         if (c == '\0')
-            meet_hole(s, HOLE_BARE, s->at);
+            meet_hole(s, HOLE_BARE);
         else if (c == '"') {
             push(s, DOUBLE);
             s->at++;
         } else if (c == '\'')
             single(s);
         else if (c == '`')
-            raw(s, '`', WHY_BACKQUOTES);
+            backquote(s);
         else if (c == '$')
             dollar(s);
         else if (c == '\\')
             backslash(s);
-        else
+        else {
+            if (c == '[' && (begins ? top(s)->array : follows_name(s)))
+                meet_subscript(s);
             s->at++;
+        }
     }
 }
 
@@ -120,14 +173,15 @@ static void step_double(struct scanner *s)
 {
     switch (scan_peek(s, 0)) {
     case '"':
-        pop(s);
+        if (top(s)->kind == DOUBLE)
+            pop(s);
         s->at++;
         break;
     case '\0':
-        meet_hole(s, HOLE_DOUBLE, s->at);
+        meet_hole(s, HOLE_DOUBLE);
         break;
     case '`':
-        raw(s, '`', WHY_BACKQUOTES);
+        backquote(s);
         break;
     case '$':
         dollar(s);
@@ -174,7 +228,7 @@ static void step_math(struct scanner *s)
     } else if (c == '\'')
         single(s);
     else if (c == '\0')
-        meet_hole(s, HOLE_MATH, s->at);
+        meet_hole(s, HOLE_MATH);
     else
         step_double(s);
 }
@@ -183,8 +237,10 @@ static void step_math(struct scanner *s)
 
 static void begin_word(struct scanner *s)
 {
-    if (top(s)->word == NO_WORD)
-        top(s)->word = s->at;
+    if (top(s)->word != NO_WORD)
+        return;
+    top(s)->word = s->at;
+    top(s)->marks = s->n_marks;
 }
 
 static void end_word(struct scanner *s)
@@ -193,13 +249,13 @@ static void end_word(struct scanner *s)
     if (l->word == NO_WORD)
         return;
     struct span word = {.at = s->script.at + l->word, .n = s->at - l->word};
+    struct word w = {l->word, s->at, l->marks, s->n_marks, l->target};
     l->word = NO_WORD;
-    if (l->target) {
-        l->target = false;
-        return;
-    }
-    l->reads = shell_form_reads(l->reads, word);
-    if (l->kind == TEST) {
+    l->target = NO_TARGET;
+    if (w.target != NO_TARGET) {
+        add_word(s, w);
+    } else if (l->kind == TEST) {
+        l->evaluated = l->evaluated || shell_guard_calculates(word);
         if (span_is(word, "]]"))
             pop(s);
     } else if (l->kind == CASE_HEAD && l->position == LATER) {
@@ -207,35 +263,46 @@ static void end_word(struct scanner *s)
             *l = (struct level){.kind = CASE_PATTERN,
                                 .function = l->function,
                                 .word = NO_WORD,
+                                .words = l->words,
                                 .docs = l->docs};
+    } else if (s->form->exec) {
+        l->position = LATER; /* no word is reserved */
+        add_word(s, w);
     } else if (l->kind != CASE_HEAD &&
                (l->position == FIRST || (l->body_next && span_is(word, "{")))) {
-        end_first_word(s, word);
+        if (!end_first_word(s, word))
+            add_word(s, w);
     } else {
         bool body = l->loop > 0 && --l->loop == 0 && span_is(word, "do");
         l->position = body ? FIRST : LATER; /* for x do */
+        if (body)
+            end_command(s);
+        else if (l->kind != CASE_HEAD && l->kind != CASE_PATTERN)
+            add_word(s, w);
     }
 }
 
-/* The words that are only then reserved (-p and -- belong to time), and the two
- * commands that read text. A pattern of case has no such words but esac. */
-static void end_first_word(struct scanner *s, struct span word)
+/* Returns whether the word is reserved: only the first of a command may be (-p
+ * and -- belong to time). A pattern of case has no such words but esac. */
+static bool end_first_word(struct scanner *s, struct span word)
 {
-    static const char *const openers[] = {
-        "if", "then", "else", "elif", "do",     "while", "until",
-        "!",  "time", "-p",   "--",   "coproc", NULL};
+    static const char *const openers[] = {"if",   "then",  "else",  "elif",
+                                          "do",   "while", "until", "!",
+                                          "time", "-p",    "--",    NULL};
     static const char *const closers[] = {"fi", "done", NULL};
     static const char *const loops[] = {"for", "select", NULL};
     struct level *l = top(s);
     bool pattern = l->kind == CASE_PATTERN;
-    if (!pattern && (scan_among(word, openers) || is_assignment(word)))
-        return;
+    if (!pattern && scan_among(word, openers))
+        return true;
+    if (!pattern && shell_scan_assigned(word) > 0)
+        return false;
     l->position = !pattern && scan_among(word, closers) ? CLOSED : LATER;
     l->loop = !pattern && scan_among(word, loops) ? 2 : 0;
     if (span_is(word, "esac") && (pattern || l->kind == CASE_BODY))
         pop(s);
-    else if (pattern)
-        return;
+    else if (pattern || l->position == CLOSED)
+        return true;
     else if (span_is(word, "}") && l->kind == GROUP)
         pop(s);
     else if (span_is(word, "{"))
@@ -246,34 +313,49 @@ static void end_first_word(struct scanner *s, struct span word)
         push(s, TEST)->position = LATER;
     else if (span_is(word, "function"))
         l->body_next = true;
-    else if (span_is(word, "eval"))
-        l->reads = READS_EVAL;
-    else if (span_is(word, "trap"))
-        l->reads = READS_NEXT;
+    else
+        return false;
+    return true;
 }
 
-static void start_command(struct level *l)
+static void end_command(struct scanner *s)
 {
+    struct level *l = top(s);
+    if (l->kind <= TEST && s->n_words > l->words)
+        shell_guard_command(s, s->words + l->words, s->n_words - l->words,
+                            l->function || l->body_next);
+    s->n_words = l->words;
+    l->both = false;
+}
+
+static void start_command(struct scanner *s)
+{
+    struct level *l = top(s);
+    end_command(s);
     if (l->kind != CASE_HEAD && l->kind != TEST)
         l->position = FIRST;
-    l->target = false;
-    l->reads = READS_NOTHING;
+    l->target = NO_TARGET;
 }
 
 static void newline(struct scanner *s)
 {
     end_word(s);
     s->at++;
-    start_command(top(s));
+    start_command(s);
     for (size_t i = top(s)->docs; i < s->n_docs; i++)
         read_doc(s, &s->docs[i]);
     while (s->n_docs > top(s)->docs)
         text_free(&s->docs[--s->n_docs].end);
+    start_command(s); /* the documents were levels of their own */
+    s->line_runs_text = false;
 }
 
 static void comment(struct scanner *s)
 {
-    for (; s->at < s->script.n && scan_peek(s, 0) != '\n'; s->at++)
+    int end = find_backquote(s) > 0 ? '`' : '\n';
+    for (; s->at < s->script.n && scan_peek(s, 0) != '\n' &&
+           scan_peek(s, 0) != end;
+         s->at++)
         if (scan_peek(s, 0) == '\0')
             s->holes[s->hole++].place = HOLE_COMMENT;
 }
@@ -287,29 +369,40 @@ static void separator(struct scanner *s)
     } else {
         s->at++;
     }
-    start_command(top(s));
+    start_command(s);
 }
 
 static void open_paren(struct scanner *s)
 {
     struct level *l = top(s);
-    size_t close = 1;
-    while (scan_peek(s, close) == ' ')
-        close++;
-    if (scan_peek(s, close) == ')' && !ends_with_equals(s)) {
+    size_t close = skip_blanks(s, 1);
+    size_t before = l->word != NO_WORD ? s->at - l->word : 0;
+    struct span word = {s->script.at + s->at - before, before};
+    bool array = before > 0 && word.at[before - 1] == '=' &&
+                 shell_scan_assigned(word) > 0;
+    if (scan_peek(s, close) == ')' && !array) {
         end_word(s); /* the name of a function */
+        for (size_t i = s->n_words; i > top(s)->words; i--)
+            for (size_t m = s->words[i - 1].marks; m < s->n_marks; m++)
+                s->marks[m].why = WHY_FUNCTION_NAME;
         top(s)->body_next = true;
-        start_command(top(s));
+        start_command(s);
         s->at += close + 1;
     } else if (l->kind == CASE_PATTERN && l->word == NO_WORD) {
         s->at++;
-    } else if (ahead(s, "((") && l->word == NO_WORD && !l->target) {
+    } else if (ahead(s, "((") && l->word == NO_WORD) {
         push(s, MATH)->open = '(';
     } else {
-        if (l->target) /* <(...) is a word */
+        /* A pattern for zsh, which evaluates its end even if quoted */
+        bool evaluated =
+            s->form->strict &&
+            (before > 0 ? !(array && l->position == FIRST)
+                        : l->position == LATER && l->target == NO_TARGET);
+        if (l->target != NO_TARGET) /* <(...) is a word */
             begin_word(s);
-        l->target = false;
-        push(s, PAREN);
+        l = push(s, PAREN);
+        l->array = array;
+        l->evaluated = evaluated;
         s->at++;
     }
 }
@@ -320,7 +413,7 @@ static void close_paren(struct scanner *s)
     s->at++;
     if (top(s)->kind == CASE_PATTERN) {
         top(s)->kind = CASE_BODY;
-        start_command(top(s));
+        start_command(s);
         return;
     }
     while (top(s)->kind != PAREN && top(s)->kind != SUBST && s->n_levels > 1)
@@ -331,19 +424,30 @@ static void close_paren(struct scanner *s)
         pop(s);
 }
 
-/* Of <<< no more is to be known than of < : a word follows. */
+/* A number or {name} directly before it is the descriptor. Of <<< no more is to
+ * be known than of < : a word follows. */
 static void redirection(struct scanner *s)
 {
+    struct level *l = top(s);
+    size_t n = l->word == NO_WORD ? 0 : s->at - l->word;
+    const char *word = s->script.at + s->at - n;
+    if (n > 0 && (strspn(word, "0123456789") >= n ||
+                  (word[0] == '{' && word[n - 1] == '}')))
+        l->word = NO_WORD;
     end_word(s);
+    l = top(s);
     if (ahead(s, "<<") && !ahead(s, "<<<")) {
         s->at += 2;
         announce_doc(s);
         return;
     }
+    l->both = l->both || ahead(s, "&>");
+    l->target = ahead(s, ">&")    ? TARGET_COPY
+                : ahead(s, "<<<") ? TARGET_TEXT
+                                  : TARGET;
     s->at++;
     while (scan_one_of(scan_peek(s, 0), "<>&|"))
         s->at++;
-    top(s)->target = true;
 }
 
 /* ---- here-documents ------------------------------------------------------ */
@@ -365,7 +469,7 @@ static void announce_doc(struct scanner *s)
         c = scan_peek(s, 0);
         d.quoted = d.quoted || hidden || scan_one_of(c, "'\"");
         if (c == '\0')
-            refuse(s, WHY_DOC_END);
+            refuse_hole(s, WHY_DOC_END);
         else if (!hidden && c == quote)
             quote = '\0';
         else if (!hidden && quote == '\0' && scan_one_of(c, "'\""))
@@ -373,31 +477,56 @@ static void announce_doc(struct scanner *s)
         else if (c > 0)
             text_add(&d.end, s->script.at + s->at, 1);
     }
-    s->docs = mem_resize(s->docs, (s->n_docs + 1) * sizeof(*s->docs));
+    s->docs = scan_grow(s->docs, s->n_docs, sizeof(*s->docs));
     s->docs[s->n_docs++] = d;
 }
 
-/* Line by line, until one is the end word. */
+/* No placeholder may stand in it, but the variables in it are marked. */
 static void read_doc(struct scanner *s, const struct doc *d)
 {
-    bool joined = false;
-    while (s->at < s->script.n && s->why == WHY_NOT) {
-        struct span line = {.at = s->script.at + s->at};
-        while (d->tabs && s->at < s->script.n && scan_peek(s, 0) == '\t') {
-            line.at++;
+    size_t to = find_doc_end(s, d);
+    size_t levels = s->n_levels;
+    size_t mark = s->n_marks;
+    struct span script = s->script;
+    s->script.n = to;
+    if (!d->quoted)
+        push(s, DOC);
+    while (s->at < to)
+        if (!d->quoted)
+            step(s);
+        else if (scan_peek(s, 0) == '\0')
+            meet_hole(s, HOLE_DOUBLE);
+        else
             s->at++;
-        }
-        for (; s->at < s->script.n && scan_peek(s, 0) != '\n'; s->at++) {
-            if (scan_peek(s, 0) == '\0')
-                refuse(s, WHY_DOC);
-            line.n++;
-        }
-        s->at += s->at < s->script.n;
+    while (s->n_levels > levels)
+        close_level(s);
+    s->script = script;
+    for (; mark < s->n_marks; mark++) {
+        if (s->marks[mark].name.at == NULL)
+            s->marks[mark].why = WHY_DOC;
+        else if (s->line_runs_text)
+            s->marks[mark].need = NEED_PLAIN;
+    }
+}
+
+/* Line by line, until one is the end word. Returns where the next begins. */
+static size_t find_doc_end(const struct scanner *s, const struct doc *d)
+{
+    bool joined = false;
+    size_t at = s->at;
+    while (at < s->script.n) {
+        const char *end = memchr(s->script.at + at, '\n', s->script.n - at);
+        size_t next = end != NULL ? (size_t)(end - s->script.at) : s->script.n;
+        while (d->tabs && at < next && s->script.at[at] == '\t')
+            at++;
+        struct span line = {s->script.at + at, next - at};
+        at = next + (next < s->script.n);
         if (!joined && line.n == d->end.n &&
             (line.n == 0 || memcmp(line.at, d->end.at, line.n) == 0))
-            return;
+            break;
         joined = !d->quoted && ends_in_backslash(line);
     }
+    return at;
 }
 
 static bool ends_in_backslash(struct span line)
@@ -416,7 +545,8 @@ static void dollar(struct scanner *s)
     bool bare = top(s)->kind <= TEST;
     if (next == '\0') {
         s->at++;
-        refuse(s, WHY_BRACE);
+        refuse_hole(s, WHY_BRACE);
+        s->at++;
     } else if (ahead(s, "$((") || next == '[') {
         push(s, MATH)->open = (char)next;
         s->at++;
@@ -424,31 +554,109 @@ static void dollar(struct scanner *s)
         push(s, SUBST)->docs = s->n_docs;
         s->at += 2;
     } else if (next == '{') {
-        bool quoted = top(s)->kind == DOUBLE || top(s)->quoted;
-        push(s, BRACE)->quoted = quoted;
-        s->at += 2;
+        open_brace(s);
     } else if (next == '\'' && bare) {
         s->at++;
         raw(s, '\'', WHY_ANSI);
+    } else if (scan_name_char(next) || scan_one_of(next, "$#?!@*-")) {
+        size_t n = name_length(s, s->at + 1);
+        if (n > 0)
+            meet_variable(s, s->at, s->at + 1, n);
+        s->at += 1 + (n > 0 ? n : 1);
+        if (scan_peek(s, 0) == '[') /* zsh: $x[1] */
+            meet_subscript(s);
     } else {
-        s->at += scan_one_of(next, "$#?!@*-") ? 2 : 1;
+        s->at++;
+    }
+}
+
+/* ${name}, ${#name}; then perhaps a subscript, an offset or @P. What begins
+ * otherwise, as ${!name} of bash and ${(e)name} of zsh, reads a value again. */
+static void open_brace(struct scanner *s)
+{
+    bool quoted = top(s)->kind == DOUBLE || top(s)->quoted;
+    size_t start = s->at;
+    s->at += 2;
+    s->at += scan_peek(s, 0) == '#' && scan_peek(s, 1) != '}';
+    size_t n = name_length(s, s->at);
+    int next = scan_peek(s, n);
+    if (n > 0)
+        meet_variable(s, start, s->at, n);
+    struct level *l = push(s, BRACE);
+    l->quoted = quoted;
+    l->evaluated = n == 0 || scan_one_of(next, "[@") ||
+                   (next == ':' && !scan_one_of(scan_peek(s, n + 1), "-=?+"));
+    s->at += n;
+    if (next != '@')
+        l->start = s->at; /* else the name itself is read again */
+}
+
+/* $1 of a function is its own. */
+static void meet_variable(struct scanner *s, size_t at, size_t name, size_t n)
+{
+    const struct level *l = top(s);
+    struct span span = {s->script.at + name, n};
+    bool ours = is_digit(span.at[0]) || scan_one_of(span.at[0], "@*");
+    if (ours && (l->function || l->body_next))
+        return;
+    add_mark(s, (struct mark){.at = at,
+                              .n = name + n - at,
+                              .name = span,
+                              .why = is_evaluated(s)        ? WHY_MATH
+                                     : at < s->evaluated_to ? WHY_SUBSCRIPT
+                                                            : WHY_NOT});
+}
+
+/* x[...], $x[...], an element of x=([...]=): up to the bracket that closes it,
+ * all of it if there is none. */
+static void meet_subscript(struct scanner *s)
+{
+    size_t depth = 0;
+    size_t to = s->at;
+    for (; to < s->script.n; to++) {
+        depth += s->script.at[to] == '[';
+        if (s->script.at[to] == ']' && --depth == 0)
+            break;
+    }
+    if (to <= s->evaluated_to)
+        return;
+    s->evaluated_to = to;
+    shell_scan_names(s, s->at, to, WHY_SUBSCRIPT);
+}
+
+void shell_scan_names(struct scanner *s, size_t from, size_t to, enum why why)
+{
+    for (size_t i = from; i < to; i++) {
+        size_t n = name_length(s, i);
+        if (n == 0)
+            continue;
+        bool ours = i > 0 && scan_one_of(s->script.at[i - 1], "$!{)");
+        if (!ours &&
+            (is_digit(s->script.at[i]) || !scan_name_char(s->script.at[i]))) {
+            i += n - 1;
+            continue;
+        }
+        add_mark(
+            s, (struct mark){
+                   .at = i, .n = n, .name = {s->script.at + i, n}, .why = why});
+        i += n - 1;
     }
 }
 
 static void backslash(struct scanner *s)
 {
-    if (scan_peek(s, 1) == '\0')
-        refuse(s, WHY_BACKSLASH);
-    s->at += scan_peek(s, 1) < 0 ? 1 : 2;
+    s->at++;
+    if (scan_peek(s, 0) == '\0')
+        refuse_hole(s, WHY_BACKSLASH);
+    s->at += s->at < s->script.n;
 }
 
 static void single(struct scanner *s)
 {
-    size_t start = s->at++;
-    while (s->at < s->script.n && scan_peek(s, 0) != '\'' &&
-           s->why == WHY_NOT) {
+    s->at++;
+    while (s->at < s->script.n && scan_peek(s, 0) != '\'') {
         if (scan_peek(s, 0) == '\0')
-            meet_hole(s, HOLE_SINGLE, start);
+            meet_hole(s, HOLE_SINGLE);
         else
             s->at++;
     }
@@ -460,38 +668,144 @@ static void raw(struct scanner *s, char end, enum why why)
 {
     for (s->at++; s->at < s->script.n && scan_peek(s, 0) != end; s->at++) {
         s->at += scan_peek(s, 0) == '\\';
-        if (scan_peek(s, 0) == '\0') {
-            refuse(s, why);
-            return;
-        }
+        if (scan_peek(s, 0) == '\0')
+            refuse_hole(s, why);
     }
     s->at += s->at < s->script.n;
 }
 
-/* ---- levels and bytes ---------------------------------------------------- */
-
-/* `from` is where the quote began that it is in, else where it is. */
-static void meet_hole(struct scanner *s, enum hole_place place, size_t from)
+/* Commands, unless a backslash in it makes quotes mean something else. */
+static void backquote(struct scanner *s)
 {
-    const struct level *l = top(s);
-    for (; l->kind == DOUBLE; l--)
-        from = l->start;
-    shell_form_meet(s, l, place, from);
-    if (s->why == WHY_NOT) {
-        s->hole++;
-        s->at++;
+    const char *from = s->script.at + s->at + 1;
+    const char *end = memchr(from, '`', s->script.n - s->at - 1);
+    size_t n = end != NULL ? (size_t)(end - from) : 0;
+    if (n == 0 || memchr(from, '\\', n) != NULL ||
+        (memchr(from, '\0', n) == NULL && memchr(from, '$', n) == NULL)) {
+        raw(s, '`', WHY_BACKQUOTES);
+        return;
     }
+    push(s, BACKQUOTE)->docs = s->n_docs;
+    s->at++;
 }
 
-static void refuse(struct scanner *s, enum why why)
+static bool close_backquote(struct scanner *s)
 {
-    if (s->why == WHY_NOT)
-        s->why = why;
+    size_t n = find_backquote(s);
+    if (n == 0)
+        return false;
+    while (s->n_levels >= n)
+        close_level(s);
+    s->at++;
+    return true;
 }
+
+/* How many levels there are, up to the one of the innermost `; or 0. */
+static size_t find_backquote(const struct scanner *s)
+{
+    size_t n = s->n_levels;
+    while (n > 0 && s->levels[n - 1].kind != BACKQUOTE)
+        n--;
+    return n;
+}
+
+/* ---- marks --------------------------------------------------------------- */
+
+static void meet_hole(struct scanner *s, enum hole_place place)
+{
+    struct hole *h = &s->holes[s->hole];
+    const struct level *l = top(s);
+    while (l->kind == DOUBLE)
+        l--;
+    if (place == HOLE_BARE && stands_alone(s, l))
+        place = HOLE_WORDS;
+    h->place = place;
+    h->argument = place == HOLE_WORDS && l->kind == TOP && l->position == LATER;
+    h->redirected = scan_one_of(scan_peek(s, 1), "<>");
+    enum why why = hole_refusal(s, l, place);
+    add_mark(s,
+             (struct mark){.at = s->at, .n = 1, .hole = s->hole, .why = why});
+    s->hole++;
+    s->at++;
+}
+
+static enum why hole_refusal(const struct scanner *s, const struct level *l,
+                             enum hole_place place)
+{
+    bool number = s->holes[s->hole].number;
+    if (s->lost != WHY_NOT)
+        return s->lost;
+    if (l->function || l->body_next)
+        return WHY_FUNCTION;
+    if (l->kind == BRACE)
+        return WHY_BRACE;
+    if (l->kind == MATH && number)
+        return place == HOLE_SINGLE ? WHY_MATH : WHY_NOT;
+    if (number)
+        return WHY_NOT;
+    if (is_evaluated(s))
+        return WHY_MATH;
+    if (s->at < s->evaluated_to)
+        return WHY_SUBSCRIPT;
+    if (l->kind == TEST)
+        return WHY_TEST;
+    return l->both && l->target == NO_TARGET ? WHY_BOTH : WHY_NOT;
+}
+
+/* Also in a $(...) there: a shell calculates with what the command prints. */
+static bool is_evaluated(const struct scanner *s)
+{
+    for (size_t i = 0; i < s->n_levels; i++)
+        if (s->levels[i].kind == MATH ||
+            (s->levels[i].kind != TEST && s->levels[i].evaluated))
+            return true;
+    return false;
+}
+
+/* Whether several words may stand there. Behind `>` only the first would be
+ * the file and the second perhaps a command; behind `v=` as well. */
+static bool stands_alone(const struct scanner *s, const struct level *l)
+{
+    int next = scan_peek(s, 1);
+    return l->word == s->at && l->target == NO_TARGET && l->kind != CASE_HEAD &&
+           l->kind != CASE_PATTERN &&
+           (next < 0 || scan_one_of(next, " \t\n;&|<>)`"));
+}
+
+static void refuse_hole(struct scanner *s, enum why why)
+{
+    s->holes[s->hole].place = HOLE_COMMENT;
+    add_mark(s,
+             (struct mark){.at = s->at, .n = 1, .hole = s->hole++, .why = why});
+}
+
+static void add_mark(struct scanner *s, struct mark mark)
+{
+    mark.depth = shell_scan_depth(s);
+    s->marks = scan_grow(s->marks, s->n_marks, sizeof(*s->marks));
+    s->marks[s->n_marks++] = mark;
+}
+
+size_t shell_scan_depth(const struct scanner *s)
+{
+    size_t depth = 0;
+    for (size_t i = 0; i < s->n_levels; i++)
+        depth += s->levels[i].kind == SUBST || s->levels[i].kind == BACKQUOTE;
+    return depth;
+}
+
+static void add_word(struct scanner *s, struct word word)
+{
+    s->words = scan_grow(s->words, s->n_words, sizeof(*s->words));
+    s->words[s->n_words++] = word;
+}
+
+/* ---- levels and bytes ---------------------------------------------------- */
 
 static struct level *push(struct scanner *s, enum kind kind)
 {
     struct level l = {.kind = kind, .start = s->at, .word = NO_WORD};
+    l.words = s->n_words;
     if (s->n_levels > 0) {
         struct level *outer = top(s);
         l.function = outer->function || outer->body_next;
@@ -499,10 +813,7 @@ static struct level *push(struct scanner *s, enum kind kind)
         if (kind == GROUP || kind == PAREN)
             outer->body_next = false;
     }
-    if (s->n_levels == s->room) {
-        s->room = s->room > 0 ? 2 * s->room : 8;
-        s->levels = mem_resize(s->levels, s->room * sizeof(*s->levels));
-    }
+    s->levels = scan_grow(s->levels, s->n_levels, sizeof(*s->levels));
     s->levels[s->n_levels++] = l;
     return top(s);
 }
@@ -510,9 +821,27 @@ static struct level *push(struct scanner *s, enum kind kind)
 /* What was no part of a word was a command of its own. */
 static void pop(struct scanner *s)
 {
+    const struct level *l = top(s);
+    end_command(s);
+    if (l->kind == MATH || (l->kind >= TEST && l->evaluated))
+        shell_scan_names(s, l->start, s->at, WHY_MATH);
+    for (size_t m = 0; l->kind == TEST && l->evaluated && m < s->n_marks; m++)
+        if (s->marks[m].at >= l->start && s->marks[m].need < NEED_PLAIN)
+            s->marks[m].need = NEED_PLAIN; /* [[ $(f {}) -eq 1 ]] */
     s->n_levels--;
-    if (top(s)->word == NO_WORD)
+    if (s->n_levels > 0 && top(s)->word == NO_WORD) {
         top(s)->position = CLOSED;
+        end_command(s);
+    }
+}
+
+/* Whether it was ended by its last word or not. */
+static void close_level(struct scanner *s)
+{
+    size_t n = s->n_levels;
+    end_word(s);
+    if (s->n_levels == n)
+        pop(s);
 }
 
 static struct level *top(const struct scanner *s)
@@ -527,19 +856,49 @@ static bool ahead(const struct scanner *s, const char *text)
            memcmp(s->script.at + s->at, text, n) == 0;
 }
 
-/* NAME=, NAME+= or NAME[ */
-static bool is_assignment(struct span word)
+/* Blanks and newlines, from so many bytes ahead. */
+static size_t skip_blanks(const struct scanner *s, size_t ahead)
+{
+    while (scan_one_of(scan_peek(s, ahead), " \t\n") ||
+           (scan_peek(s, ahead) == '\\' && scan_peek(s, ahead + 1) == '\n'))
+        ahead++;
+    return ahead;
+}
+
+/* Of the name of a variable, of $1 or of $@; 0: there is none. */
+static size_t name_length(const struct scanner *s, size_t at)
+{
+    size_t n = 0;
+    while (at + n < s->script.n && scan_name_char(s->script.at[at + n]))
+        n++;
+    return n == 0 && at < s->script.n && scan_one_of(s->script.at[at], "@*")
+               ? 1
+               : n;
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The word so far ends like x or x[1]; lines may have been joined. */
+static bool follows_name(const struct scanner *s)
+{
+    size_t at = s->at;
+    const char *script = s->script.at;
+    while (at > 1 && script[at - 1] == '\n' && script[at - 2] == '\\')
+        at -= 2;
+    return at > 0 && (scan_name_char(script[at - 1]) || script[at - 1] == ']');
+}
+
+size_t shell_scan_assigned(struct span word)
 {
     size_t n = 0;
     while (n < word.n && scan_name_char(word.at[n]))
         n++;
-    if (n == 0 || n == word.n || (word.at[0] >= '0' && word.at[0] <= '9'))
-        return false;
-    n += word.at[n] == '+';
-    return n < word.n && (word.at[n] == '=' || word.at[n] == '[');
-}
-
-static bool ends_with_equals(const struct scanner *s)
-{
-    return s->at > 0 && s->script.at[s->at - 1] == '=';
+    if (n == 0 || n == word.n || is_digit(word.at[0]))
+        return 0;
+    size_t equals = n + (word.at[n] == '+');
+    bool subscript = word.at[n] == '[';
+    return subscript || (equals < word.n && word.at[equals] == '=') ? n : 0;
 }

@@ -12,6 +12,7 @@
 #include "shell_form.h"
 #include "template_cut.h"
 
+#include <ctype.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,8 +43,8 @@ struct template
     size_t n_params;
     struct text script;
     size_t script_items; /* the number of items it was written for */
-    char *rewritten;     /* the script without backquotes; NULL: as given */
-    bool some_plain;     /* some values may only be plain words */
+    bool some_need;      /* some values may only be plain words or numbers */
+    char *refusal;       /* why a job with other values is not run */
 };
 
 static bool has_placeholder(const struct template *t, size_t word);
@@ -52,14 +53,16 @@ static bool is_script(char *const *words, const struct template_opts *o);
 static struct template *make(char *const *words, size_t n,
                              const struct template_opts *o, bool is_shell,
                              char **ret_error);
-static char *make_exec_form(struct template *t, char *const *words, size_t n,
-                            bool append);
-static bool are_plain(const struct template *t, const struct fields *f);
+static char *make_exec_form(struct template *t, bool append);
+static void add_exec_line(struct text *into, const struct template *t);
+static const char *find_misfit(const struct template *t,
+                               const struct fields *f);
 static char *check_fields(const struct template *t);
 static char *complain(const struct piece *p, const char *what, const char *why);
 
 static char *make_shell_form(struct template *t, bool append);
 static char *find_places(struct template *t, bool append);
+static char *scan_script(struct template *t, struct span script, bool exec);
 static void make_params(struct template *t);
 static bool is_same_value(const struct piece *a, const struct piece *b);
 static bool is_listed(const struct template *t, const struct piece *p);
@@ -104,8 +107,7 @@ struct template *template_new(char *const *words, size_t n,
 static bool is_script(char *const *words, const struct template_opts *o)
 {
     struct pieces pieces = {0};
-    enum shell_reads reads = shell_form_reads(READS_NOTHING, span_of(words[0]));
-    if (reads != READS_OPTIONS || strcmp(words[1], "-c") != 0)
+    if (!shell_form_is_shell(span_of(words[0])) || strcmp(words[1], "-c") != 0)
         return false;
     template_cut(&pieces, span_of(words[2]), o);
     bool some = false;
@@ -122,12 +124,9 @@ static struct template *make(char *const *words, size_t n,
 {
     struct template *t = mem_new(sizeof(*t));
     bool append = true;
-    if (n == 1 && (is_shell || !o->exec))
-        t->rewritten = shell_form_without_backquotes(words[0]);
     t->ends = mem_new((n + 1) * sizeof(*t->ends)); /* perhaps one is added */
     for (size_t i = 0; i < n; i++) {
-        const char *word = t->rewritten != NULL ? t->rewritten : words[i];
-        template_cut(&t->pieces, span_of(word), o);
+        template_cut(&t->pieces, span_of(words[i]), o);
         t->ends[t->n_words++] = t->pieces.n;
         append = append && !has_placeholder(t, i);
     }
@@ -137,10 +136,7 @@ static struct template *make(char *const *words, size_t n,
         t->shell = mem_copy(o->shell != NULL ? o->shell : "sh",
                             o->shell != NULL ? strlen(o->shell) : 2);
     if (error == NULL)
-        error = shell ? make_shell_form(t, append)
-                      : make_exec_form(t, words, n, append);
-    for (size_t i = 0; i < t->pieces.n; i++)
-        t->some_plain |= t->pieces.at[i].plain;
+        error = shell ? make_shell_form(t, append) : make_exec_form(t, append);
     if (error == NULL)
         return t;
     template_free(t);
@@ -159,7 +155,7 @@ void template_free(struct template *t)
     free(t->holes);
     free(t->params);
     text_free(&t->script);
-    free(t->rewritten);
+    free(t->refusal);
     free(t);
 }
 
@@ -185,30 +181,57 @@ static bool wants_shell(const struct template *t)
     return false;
 }
 
-/* What stands in text for a shell behind -c may be plain words only. A whole
- * word {} there is input as a command, but nothing else can be meant. */
-static char *make_exec_form(struct template *t, char *const *words, size_t n,
-                            bool append)
+/* The words are judged as the line of shell that they would be. */
+static char *make_exec_form(struct template *t, bool append)
 {
-    enum shell_reads reads = READS_NOTHING;
     struct text program = {0};
-    for (size_t w = 0, i = 0; w < n; i = t->ends[w++]) {
-        bool text = reads == READS_NEXT && t->ends[w] - i > 1;
-        for (size_t k = i; text && k < t->ends[w]; k++)
-            t->pieces.at[k].plain = t->pieces.at[k].source != LITERAL;
-        reads = shell_form_reads(reads, span_of(words[w]));
-    }
+    struct text line = {0};
     if (append) {
-        pieces_add(&t->pieces, (struct piece){.source = ITEMS, .how = ""});
+        pieces_add(
+            &t->pieces,
+            (struct piece){.source = ITEMS, .text = span_of("{}"), .how = ""});
         t->ends[t->n_words++] = t->pieces.n;
     }
-    if (has_placeholder(t, 0))
-        return NULL;
+    add_exec_line(&line, t);
+    t->holes = mem_new((t->pieces.n + 1) * sizeof(*t->holes));
+    char *error = scan_script(t, text_span(&line), true);
+    text_free(&line);
+    if (error != NULL || t->n_words == 0 || has_placeholder(t, 0))
+        return error;
     text_add(&program, "", 0);
     for (size_t i = 0; i < t->ends[0]; i++)
         text_add(&program, t->pieces.at[i].text.at, t->pieces.at[i].text.n);
     t->program = program.at;
     return NULL;
+}
+
+static void add_exec_line(struct text *into, const struct template *t)
+{
+    static const char safe[] = "_@%+=:,./-";
+    for (size_t w = 0, i = 0; w < t->n_words; w++) {
+        size_t from = i;
+        bool plain = t->ends[w] > i;
+        for (; i < t->ends[w]; i++) {
+            struct span s = t->pieces.at[i].text;
+            for (size_t k = 0; t->pieces.at[i].source == LITERAL && k < s.n;
+                 k++)
+                plain = plain && (isalnum((unsigned char)s.at[k]) ||
+                                  strchr(safe, s.at[k]) != NULL);
+        }
+        text_add_str(into, w == 0 ? "" : " ");
+        text_add_str(into, plain ? "" : "'");
+        for (i = from; i < t->ends[w]; i++) {
+            const struct piece *p = &t->pieces.at[i];
+            if (p->source != LITERAL)
+                text_add(into, "", 1);
+            for (size_t k = 0; p->source == LITERAL && k < p->text.n; k++)
+                if (p->text.at[k] == '\'')
+                    text_add_str(into, "'\\''");
+                else
+                    text_add(into, p->text.at + k, 1);
+        }
+        text_add_str(into, plain ? "" : "'");
+    }
 }
 
 static char *check_fields(const struct template *t)
@@ -254,31 +277,51 @@ static char *make_shell_form(struct template *t, bool append)
 static char *find_places(struct template *t, bool append)
 {
     struct text script = {0};
+    for (size_t i = 0; i < t->pieces.n; i++) {
+        const struct piece *p = &t->pieces.at[i];
+        bool literal = p->source == LITERAL;
+        text_add(&script, literal ? p->text.at : "", literal ? p->text.n : 1);
+    }
+    char *error = scan_script(t, text_span(&script), false);
+    text_free(&script);
+    if (!append || (error == NULL && t->holes[0].argument))
+        return error;
+    free(error);
+    return complain(&t->pieces.at[t->pieces.n - 1], " cannot stand ",
+                    "at the end of this script: write {} where they belong");
+}
+
+/* Finds the places of the placeholders, and which values they may have. */
+static char *scan_script(struct template *t, struct span script, bool exec)
+{
+    struct shell_form form = {
+        .exec = exec,
+        .strict = !exec && !shell_form_is_common(span_of(t->shell))};
+    char *better = NULL;
     size_t n = 0;
-    size_t bad = 0;
     for (size_t i = 0; i < t->pieces.n; i++) {
         struct piece *p = &t->pieces.at[i];
-        if (p->source == LITERAL) {
-            text_add(&script, p->text.at, p->text.n);
+        if (p->source == LITERAL)
             continue;
-        }
-        text_add(&script, "", 1);
         t->holes[n].number = p->source == SEQ || p->source == SLOT;
+        t->holes[n].text = p->text;
         p->hole = n++;
     }
-    const char *why = shell_form_scan(text_span(&script), t->holes, &bad);
-    text_free(&script);
-    if (append && (why != NULL || !t->holes[0].argument)) {
-        why = "at the end of this script: write {} where they belong";
-        bad = 0;
+    char *error = shell_form_scan(script, &form, t->holes, &better);
+    for (size_t i = 0; i < n; i++)
+        t->some_need |= t->holes[i].need != NEED_NOTHING;
+    if (t->some_need) {
+        struct text refusal = {0};
+        text_add_str(&refusal,
+                     "a value with other characters than letters, digits and "
+                     "_@%+=:,./- would be read as commands by the inner "
+                     "shell: pass it as an argument, as in ");
+        text_add_str(&refusal,
+                     better != NULL ? better : "sh -c '... \"$1\"' _ {}");
+        t->refusal = refusal.at;
     }
-    for (size_t i = 0; i < t->pieces.n; i++)
-        if (t->pieces.at[i].source != LITERAL)
-            t->pieces.at[i].plain = t->holes[t->pieces.at[i].hole].text;
-    for (size_t i = 0; i < t->pieces.n && why != NULL; i++)
-        if (t->pieces.at[i].source != LITERAL && t->pieces.at[i].hole == bad)
-            return complain(&t->pieces.at[i], " cannot stand ", why);
-    return NULL;
+    free(better);
+    return error;
 }
 
 static void make_params(struct template *t)
@@ -306,7 +349,8 @@ static bool is_same_value(const struct piece *a, const struct piece *b)
 
 static bool is_listed(const struct template *t, const struct piece *p)
 {
-    return p->source == ITEMS && t->holes[p->hole].place == HOLE_WORDS;
+    const struct hole *h = &t->holes[p->hole];
+    return p->source == ITEMS && h->place == HOLE_WORDS && !h->single;
 }
 
 static void write_script(struct template *t, size_t n_items)
@@ -410,24 +454,26 @@ const char *template_expand(struct template *t, const struct fields *f,
     if (c->argc == 0)
         add_argument(c, ""); /* nothing at all: that is not found, either */
     set_argv(c);
-    return are_plain(t, f) ? NULL
-                           : "a value with other characters than letters, "
-                             "digits and _@%+=:,./- would be read as commands "
-                             "by the inner shell: pass it as an argument, as "
-                             "in sh -c '... \"$1\"' sh {}";
+    return t->some_need ? find_misfit(t, f) : NULL;
 }
 
-/* Those that have to be. */
-static bool are_plain(const struct template *t, const struct fields *f)
+/* Why this job cannot be run, or NULL. */
+static const char *find_misfit(const struct template *t, const struct fields *f)
 {
     char digits[DIGITS];
-    for (size_t i = 0; i < t->pieces.n && t->some_plain; i++) {
+    for (size_t i = 0; i < t->pieces.n; i++) {
         const struct piece *p = &t->pieces.at[i];
-        for (size_t k = 0; p->plain && k < count_values(p, f); k++)
-            if (!shell_form_plain(get_value(p, f, k, digits)))
-                return false;
+        if (p->source == LITERAL)
+            continue;
+        enum value_need need = t->holes[p->hole].need;
+        for (size_t k = 0; k < count_values(p, f); k++)
+            if (!shell_form_fits(need, get_value(p, f, k, digits)))
+                return need == NEED_NUMBER
+                           ? "a value that is no number would be calculated "
+                             "by the shell, which may run commands in it"
+                           : t->refusal;
     }
-    return true;
+    return NULL;
 }
 
 static void add_words(const struct template *t, const struct fields *f,

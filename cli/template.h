@@ -40,15 +40,17 @@ struct template_opts {
     bool exec;                /* --exec: never the shell form */
     const struct span *names; /* --header: names of the fields */
     size_t n_names;
+    size_t n_fields; /* that a job has at most; 0: not known */
 };
 
 struct template;
 
 /* `words` are the command and its arguments as given; they are borrowed for as
- * long as the template lives, the options are not. Returns NULL and a sentence
- * in *ret_error (owned by the caller) when a placeholder is where it cannot be:
- * in a here-document, in $((...)), in ${...}, in backquotes, or names a field 0
- * ("fields are counted from 1"). Bad options of the caller are no concern. */
+ * long as the template lives, the options are not. Returns NULL and an error
+ * in *ret_error (owned by the caller; it may have several lines) when a
+ * placeholder is where it cannot be (see shell_guard.c), names a field 0
+ * ("fields are counted from 1"), one that no job has, or nearly a column. Bad
+ * options of the caller are no concern. */
 struct template *template_new(char *const *words, size_t n,
                               const struct template_opts *o, char **ret_error);
 void template_free(struct template *t);
@@ -66,7 +68,8 @@ struct command {
     size_t room;
 };
 /* A field that a job has not got is empty. NULL; or why this job cannot be run:
- * a value would become a part of what a shell reads as commands. */
+ * a value would become a part of what a shell reads as commands. The template
+ * owns the sentence. */
 const char *template_expand(struct template *t, const struct fields *f,
                             struct command *ret_command);
 void command_free(struct command *c);

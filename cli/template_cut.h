@@ -14,7 +14,6 @@ struct piece {
     size_t field;     /* from 0; SIZE_MAX: {0}, which there is not */
     size_t hole;      /* for template.c: of the script's */
     size_t param;     /* and of its parameters */
-    bool plain;       /* its values may be plain words only */
 };
 
 struct pieces {

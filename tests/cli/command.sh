@@ -110,6 +110,84 @@ test_bash_may_be_the_shell() {
     expect_out 'bash a  b'
 }
 
+# ---- what a shell would run -------------------------------------------------
+
+# never_runs COMMAND...: the item is refused or data, whatever is in it.
+never_runs() {
+    for item in '$(touch PWN)' 'a[$(touch PWN)]' 'x[$(touch PWN)]=1' \
+        '; touch PWN;'; do
+        note "$* ::: $item"
+        vow map "$@" ::: "$item"
+        expect_not test -e PWN
+    done
+}
+
+test_a_shell_reads_no_item_as_text_behind_its_options() {
+    never_runs sh -c -e 'echo {}'
+    never_runs sh -c -- 'echo {}'
+    never_runs bash -ceuo pipefail 'echo {}'
+    never_runs bash --rcfile F -c 'echo {}'
+    never_runs rbash -c 'echo {}'
+    never_runs 'sh -c 2>&1 "echo {}"'
+    never_runs 'sh -c "echo $(echo {})"'
+    never_runs '"$SHELL" -c "echo {}"'
+    never_runs 'sh "-c" "echo {}"'
+}
+
+test_a_builtin_reads_no_item_as_text() {
+    never_runs "trap -- 'rm -f {}' EXIT"
+    never_runs 'command eval "echo {}"'
+    never_runs '\eval "echo {}"'
+    never_runs 'alias f="echo {}"
+f'
+    never_runs 'BASH_ENV={} bash -c true'
+    never_runs env BASH_ENV={} bash -c true
+}
+
+test_bash_evaluates_no_item() {
+    for template in 'ls >& {}.log' 'x[{}+y[0]+2]=5' 'x[1|{}]=5' 'x=(
+[{}]=1
+)' 'declare "x[{}]=1"' 'x={}; echo ${HOME:x}' 'let {}' 'read {}' \
+        'test -v {}' 'printf -v {} x' 'x={}; echo ${!x}' 'OPTIND={}; :'; do
+        never_runs --shell bash "$template"
+        never_runs bash -c "$template"
+    done
+}
+
+test_a_function_is_refused_whatever_blanks_are_in_its_head() {
+    vow map "f (${TAB}) { echo {}; }; f own" ::: item
+    expect_code 2
+    expect_err_has 'write instead:' '  item={}; f'
+}
+
+test_a_refused_template_is_shown_with_the_place_and_what_works() {
+    vow map 'ls >& {}.log' ::: a
+    expect_code 2
+    expect_err \
+        'vow map: {} cannot stand behind >&: bash expands the word there twice' \
+        '  ls >& {}.log' '        ^^' 'write instead:' '  ls > {}.log 2>&1'
+}
+
+test_a_refused_job_is_told_what_works() {
+    vow map 'bash -e -c "echo {}"' ::: plain 'a b'
+    expect_code 1
+    expect_out plain
+    expect_err_has "as in bash -e -c 'echo \"\$1\"' _ {}"
+    vow map bash -e -c 'echo "$1"' _ {} ::: 'a b'
+    expect_out 'a b'
+}
+
+test_what_takes_any_item_takes_it_as_it_is() {
+    printf 'printf "[%%s]" "$@"\n' >build.sh
+    vow map 'bash build.sh {} x{}' ::: '$(touch PWN)'
+    expect_bytes '[$(touch PWN)][x$(touch PWN)]'
+    CC=echo vow map '"$CC" -c {}' ::: 'a[$(touch PWN)] b'
+    expect_out '-c a[$(touch PWN)] b'
+    vow map sh -c {} ::: 'echo asked for'
+    expect_out 'asked for'
+    expect_not test -e PWN
+}
+
 # ---- placeholders -----------------------------------------------------------
 
 test_placeholders_cut_a_path() {

@@ -190,8 +190,8 @@ cat <<END
 {}
 END' ::: a
     expect_code 2
-    expect_err_has here
-    expect_sentence
+    expect_err 'vow map: {} cannot stand in a here-document' '  {}' '  ^^' \
+        'write instead:' '  item={}; touch ran' 'cat <<END' '$item' END
     expect_not test -e ran
 }
 

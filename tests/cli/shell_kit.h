@@ -97,6 +97,15 @@ static inline void leave_folder(void)
     CHECK_INT_EQ(rmdir(folder), 0);
 }
 
+/* Removes the files that scripts were allowed to make. */
+static inline void clear_folder(void)
+{
+    CHECK_INT_EQ(chdir(folder), 0);
+    CHECK_INT_EQ(system("chmod -R u+rwx empty && rm -rf empty"), 0);
+    CHECK_INT_EQ(mkdir("empty", 0700), 0);
+    CHECK_INT_EQ(chdir("empty"), 0);
+}
+
 static inline bool is_folder_empty(void)
 {
     size_t n = 0;
