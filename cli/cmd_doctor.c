@@ -8,6 +8,7 @@
  *       exit code.
  */
 #include "cmd.h"
+#include "leftovers.h"
 #include "manage.h"
 #include "say.h"
 #include "table.h"
@@ -49,6 +50,7 @@ struct visit {
 };
 
 static void examine(const struct manage *m, struct visit *v, const char *shown);
+static void add_leftover(const char *folder, long pid, void *visit);
 static vow_store *open_store(const struct manage *m);
 static void on_findings(int code, const vow_finding *findings, size_t n,
                         void *visit);
@@ -95,6 +97,27 @@ static void examine(const struct manage *m, struct visit *v, const char *shown)
             s->ops->explain(s)[0] != '\0' ? s->ops->explain(s)
                                           : vow_error_text(v->code));
     close_store(m, s);
+    if (m->store.url == NULL)
+        leftovers_find(shown + strlen("file:"), add_leftover, v);
+}
+
+/* A store elsewhere, which harms as long as somebody uses it. */
+static void add_leftover(const char *folder, long pid, void *visit)
+{
+    struct text says = {0};
+    text_addf(&says, "a store in %s, ", folder);
+    if (pid != 0)
+        text_addf(&says, "used by process %ld", pid);
+    else
+        text_add_str(&says, "used by nobody");
+    const vow_finding found = {
+        .level = pid != 0 ? VOW_FINDING_BAD : VOW_FINDING_WARN,
+        .what = "leftover",
+        .says = says.at,
+        .advice = "An older vow kept its store there, and what is held there "
+                  "is not seen here. Remove the folder when nobody uses it."};
+    add_finding(visit, &found);
+    text_free(&says);
 }
 
 static vow_store *open_store(const struct manage *m)

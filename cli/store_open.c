@@ -6,11 +6,13 @@
  *       uses it must not block the loop for as long as a lease.
  */
 #include "store_open.h"
+#include "leftovers.h"
 #include "say.h"
 #include "units.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,6 +52,8 @@ static uint32_t down_of(const struct options *o);
 static void refuse_password(const struct options *o);
 static bool has_password(const char *url);
 static const char *end_of_user(const char *url, const char **ret_user);
+static const char *default_folder(void);
+static void warn_of_others(const char *folder, long pid, void *unused);
 static vow_future *open_store(vow_loop *loop, const char *url,
                               const struct store_opts *s);
 static void check_mode(const struct store_opts *s, const vow_store *store);
@@ -290,17 +294,32 @@ static uint32_t down_of(const struct options *o)
 char *store_address(const struct store_opts *s)
 {
     struct text t = {0};
-    const char *run = getenv("XDG_RUNTIME_DIR");
-    const char *temp = getenv("TMPDIR");
     if (s->url != NULL)
         text_add_str(&t, s->url);
-    else if (run != NULL && run[0] == '/')
-        text_addf(&t, "file:%s/vow", run);
     else
-        text_addf(&t, "file:%s/vow-%u",
-                  temp != NULL && temp[0] == '/' ? temp : "/tmp",
-                  (unsigned)geteuid());
+        text_addf(&t, "file:%s", default_folder());
     return t.at;
+}
+
+/* The same for every command of this user, whatever its environment. */
+static const char *default_folder(void)
+{
+#ifdef VOW_HAVE_SQLITE
+    static char folder[PATH_MAX];
+    int rc =
+        folder[0] != '\0' ? 0 : vow_store_sqlite_place(folder, sizeof(folder));
+    if (rc == VOW_EBUSY)
+        die(EXIT_BROKEN, "no folder for the store: in /var/tmp others have "
+                         "taken the names vow-UID; give --store file:DIR");
+    if (rc < 0)
+        die(EXIT_BROKEN,
+            "no folder for the store: the passwd entry of user %lu cannot be "
+            "read; give --store file:DIR",
+            (unsigned long)geteuid());
+    return folder;
+#else
+    return "vow";
+#endif
 }
 
 /* Without a password, should one be in it; options have no place in a sentence,
@@ -371,6 +390,8 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
             "vow %s: --results is for a store on etcd: others keep long "
             "results themselves",
             s->verb->name);
+    if (s->url == NULL)
+        leftovers_find(default_folder(), warn_of_others, NULL);
     VOW_AUTO(vow_future) f = open_store(loop, url, s);
     int rc = vow_loop_run_until(loop, f);
     if (rc == 0) {
@@ -387,6 +408,17 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     *ret_failed = e != NULL ? vow_error_ref(e)
                             : vow_error_new(loop, rc, "it never answers");
     return NULL;
+}
+
+static void warn_of_others(const char *folder, long pid, void *unused)
+{
+    (void)unused;
+    if (pid != 0)
+        say("process %ld uses the store in %s, perhaps by an older vow: what "
+            "it "
+            "holds is not seen in %s. Wait until it has ended, or give --store "
+            "file:%s",
+            pid, folder, default_folder(), folder);
 }
 
 /* A folder is opened so that we hear of damage, and wait for hundreds who come

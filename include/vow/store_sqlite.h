@@ -35,6 +35,16 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
                                      const char *folder,
                                      const vow_sqlite_opts *opts);
 
+/* The folder that the command uses by default: one for each user, whatever the
+ * environment is. It is .local/state/vow in the home folder of the user's entry
+ * in passwd, if that is the user's and on a file system of this machine; else
+ * vow-UID in /var/tmp, or vow-UID-1 and so on, the first that is the user's.
+ * What is not there is made, with mode 0700. Returns 0, VOW_EIO (the entry
+ * cannot be read), VOW_E2BIG (`size` is too small), or VOW_EBUSY (in /var/tmp
+ * all of them belong to others). Blocks. Since 0.1. */
+VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
+int vow_store_sqlite_place(char *ret_folder, size_t size);
+
 VOW_END_DECLS
 
 #endif

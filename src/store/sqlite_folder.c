@@ -130,19 +130,25 @@ static int check_owner(struct vow__sq *s, const char *path)
 
 static int check_system(struct vow__sq *s, const char *path)
 {
+    const char *name = vow__sq_shared_system(s->dir);
+    if (name == NULL)
+        return 0;
+    return vow__sq_fail(s, VOW_EINVAL,
+                        "%s is on %s, where locks cannot be relied on: use a "
+                        "folder of this machine, such as one in /var/tmp",
+                        path, name);
+}
+
+const char *vow__sq_shared_system(int fd)
+{
     struct statfs fs;
-    if (fstatfs(s->dir, &fs) != 0)
-        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+    if (fstatfs(fd, &fs) != 0)
+        return strerror(errno);
     for (size_t i = 0; i < sizeof(shared_systems) / sizeof(shared_systems[0]);
-         i++) {
+         i++)
         if ((uint32_t)fs.f_type == shared_systems[i].type)
-            return vow__sq_fail(s, VOW_EINVAL,
-                                "%s is on %s, where locks cannot be relied on: "
-                                "use a folder of this machine, such as one in "
-                                "/run/user/%ld",
-                                path, shared_systems[i].name, (long)geteuid());
-    }
-    return 0;
+            return shared_systems[i].name;
+    return NULL;
 }
 
 /* From the folder to the root: nobody else may rename what leads to it. */

@@ -217,6 +217,9 @@ void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket);
 
 /* Find or make the folder and see that it is safe: s->dir, s->folder. */
 int vow__sq_folder_open(struct vow__sq *s, const char *given);
+/* The name of the file system if several machines may use it; NULL: it is of
+ * this machine. */
+const char *vow__sq_shared_system(int fd);
 /* All that a step needs, if it is not there or not the right one any more. */
 int vow__sq_open(struct vow__sq *s);
 void vow__sq_close(struct vow__sq *s);

@@ -48,6 +48,18 @@ call_role() {
         >"$T/$who.out" 2>"$T/$who.err" &
 }
 
+# apart FILE FUNCTION: run a function of a file of tests where what it mounts is
+# seen by nobody else.
+apart() {
+    how=-m
+    [ "$(id -u)" -eq 0 ] || how=-rm
+    unshare "$how" sh -eu -c '
+        . "$0/lib.sh"
+        . "$0/$1.sh"
+        cd "$T/work"
+        "$2"' "$0" "$1" "$2" || exit 1
+}
+
 # of CALLER: what is expected from here on is expected of this one.
 of() {
     OUT=$T/$1.out ERR=$T/$1.err STATUS=$T/$1.status
@@ -206,33 +218,6 @@ test_two_stores_know_nothing_of_each_other() {
     expect_out 2
     vow share --ttl 1h x -- sh -c 'echo 3'
     expect_out 1
-}
-
-test_the_default_is_in_the_runtime_folder() {
-    unset VOW_STORE
-    mkdir -m 700 "$T/runtime"
-    export XDG_RUNTIME_DIR="$T/runtime"
-    vow share --ttl 1h x -- true
-    expect_code 0
-    expect test "$(mode "$T/runtime/vow")" = 700
-    expect test -z "$(ls "$TMPDIR")"
-}
-
-test_without_a_runtime_folder_it_is_in_the_temporary_one() {
-    unset VOW_STORE XDG_RUNTIME_DIR
-    umask 000
-    vow share --ttl 1h x -- true
-    expect_code 0
-    expect test "$(mode "$TMPDIR/vow-$(id -u)")" = 700
-}
-
-test_an_empty_variable_is_as_good_as_none() {
-    mkdir -m 700 "$T/runtime"
-    export XDG_RUNTIME_DIR="$T/runtime" VOW_STORE=
-    vow share x -- true
-    expect_code 0
-    expect_err
-    expect test -d "$T/runtime/vow"
 }
 
 test_what_needs_no_store_makes_none() {
