@@ -93,9 +93,7 @@ static void judge_folder(struct vow__sq *s, struct exam *e)
     }
     bool open = st.st_uid != geteuid() || (st.st_mode & 077) != 0;
     add(e, open ? VOW_FINDING_BAD : VOW_FINDING_GOOD, "folder",
-        open ? "Others can give out false results: chmod 700 it, and chown it "
-               "to you."
-             : "",
+        open ? "Others can give out false results: remove it." : "",
         "%s, of user %ld, mode %04o", s->folder, (long)st.st_uid,
         (unsigned)(st.st_mode & 07777));
 }

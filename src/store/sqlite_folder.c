@@ -6,19 +6,23 @@
  *       that are not held by one kernel hold nothing.
  * HOW   It must be a folder and no link, ours, closed to others, below no
  *       folder in which others may replace it, and on a file system of this
- *       machine. From then on all is opened relative to its descriptor.
+ *       machine; and what is in it must be ours. From then on all is opened
+ *       relative to its descriptor, also by SQLite: see folder_path() in
+ *       sqlite_open.c.
  * THREADS  loop thread only.
  */
 #include "store/sqlite_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { GIVEN_MAX = 4096, DEPTH_MAX = 128 };
+enum { GIVEN_MAX = 4096, DEPTH_MAX = 128, TEXT_MAX = 16384 };
 
 /* Where several machines, or a machine and its guest, write. */
 static const struct {
@@ -44,6 +48,10 @@ static int folder_refused(struct vow__sq *s, const char *path, int error);
 static int check_owner(struct vow__sq *s, const char *path);
 static int check_system(struct vow__sq *s, const char *path);
 static int check_parents(struct vow__sq *s, const char *path);
+static int check_parent(struct vow__sq *s, const char *path,
+                        const struct stat *st);
+static bool is_private_group(gid_t gid);
+static int check_inside(struct vow__sq *s, const char *path);
 static int real_path(struct vow__sq *s, const char *path);
 
 int vow__sq_folder_open(struct vow__sq *s, const char *given)
@@ -68,6 +76,8 @@ int vow__sq_folder_open(struct vow__sq *s, const char *given)
         rc = check_system(s, path);
     if (rc == 0)
         rc = check_parents(s, path);
+    if (rc == 0)
+        rc = check_inside(s, path);
     if (rc == 0)
         rc = real_path(s, path);
     if (rc < 0 && s->dir >= 0) {
@@ -121,10 +131,17 @@ static int check_owner(struct vow__sq *s, const char *path)
         return vow__sq_fail(s, VOW_EINVAL,
                             "%s belongs to user %ld: use a folder of your own",
                             path, (long)st.st_uid);
-    if ((st.st_mode & 077) != 0)
+    unsigned mode = st.st_mode & 07777;
+    if ((mode & (S_IWGRP | S_IWOTH)) != 0 &&
+        faccessat(s->dir, "vow.db", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s was open to others (mode %04o), who may have "
+                            "changed what is in it: remove it",
+                            path, mode);
+    if ((mode & 077) != 0)
         return vow__sq_fail(s, VOW_EINVAL,
                             "%s is open to others (mode %04o): chmod 700 it",
-                            path, (unsigned)(st.st_mode & 07777));
+                            path, mode);
     return 0;
 }
 
@@ -165,11 +182,7 @@ static int check_parents(struct vow__sq *s, const char *path)
         if (fstat(at, &st) != 0 ||
             (st.st_dev == below.st_dev && st.st_ino == below.st_ino))
             break;
-        if ((st.st_mode & S_IWOTH) != 0 && (st.st_mode & S_ISVTX) == 0)
-            rc = vow__sq_fail(s, VOW_EINVAL,
-                              "%s lies in a folder that everybody may change: "
-                              "use another, or chmod +t that one",
-                              path);
+        rc = check_parent(s, path, &st);
         below = st;
         int up = openat(at, "..", flags);
         (void)close(at);
@@ -180,6 +193,80 @@ static int check_parents(struct vow__sq *s, const char *path)
     if (at >= 0)
         (void)close(at);
     return rc;
+}
+
+/* The owner of / counts as root: in a user namespace root may have no number,
+ * and the owner of / can replace everything anyway. */
+static int check_parent(struct vow__sq *s, const char *path,
+                        const struct stat *st)
+{
+    struct stat root;
+    bool trusted = st->st_uid == 0 || st->st_uid == geteuid() ||
+                   (stat("/", &root) == 0 && root.st_uid == st->st_uid);
+    if (!trusted)
+        return vow__sq_fail(
+            s, VOW_EINVAL,
+            "%s lies in a folder of user %ld, who could replace "
+            "it: use a folder of your own",
+            path, (long)st->st_uid);
+    if ((st->st_mode & S_ISVTX) != 0)
+        return 0;
+    if ((st->st_mode & S_IWOTH) != 0)
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s lies in a folder that everybody may change: "
+                            "use another, or chmod +t that one",
+                            path);
+    if ((st->st_mode & S_IWGRP) != 0 && !is_private_group(st->st_gid))
+        return vow__sq_fail(s, VOW_EINVAL,
+                            "%s lies in a folder that group %ld may change: "
+                            "use another, or chmod g-w that one",
+                            path, (long)st->st_gid);
+    return 0;
+}
+
+/* Many systems give each user a group of the same name, and let it write. */
+static bool is_private_group(gid_t gid)
+{
+    char user_text[TEXT_MAX];
+    char group_text[TEXT_MAX];
+    struct passwd user;
+    struct passwd *own = NULL;
+    struct group group;
+    struct group *found = NULL;
+    if (getpwuid_r(geteuid(), &user, user_text, sizeof(user_text), &own) != 0 ||
+        own == NULL || own->pw_gid != gid ||
+        getgrgid_r(gid, &group, group_text, sizeof(group_text), &found) != 0 ||
+        found == NULL || strcmp(found->gr_name, own->pw_name) != 0)
+        return false;
+    for (char **member = found->gr_mem; *member != NULL; member++)
+        if (strcmp(*member, own->pw_name) != 0)
+            return false;
+    return true;
+}
+
+/* What others have left in the folder while it was open to them stays theirs:
+ * they can change it still. */
+static int check_inside(struct vow__sq *s, const char *path)
+{
+    static const char *const names[] = {
+        "vow.db", "vow.db-wal", "vow.db-shm", "mark", "lock",
+        "line",   "lost",       "live",       "sock", "val"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct stat st;
+        if (fstatat(s->dir, names[i], &st, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (st.st_uid != geteuid())
+            return vow__sq_fail(s, VOW_EINVAL,
+                                "%s/%s belongs to user %ld: somebody else has "
+                                "written to the folder; remove it",
+                                path, names[i], (long)st.st_uid);
+        if (!S_ISLNK(st.st_mode) && (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+            return vow__sq_fail(s, VOW_EINVAL,
+                                "%s/%s can be written to by others (mode "
+                                "%04o): remove the folder",
+                                path, names[i], (unsigned)(st.st_mode & 07777));
+    }
+    return 0;
 }
 
 /* SQLite wants a path, and refuses one with links. */

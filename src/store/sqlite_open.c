@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,7 +32,10 @@ static int open_db(struct vow__sq *s);
 static ino_t wal_ino(struct vow__sq *s);
 static int check_version(struct vow__sq *s);
 static int check_clock(struct vow__sq *s);
+static void folder_path(const struct vow__sq *s, const char *name,
+                        char path[64]);
 static const char *hasty_vfs(void);
+static int as_given(sqlite3_vfs *vfs, const char *path, int room, char *out);
 static int nap(sqlite3_vfs *vfs, int us);
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames);
 
@@ -149,11 +153,13 @@ static ino_t wal_ino(struct vow__sq *s)
 
 int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
 {
-    char path[SQ_PATH_MAX + 32];
-    vow__sq_path(s->folder, name, path);
+    char path[64];
+    folder_path(s, name, path);
     flags |=
         SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW;
-    int rc = sqlite3_open_v2(path, &s->db, flags, hasty_vfs());
+    const char *vfs = hasty_vfs();
+    int rc =
+        vfs == NULL ? SQLITE_NOMEM : sqlite3_open_v2(path, &s->db, flags, vfs);
     if (rc != 0)
         return s->db == NULL ? SQLITE_NOMEM : sqlite3_extended_errcode(s->db);
     sqlite3_int64 none = 0;
@@ -169,6 +175,14 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
                         "PRAGMA synchronous=NORMAL;PRAGMA cell_size_check=1;"
                         "PRAGMA journal_size_limit=4194304",
                         NULL, NULL, NULL);
+}
+
+/* SQLite takes a path. This one leads to the folder that was checked, whatever
+ * others rename. */
+static void folder_path(const struct vow__sq *s, const char *name,
+                        char path[64])
+{
+    (void)snprintf(path, 64, "/proc/self/fd/%d/%.30s", s->dir, name);
 }
 
 /* For checkpoints; it stays open, or each would wait for the disk to know of a
@@ -191,8 +205,9 @@ int vow__sq_connect_second(struct vow__sq *s)
 
 /* A process that is stopped in the middle of SQLite's own locks keeps others
  * from reading, and SQLite tries again for ten seconds, sleeping between. So it
- * has the system's functions but for that: it sleeps less, and gives up sooner,
- * and we try again for as long as we want to. NULL: as it is. */
+ * has the system's functions but for two: it sleeps less, and gives up sooner,
+ * and we try again for as long as we want to; and it takes paths as they are,
+ * and does not look for links in them. NULL: no memory. */
 static const char *hasty_vfs(void)
 {
     static const char name[] = "vow-hasty";
@@ -208,6 +223,7 @@ static const char *hasty_vfs(void)
     hasty->pNext = NULL;
     hasty->zName = name;
     hasty->xSleep = nap;
+    hasty->xFullPathname = as_given;
     if (sqlite3_vfs_register(hasty, 0) == 0)
         return name; /* it stays as long as the process */
     sqlite3_free(hasty);
@@ -219,6 +235,13 @@ static int nap(sqlite3_vfs *vfs, int us)
     (void)vfs;
     vow__sq_nap_us(us < NAP_MAX_US ? us : NAP_MAX_US);
     return us;
+}
+
+static int as_given(sqlite3_vfs *vfs, const char *path, int room, char *out)
+{
+    (void)vfs;
+    int n = snprintf(out, (size_t)room, "%s", path);
+    return n >= 0 && n < room ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames)

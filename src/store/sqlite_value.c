@@ -75,7 +75,8 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
         return errno == ENOENT ? VOW_ENOENT
                                : vow__sq_fail_errno(s, path, errno);
     int rc = VOW_ENOENT;
-    if (fstat(fd, &st) == 0 && size > 0 && st.st_size == size)
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && size > 0 &&
+        st.st_size == size)
         rc = vow__bytes_room(&s->alloc, (size_t)size, ret_bytes);
     if (rc == 0) {
         make_ready(vow_bytes_data(*ret_bytes), (size_t)size);

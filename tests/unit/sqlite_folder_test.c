@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sqlite_folder_test.c - which folders are taken, and why others are not. */
 #include "sqlite_kit.h"
+#include "store/sqlite_make.h"
 
 #include <sys/stat.h>
 
@@ -122,6 +123,120 @@ TEST(sqlite_folder, below_one_that_everybody_may_change_is_refused)
     check_refused(path, VOW_EINVAL, "everybody may change");
     CHECK(chmod(above, 01777) == 0);
     kit_open(&k, path);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_folder, below_one_that_a_group_may_change_is_refused)
+{
+    struct folder f;
+    struct kit k;
+    char above[300];
+    char path[300];
+    folder_open(&f);
+    below(above, &f, "above");
+    below(path, &f, "above/store");
+    CHECK(mkdir(above, 0700) == 0);
+    if (geteuid() == 0) /* else it has our own group, which may be private */
+        CHECK(chown(above, 0, 54321) == 0);
+    CHECK(chmod(above, 0770) == 0);
+    if (geteuid() == 0)
+        check_refused(path, VOW_EINVAL, "group 54321 may change");
+    CHECK(chmod(above, 01770) == 0);
+    kit_open(&k, path);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_folder, below_one_of_another_user_is_refused)
+{
+    struct folder f;
+    char above[300];
+    char path[300];
+    folder_open(&f);
+    below(above, &f, "above");
+    below(path, &f, "above/store");
+    if (geteuid() == 0) {
+        CHECK(mkdir(above, 0700) == 0);
+        CHECK(mkdir(path, 0700) == 0);
+        CHECK(chown(above, 54321, 0) == 0);
+        check_refused(path, VOW_EINVAL, "of user 54321");
+        CHECK(chmod(above, 01777) == 0); /* who owns it may still rename */
+        check_refused(path, VOW_EINVAL, "of user 54321");
+    }
+    folder_close(&f);
+}
+
+TEST(sqlite_folder, what_others_left_in_it_is_refused)
+{
+    static const char *const names[] = {"store/vow.db", "store/mark",
+                                        "store/live", "store/val"};
+    struct folder f;
+    struct kit k;
+    char path[300];
+    char file[300];
+    folder_open(&f);
+    below(path, &f, "store");
+    kit_open(&k, path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct stat st;
+        below(file, &f, names[i]);
+        CHECK(stat(file, &st) == 0);
+        CHECK(chmod(file, 0770) == 0);
+        check_refused(path, VOW_EINVAL, "remove the folder");
+        CHECK(chmod(file, st.st_mode & 07777) == 0);
+        if (geteuid() != 0)
+            continue;
+        CHECK(chown(file, 54321, 0) == 0);
+        check_refused(path, VOW_EINVAL, "belongs to user 54321");
+        CHECK(chown(file, 0, 0) == 0);
+    }
+    kit_open(&k, path);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_folder, a_store_that_others_could_write_to_is_to_be_removed)
+{
+    struct folder f;
+    struct kit k;
+    char path[300];
+    folder_open(&f);
+    below(path, &f, "store");
+    kit_open(&k, path);
+    kit_close(&k);
+    CHECK(chmod(path, 0777) == 0);
+    check_refused(path, VOW_EINVAL, "remove it");
+    CHECK(chmod(path, 0700) == 0);
+    folder_close(&f);
+}
+
+/* What is opened is in the folder that was checked, though another has its name
+ * by now. */
+TEST(sqlite_folder, is_the_one_that_was_checked_whatever_is_renamed)
+{
+    struct folder f;
+    struct kit k;
+    struct kit other;
+    char path[300];
+    char aside[300];
+    int64_t records = 0;
+    folder_open(&f);
+    below(path, &f, "store");
+    below(aside, &f, "aside");
+    kit_open(&k, path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    struct vow__sq *s = vow__sq_of(k.store);
+    vow__sq_close(s);
+    CHECK(rename(path, aside) == 0);
+    kit_open(&other, path);
+    CHECK_INT_EQ(vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE), 0);
+    CHECK_INT_EQ(vow__sq_pragma(s, "SELECT count(*) FROM rec", &records), 0);
+    CHECK_INT_EQ(records, 1);
+    vow__sq_close(s);
+    kit_close(&other);
     kit_close(&k);
     folder_close(&f);
 }
