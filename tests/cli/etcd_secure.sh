@@ -307,6 +307,62 @@ test_tls_with_a_stranger_is_refused() {
     refused share --once x -- touch ran
 }
 
+# trusting CERTIFICATE ARGUMENT...: vow where that is what the system trusts; in
+# a mount namespace of its own.
+trusting() {
+    mkdir -p "$T/trusted"
+    cp "$1" "$T/trusted/$(openssl x509 -hash -noout -in "$1").0"
+    cp "$1" "$T/trusted/ca-certificates.crt"
+    shift
+    inside 'exec unshare -rm sh -eu -c "
+        mount --bind \"\$T/trusted\" /etc/ssl/certs
+        exec \"\$VOW\" \"\$@\"" - "$@"' "$@"
+}
+
+# With ca-file the authorities of the system count for nothing.
+test_a_ca_file_alone_is_trusted() {
+    unshare -rm true 2>"$T/found" && [ -d /etc/ssl/certs ] || return 0
+    over_tls || return 0
+    tls="localhost:$TLS_PORT?timeout=10000"
+    trusting "$T/ca.crt" status --store "etcds://$tls"
+    expect_code 0
+    expect_err
+    trusting "$T/ca.crt" status --store "etcds://$tls&ca-file=$T/other.crt"
+    expect_code 125
+    expect_err_has certificate
+}
+
+# Also where the system would speak an older one.
+test_tls_is_no_older_than_1_2() {
+    built || return 0
+    certificates
+    TLS_PORT=$(free_port)
+    printf '%s\n' 'openssl_conf = all' '[all]' 'ssl_conf = ssl' '[ssl]' \
+        'system_default = old' '[old]' 'MinProtocol = TLSv1' \
+        'CipherString = DEFAULT:@SECLEVEL=0' >"$T/openssl.cnf"
+    mkfifo "$T/in"
+    exec 9<>"$T/in" # a server ends its connection when it has no more to say
+    for version in tls1_1 tls1_2; do
+        OPENSSL_CONF=$T/openssl.cnf openssl s_server -accept "$TLS_PORT" \
+            -cert "$T/server.crt" -key "$T/server.key" "-$version" \
+            -cipher 'DEFAULT:@SECLEVEL=0' -quiet \
+            >"$T/heard" 2>"$T/log" <&9 &
+        SPEAKER=$!
+        wait_for openssl s_client -connect "localhost:$TLS_PORT" \
+            "-$version" -cipher 'DEFAULT:@SECLEVEL=0' </dev/null >"$T/found"
+        OPENSSL_CONF=$T/openssl.cnf vow lock x \
+            --store "etcds://localhost:$TLS_PORT?ca-file=$T/ca.crt&timeout=3000" \
+            -- true
+        expect_code 125
+        kill "$SPEAKER"
+        wait "$SPEAKER" 2>/dev/null || true
+        case $version in
+        tls1_1) expect_not grep -aq POST "$T/heard" ;;
+        *) expect grep -aq POST "$T/heard" ;;
+        esac
+    done
+}
+
 test_a_member_may_want_our_certificate() {
     over_tls --client-cert-auth --trusted-ca-file "$T/ca.crt" || return 0
     good="etcds://localhost:$TLS_PORT?ca-file=$T/ca.crt"

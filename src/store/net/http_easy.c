@@ -67,6 +67,7 @@ static int set_up(struct vow__http_request *r)
         {CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1},
         {CURLOPT_SSL_VERIFYPEER, 1},
         {CURLOPT_SSL_VERIFYHOST, 2},
+        {CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2}, /* or newer */
         {CURLOPT_TCP_NODELAY, 1},
         {CURLOPT_TCP_KEEPALIVE, 1}, /* a server that is gone is noticed */
         {CURLOPT_TCP_KEEPIDLE, 15},
@@ -106,6 +107,8 @@ static CURLcode set_texts(struct vow__http_request *r)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         if (rc == CURLE_OK && texts[i].text != NULL)
             rc = curl_easy_setopt(r->easy, texts[i].option, texts[i].text);
+    if (rc == CURLE_OK && r->http->ca_file != NULL) /* that file alone */
+        rc = curl_easy_setopt(r->easy, CURLOPT_CAPATH, NULL);
     return rc;
 }
 
