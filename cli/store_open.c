@@ -51,7 +51,10 @@ static void check(const struct options *o, const char *sentence);
 static uint32_t down_of(const struct options *o);
 static void refuse_password(const struct options *o);
 static bool has_password(const char *url);
-static const char *end_of_user(const char *url, const char **ret_user);
+static bool results_have_password(const char *value);
+static void show_server(struct text *t, const char *url);
+static bool are_hosts(const char *at);
+static bool is_path(const char *url);
 static const char *default_folder(void);
 static void warn_of_others(const char *folder, long pid, void *unused);
 static vow_future *open_store(vow_loop *loop, const char *url,
@@ -328,41 +331,107 @@ char *store_shown(const struct store_opts *s)
 {
     char *url = store_address(s);
     struct text t = {0};
-    const char *user, *host = end_of_user(url, &user);
-    if (host != NULL) {
-        text_add(&t, url, (size_t)(user - url));
-        text_add(&t, user, strcspn(user, ":@"));
-        text_add_str(&t, user[0] == ':' ? host + 1 : host);
-    } else {
-        text_add_str(&t, url);
-    }
+    if (is_path(url))
+        text_add(&t, url,
+                 strncmp(url, "file:", 5) == 0 ? strlen(url)
+                                               : strcspn(url, "?"));
+    else
+        show_server(&t, url);
     free(url);
-    if (strncmp(t.at, "file:", 5) != 0)
-        t.at[strcspn(t.at, "?")] = '\0';
     return t.at;
 }
 
-static bool has_password(const char *url)
+/* What is not the address of a server may be a password at the wrong place: of
+ * such an address only the scheme is shown. */
+static void show_server(struct text *t, const char *url)
 {
-    const char *user, *at = end_of_user(url, &user);
-    const char *options = strchr(url, '?');
-    const char *colon = at == NULL ? NULL : strchr(user, ':');
-    if (strncmp(url, "file:", 5) == 0)
-        return false;
-    return (colon != NULL && colon + 1 < at) ||
-           (options != NULL && (strstr(options, "?password=") != NULL ||
-                                strstr(options, "&password=") != NULL));
+    size_t scheme = strspn(url, "abcdefghijklmnopqrstuvwxyz-");
+    if (strpbrk(url, ":@") == NULL) {
+        text_add(t, url, strcspn(url, "?"));
+        return;
+    }
+    if (strncmp(url + scheme, "://", 3) != 0) {
+        text_add(t, url, url[scheme] == ':' ? scheme + 1 : 0);
+        text_add_str(t, "...");
+        return;
+    }
+    const char *user = url + scheme + 3;
+    const char *at = strrchr(user, '@');
+    const char *hosts = at == NULL ? user : at + 1;
+    size_t n = strcspn(hosts, "?");
+    text_add(t, url, scheme + 3);
+    if (at != NULL && user[0] != ':' && user != at) {
+        text_add(t, user, strcspn(user, ":@"));
+        text_add(t, "@", 1);
+    }
+    if (are_hosts(hosts))
+        text_add(t, hosts, n);
+    else
+        text_add_str(t, "...");
 }
 
-/* The @ behind USER[:PASSWORD], NULL: there is none. It is the last one: should
- * a sign in the password not be escaped, all of it is still before that. */
-static const char *end_of_user(const char *url, const char **ret_user)
+/* HOST[:PORT],..., up to a path or the options. */
+static bool are_hosts(const char *at)
 {
+    while (strchr("/?", *at) == NULL) { /* also at the end */
+        size_t port = *at == ':' ? strspn(at + 1, "0123456789") : 0;
+        size_t v6 = *at == '[' ? strcspn(at, "]") : 0;
+        if (!isalnum((unsigned char)*at) && strchr(".-_,%", *at) == NULL &&
+            (port == 0 || strchr(",/?", at[port + 1]) == NULL) &&
+            (v6 == 0 || at[v6] != ']'))
+            return false;
+        at += 1 + port + v6;
+    }
+    return true;
+}
+
+/* An @ in it is part of the path. unix://HOST is none. */
+static bool is_path(const char *url)
+{
+    if (strncmp(url, "unix:/", 6) == 0)
+        return url[6] != '/' || url[7] == '/';
+    return strncmp(url, "file:", 5) == 0 || url[0] == '/' || url[0] == '.';
+}
+
+/* A password ends at the last @: should a sign in it not be escaped, all of it
+ * is still before that. The place for results is an address of its own. */
+static bool has_password(const char *url)
+{
+    const char *options = strchr(url, '?');
+    const char *at = is_path(url) ? NULL : strrchr(url, '@');
     const char *slashes = strstr(url, "://");
-    const char *at = slashes == NULL ? NULL : strrchr(slashes, '@');
-    if (at != NULL)
-        *ret_user = slashes + 3;
-    return at;
+    const char *colon = strchr(slashes == NULL ? url : slashes + 3, ':');
+    if (strncmp(url, "file:", 5) == 0)
+        return false;
+    if (at != NULL && colon != NULL && colon + 1 < at)
+        return true;
+    for (; options != NULL; options = strchr(options + 1, '&')) {
+        if (strncmp(options + 1, "password=", 9) == 0)
+            return true;
+        if (strncmp(options + 1, "results=", 8) == 0 &&
+            results_have_password(options + 9))
+            return true;
+    }
+    return false;
+}
+
+static bool results_have_password(const char *value)
+{
+    struct text t = {0};
+    size_t n = strcspn(value, "&");
+    for (size_t i = 0; i < n; i++) {
+        char hex[3] = {0};
+        char sign = value[i];
+        if (sign == '%' && i + 2 < n) {
+            memcpy(hex, value + i + 1, 2);
+            sign = (char)strtoul(hex, NULL, 16);
+            i += 2;
+        }
+        text_add(&t, &sign, 1);
+    }
+    bool has = t.at != NULL && has_password(t.at);
+    text_free(&t);
+    return has;
 }
 
 vow_authority *store_open(vow_loop *loop, const struct store_opts *s,

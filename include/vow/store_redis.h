@@ -22,7 +22,8 @@
  * it has no place for them. Percent signs escape. A password
  * within the address is taken too (USER:PASSWORD@), and is shown nowhere; where
  * others see the address, as in the arguments of a command, do not write it
- * there. Without any, that of the environment counts: VOW_STORE_PASSWORD.
+ * there. Without any, that of the environment counts: VOW_STORE_PASSWORD, unless
+ * no_environment is set.
  */
 #ifndef VOW_STORE_REDIS_H
 #define VOW_STORE_REDIS_H
@@ -51,6 +52,7 @@ typedef struct vow_redis_opts {
     size_t value_max;        /* of a result; 0: 64 MiB */
     size_t inline_max;       /* of a result that comes with the wake-up, larger
                                 ones are fetched; 0: 16 KiB */
+    bool no_environment;     /* VOW_STORE_PASSWORD is that of another store */
 } vow_redis_opts;
 #define VOW_REDIS_OPTS(...)                                                    \
     (&(const vow_redis_opts){.size = sizeof(vow_redis_opts), __VA_ARGS__})

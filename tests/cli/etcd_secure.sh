@@ -90,6 +90,37 @@ test_a_password_in_an_argument_is_refused() {
         refused share --store "etcd://127.0.0.1?results=$place" x -- touch ran
         hidden
     done
+    for place in 'redis://me:sesame%40h' 'redis:%2F%2F:sesame%40h' \
+        'rediss:%2f%2fme:sesame%40h%3Ftimeout=9' 'redis:%2Fme:sesame%40h' \
+        'redis://h%3Fpassword=sesame'; do
+        for query in "results=$place" "prefix=x/&results=$place&timeout=9"; do
+            note "$query"
+            refused share --store "etcd://127.0.0.1?$query" x -- touch ran
+            hidden
+            expect_err_has '?password-file='
+        done
+    done
+}
+
+# The password of etcd is not meant for the server that keeps long results.
+test_a_password_of_the_environment_goes_to_etcd_alone() {
+    locked || return 0
+    perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Listen => 5, Local => "$ENV{T}/place");
+        open my $f, ">", "$ENV{T}/heard";
+        $f->autoflush;
+        while (my $c = $s->accept) {
+            sysread $c, my $in, 65536;
+            print $f $in;
+            syswrite $c, "-ERR unknown command\r\n";
+        }' </dev/null &
+    wait_for test -S "$T/place"
+    export VOW_STORE_PASSWORD=sesame
+    vow share --results "unix:$T/place?user=me" --lease "$LEASE" x -- \
+        head -c 70000 /dev/zero
+    expect test "$(wc -c <"$OUT")" -eq 70000
+    expect grep -aq HELLO "$T/heard"
+    expect_not grep -aq sesame "$T/heard"
 }
 
 test_a_password_in_the_variable_or_a_file_is_taken_and_never_shown() {
@@ -125,7 +156,9 @@ test_a_password_in_the_variable_or_a_file_is_taken_and_never_shown() {
     for address in 'etcd://:ses/ame@127.0.0.1' 'etcd://a:sesame@:x' \
         'etcd://h?password=sesame' 'etcd://a:sesame@h?nonsense=1' \
         'etcd://h?results=redis://:sesame@h:x' \
-        'etcd://h?results=nosuch://:sesame@h'; do
+        'etcd://h?results=nosuch://:sesame@h' \
+        'etcd://h?results=redis:/a:sesame%40h' \
+        'etcd://h?results=nosuch:%2F%2F:sesame%40h'; do
         export VOW_STORE="$address"
         refused lock x -- touch ran
         hidden
@@ -144,6 +177,12 @@ test_the_place_for_long_results_is_told_without_its_password() {
     expect_lines 1 "$ERR"
     expect_err_has "127.0.0.1:$port"
     expect test "$(wc -c <"$OUT")" -eq 70000
+    hidden
+    # One that is mistyped.
+    export VOW_STORE="${VOW_STORE%&results=*}&results=redis:%2F%2Fme:sesame"
+    vow share --lease "$LEASE" x -- head -c 70000 /dev/zero
+    expect_lines 1 "$ERR"
+    expect_err_has redis://...
     hidden
 }
 

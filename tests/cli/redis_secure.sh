@@ -47,6 +47,7 @@ test_a_password_in_an_argument_is_refused() {
     for store in "redis://me:sesame@127.0.0.1:$port" \
         "redis://:sesame@127.0.0.1:$port/1" \
         "rediss://me:sesame@127.0.0.1" 'redis-sentinel://a:sesame@h/m' \
+        'redis:/me:sesame@h' 'redis:me:sesame@h' 'redis//me:sesame@h' \
         "unix:$SOCKET_OF?password=sesame"; do
         for words in 'share x -- touch ran' 'lock x -- touch ran' \
             'run --pool p -j1 -- touch ran' 'pipe -s a=touch' status \
@@ -86,12 +87,17 @@ test_a_password_in_the_variable_or_a_file_is_taken_and_never_shown() {
     expect_err
     hidden
     down
+    export VOW_STORE="redis://:sesame@127.0.0.1:$PORT"
     vow share x -- echo 2
     one_warning
     hidden
     for address in 'redis://:ses/ame@127.0.0.1' 'redis://a:sesame@:x' \
         'redis://h?password=sesame' 'redis://a:sesame@h?nonsense=1' \
-        'nosuch://a:sesame@h'; do
+        'nosuch://a:sesame@h' 'redis:/a:sesame@h' 'redis:a:sesame@h' \
+        'redis//a:sesame@h' 'a:sesame@h' ':sesame@h' 'redis://a:sesame' \
+        'redis://a:sesame%40h' 'redis://a:sesame/h' 'rediss;//a:sesame@h' \
+        'unix://a:sesame@h'; do
+        note "$address"
         export VOW_STORE="$address"
         refused lock x -- touch ran
         hidden

@@ -21,9 +21,10 @@
  */
 #include "store/etcd/etcd_internal.h"
 
+#include "store/net/address.h"
+#include "vow/store_redis.h"
 #include "vow/watch.h"
 
-#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,9 +66,10 @@ struct job {
 };
 
 static int check_address(struct vow__etcd_results *r, const char *address);
-static void show(const char *address, char shown[SHOWN_MAX]);
+static void show_results(struct vow__etcd_results *r, const char *address);
 static bool is_folder(const char *address);
 static void start(struct vow__etcd_results *r);
+static vow_future *open_results(vow_loop *loop, const char *url);
 static void on_opened(vow_future *settled, void *user);
 static void refuse_all(struct vow__etcd_results *r, int code);
 static int unreadable(int code);
@@ -113,7 +115,7 @@ static int check_address(struct vow__etcd_results *r, const char *address)
         "file:",  "redis://",          "rediss://",
         "unix:",  "redis-sentinel://", "rediss-sentinel://",
         "memory:"};
-    show(address, r->shown);
+    show_results(r, address);
     if (is_folder(address))
         return 0;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
@@ -126,15 +128,29 @@ static int check_address(struct vow__etcd_results *r, const char *address)
     return VOW_EINVAL;
 }
 
-/* Without user, password and options. Keeps R2. */
-static void show(const char *address, char shown[SHOWN_MAX])
+/* The hosts of a server alone: what is none may be a password at the wrong
+ * place. Keeps R2. */
+static void show_results(struct vow__etcd_results *r, const char *address)
 {
-    const char *host = strstr(address, "://");
-    const char *user = host == NULL ? NULL : strrchr(host, '@');
-    const char *rest = user == NULL ? address : user + 1;
-    int scheme = user == NULL ? 0 : (int)(host + 3 - address);
-    int length = is_folder(address) ? INT_MAX : (int)strcspn(rest, "?");
-    (void)snprintf(shown, SHOWN_MAX, "%.*s%.*s", scheme, address, length, rest);
+    const char *behind = strstr(address, "://");
+    struct vow__address a = {.alloc = r->alloc};
+    struct vow__piece rest = vow__piece_of(behind == NULL ? "" : behind + 3);
+    int n = behind == NULL ? (int)strcspn(address, ":") + 1
+                           : (int)(behind + 3 - address);
+    if (is_folder(address) || strncmp(address, "file:", 5) == 0) {
+        (void)snprintf(r->shown, SHOWN_MAX, "%s", address);
+    } else if (strncmp(address, "unix:/", 6) == 0) {
+        (void)snprintf(r->shown, SHOWN_MAX, "%.*s", (int)strcspn(address, "?"),
+                       address);
+    } else if (behind == NULL || vow__address_hosts(&a, &rest) < 0) {
+        (void)snprintf(r->shown, SHOWN_MAX, "%.*s...", n, address);
+    } else {
+        const char *at = memrchr(behind, '@', (size_t)(rest.at - behind));
+        const char *hosts = at == NULL ? behind + 3 : at + 1;
+        (void)snprintf(r->shown, SHOWN_MAX, "%.*s%.*s", n, address,
+                       (int)strcspn(hosts, "?"), hosts);
+    }
+    vow__address_fini(&a);
 }
 
 static bool is_folder(const char *address)
@@ -153,9 +169,20 @@ static void start(struct vow__etcd_results *r)
     vow__jot_text(&url, is_folder(results) ? "file:" : "");
     vow__jot_bytes(&url, results, strlen(results) + 1);
     r->opening = url.bad ? vow_refused(loop, VOW_ENOMEM, NULL)
-                         : vow_store_open(loop, url.text);
+                         : open_results(loop, url.text);
     vow__jot_fini(&url);
     vow_watch_start(&r->opened, r->opening, on_opened, r);
+}
+
+/* VOW_STORE_PASSWORD is that of etcd, and goes to no other server. */
+static vow_future *open_results(vow_loop *loop, const char *url)
+{
+#ifdef VOW_HAVE_REDIS
+    if (strncmp(url, "redis", 5) == 0 || strncmp(url, "unix:", 5) == 0)
+        return vow_store_redis_open(loop, url,
+                                    VOW_REDIS_OPTS(.no_environment = true));
+#endif
+    return vow_store_open(loop, url);
 }
 
 static void on_opened(vow_future *settled, void *user)

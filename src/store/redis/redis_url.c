@@ -63,9 +63,11 @@ static int cut_socket(struct vow__url *u, struct vow__piece rest)
 {
     u->local = true;
     struct vow__piece path = vow__piece_until(&rest, "?");
-    if (path.n == 0)
+    if (path.n == 0 ||
+        (path.n > 2 && memcmp(path.at, "//", 2) == 0 && path.at[2] != '/'))
         return vow__address_refuse(
-            &u->address, "the path of a socket comes behind \"unix:\"");
+            &u->address, "the path of a socket comes behind \"unix:\", without "
+                         "a user or host");
     int rc = vow__address_decode(&u->address, path, &u->w->path);
     if (rc == 0 && strlen(u->w->path) > SOCKET_MAX)
         rc = vow__address_refuse(&u->address,

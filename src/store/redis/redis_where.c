@@ -202,7 +202,8 @@ static int settle_secrets(struct vow__url *u)
     const struct vow__address_password from = {.text = o->password,
                                                .file = o->password_file,
                                                .option = VOW__URL_PASSWORD_FILE,
-                                               .environment = true};
+                                               .environment =
+                                                   !o->no_environment};
     char *file = NULL;
     int rc = vow__address_password(a, &from, &w->password);
     if (rc == 0)
