@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_in(struct job *j, const char *dir, const char *name, int flags);
+static int open_in(const struct job *j, const char *dir, const char *name);
 static void write_file(struct job *j, const char *dir, const char *name,
                        struct span s);
 static void add_stream(struct text *t, const char *name, struct stream *s);
@@ -33,19 +33,36 @@ void results_begin(struct job *j, const char *dir)
         j->out.error = errno;
         return;
     }
-    stream_keep_in(&j->out, open_in(j, dir, "stdout", O_TRUNC));
+    stream_keep_in(&j->out, open_in(j, dir, "stdout"));
+    if (j->out.file < 0)
+        j->out.error = errno; /* which is told when it has ended */
+    if (j->err.file >= 0)
+        return;
+    stream_keep_in(&j->err, open_in(j, dir, "stderr"));
     if (j->err.file < 0)
-        stream_keep_in(&j->err, open_in(j, dir, "stderr", O_TRUNC));
+        j->err.error = errno;
 }
 
-static int open_in(struct job *j, const char *dir, const char *name, int flags)
+/* DIR may be where others write too: what they have put there for us to follow,
+ * a link or a folder of theirs, is refused. */
+static int open_in(const struct job *j, const char *dir, const char *name)
 {
+    const int flags = O_CLOEXEC | O_NOFOLLOW;
     char path[PATH_MAX];
-    (void)snprintf(path, sizeof(path), "%s/%llu/%s", dir,
-                   (unsigned long long)j->seq, name);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
-    if (fd < 0)
-        j->out.error = errno; /* which is told when it has ended */
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/%llu", dir,
+                   (unsigned long long)j->seq);
+    int folder = open(path, O_PATH | O_DIRECTORY | flags);
+    if (folder < 0)
+        return -1;
+    int fd = -1;
+    if (fstat(folder, &st) == 0 && st.st_uid != geteuid())
+        errno = EPERM;
+    else
+        fd = openat(folder, name, O_RDWR | O_CREAT | O_TRUNC | flags, 0666);
+    int error = errno;
+    (void)close(folder);
+    errno = error;
     return fd;
 }
 
@@ -60,7 +77,7 @@ void results_end(struct job *j, const char *dir, struct span command)
 static void write_file(struct job *j, const char *dir, const char *name,
                        struct span s)
 {
-    int fd = open_in(j, dir, name, O_TRUNC);
+    int fd = open_in(j, dir, name);
     if (fd < 0)
         return;
     if (write(fd, s.at, s.n) != (ssize_t)s.n)

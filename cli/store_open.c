@@ -37,6 +37,7 @@ struct taker {
 
 static void read_configs(const struct config *c);
 static bool read_config(const struct config *c, const char *path);
+static void check_config(const struct config *c, const char *path, int fd);
 static bool is_out_of_reach(const char *path);
 static void read_line(const struct config *c, char *line, const char *path,
                       unsigned number);
@@ -115,6 +116,8 @@ static bool read_config(const struct config *c, const char *path)
     if (f == NULL && errno != ENOENT && errno != ENOTDIR &&
         !is_out_of_reach(path))
         die(c->verb->usage_code, "vow %s: %s: %m", c->verb->name, path);
+    if (f != NULL)
+        check_config(c, path, fileno(f));
     for (unsigned i = 1; f != NULL && (n = getline(&line, &room, f)) > 0; i++) {
         while (n > 0 && isspace((unsigned char)line[n - 1]))
             line[--n] = '\0';
@@ -124,6 +127,24 @@ static bool read_config(const struct config *c, const char *path)
         (void)fclose(f);
     free(line);
     return f != NULL;
+}
+
+/* A file of options decides what runs: --shell, --store. With sudo, HOME may be
+ * that of another user. */
+static void check_config(const struct config *c, const char *path, int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        die(c->verb->usage_code, "vow %s: %s: %m", c->verb->name, path);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        die(c->verb->usage_code,
+            "vow %s: %s belongs to user %ld, who would decide what you run: "
+            "set HOME to your own home (sudo -H), or chown it",
+            c->verb->name, path, (long)st.st_uid);
+    if (S_ISREG(st.st_mode) && (st.st_mode & S_IWOTH) != 0)
+        die(c->verb->usage_code,
+            "vow %s: %s can be written to by everybody: chmod o-w it",
+            c->verb->name, path);
 }
 
 /* In a folder that we may not enter, as the home of who we were before. */

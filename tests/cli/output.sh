@@ -217,6 +217,25 @@ test_results_are_exact() {
     expect_lines 1 found
 }
 
+# In a folder to which others write too: links, and folders that are theirs.
+test_results_follow_no_planted_links() {
+    mkdir out out/2 elsewhere
+    ln -s "$PWD/elsewhere" out/1
+    echo precious >file
+    ln -s "$PWD/file" out/2/stdout
+    vow map --results out echo ::: a b
+    expect_failure
+    expect_file file precious
+    expect test -z "$(ls elsewhere)"
+    [ "$(id -u)" -eq 0 ] || return 0
+    rm -r out
+    mkdir -p out/1
+    chown 12345 out/1
+    vow map --results out echo ::: a
+    expect_failure
+    expect test -z "$(ls out/1)"
+}
+
 test_results_stay_in_their_folder() {
     mkdir -p deep/er
     (cd deep/er && vow map --results res echo ::: \

@@ -345,7 +345,7 @@ test_a_master_is_found_by_sentinels() {
 test_sealed_results_are_not_for_others() {
     server || return 0
     for who in one two; do
-        head -c 32 /dev/urandom >"$T/$who"
+        (umask 077 && head -c 32 /dev/urandom >"$T/$who")
     done
     sealed="unix:$SOCKET_OF?$PATIENT&seal-file=$T"
     vow share --store "$sealed/one" --ttl 1h x -- echo openly

@@ -538,3 +538,24 @@ test_a_bad_value_is_told_with_its_place() {
     expect_err_has soon
     expect_err_has vow/config
 }
+
+# Who can write the file decides what runs: --shell, --store.
+test_a_file_of_another_user_is_refused() {
+    config --shell=/bin/sh
+    chmod 666 "$XDG_CONFIG_HOME/vow/config"
+    refused share x -- touch ran
+    expect_err_has 'written to by everybody'
+    chmod 644 "$XDG_CONFIG_HOME/vow/config"
+    vow share x -- true
+    expect_code 0
+    [ "$(id -u)" -eq 0 ] || return 0
+    chown 12345 "$XDG_CONFIG_HOME/vow/config"
+    for words in 'share x --' 'lock x --' 'map' 'run --'; do
+        # shellcheck disable=SC2086 # a list of words
+        vow $words touch ran </dev/null
+        expect_failure
+        expect_err_has 'belongs to user 12345'
+        expect_lines 1 "$ERR"
+    done
+    expect_not test -e ran
+}

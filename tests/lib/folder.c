@@ -6,10 +6,12 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void folder_open(struct folder *f)
 {
+    (void)umask(077); /* secrets of tests are closed, as they must be */
     const char *above = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(f->path, sizeof(f->path), "%s/vow-test-XXXXXX", above);
     CHECK(mkdtemp(f->path) != NULL);

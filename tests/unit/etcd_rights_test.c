@@ -4,6 +4,8 @@
  * restart, and a role that may do no more than vow-store(7) says. */
 #include "etcd_process.h"
 
+#include <sys/stat.h>
+
 #define LOCKED ETCD_OPTS(.user = "vow", .password = "s3cret", .prefix = "vow/")
 #define SEAT_OPTS                                                              \
     VOW_AUTHORITY(.lease_ms = HELD_MS, .pulse_ms = 1000,                       \
@@ -52,7 +54,8 @@ TEST(etcd_rights, a_password_is_taken_from_each_of_its_places)
     CHECK(setenv("VOW_STORE_PASSWORD", "wrong", 1) == 0);
     (void)snprintf(path, sizeof(path), "%s/password", r.k.folder.path);
     FILE *f = fopen(path, "w");
-    CHECK(f != NULL && fputs("s3cret\nnot this\n", f) >= 0 && fclose(f) == 0);
+    CHECK(f != NULL && fchmod(fileno(f), 0600) == 0);
+    CHECK(fputs("s3cret\nnot this\n", f) >= 0 && fclose(f) == 0);
     (void)snprintf(options, sizeof(options), "?password-file=%s", path);
     CHECK_INT_EQ(share_with(url_of("vow@", options), why), 0);
     town_close(&r);

@@ -385,7 +385,7 @@ TEST(redis_url, a_password_is_the_first_line_of_its_file)
         CHECK_STR_EQ(g.w.password, all[i].password);
         done(&g);
         snprintf(url, sizeof(url), "redis://h?password-file=%s", path);
-        CHECK(chmod(path, 0666) == 0); /* others may read it: not our affair */
+        CHECK(chmod(path, 0640) == 0); /* a group may read it */
         want(&g, url, NULL);
         CHECK_STR_EQ(g.w.password, all[i].password);
         done(&g);
@@ -442,6 +442,33 @@ TEST(redis_url, a_password_file_that_is_none_is_refused)
         const char *path = file_with(&f, "secret", 6);
         CHECK(chmod(path, 0) == 0);
         refuse("redis://h", VOW_REDIS_OPTS(.password_file = path), "denied");
+    }
+    folder_close(&f);
+}
+
+TEST(redis_url, a_secret_that_others_can_read_is_refused)
+{
+    static const char *const options[] = {
+        "redis://h?password-file=",
+        "redis://h?seal-file=",
+        "redis-sentinel://h/m?sentinel-password-file=",
+        "rediss://h?cert-file=/dev/null&key-file=",
+        "rediss://h?cert-file=",
+    };
+    struct folder f;
+    folder_open(&f);
+    const char *path = file_with(&f, "secret", 6);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        char url[256];
+        snprintf(url, sizeof(url), "%s%s", options[i], path);
+        CHECK(chmod(path, 0604) == 0);
+        refuse(url, NULL, "can be read by everybody (mode 0604)");
+        CHECK(chmod(path, 0600) == 0);
+        if (geteuid() != 0)
+            continue;
+        CHECK(chown(path, 54321, 0) == 0);
+        refuse(url, NULL, "belongs to user 54321");
+        CHECK(chown(path, 0, 0) == 0);
     }
     folder_close(&f);
 }

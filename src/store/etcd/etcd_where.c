@@ -226,6 +226,9 @@ static int settle_texts(struct reading *r)
     for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++)
         rc = vow__address_text(&r->address, texts[i].set, texts[i].option,
                                texts[i].text);
+    if (rc == 0) /* without a file of its own the key is with its certificate */
+        rc = vow__address_closed(
+            &r->address, w->key_file != NULL ? w->key_file : w->cert_file);
     if (rc == 0 && o->user != NULL) {
         vow__address_forget(&w->alloc, &w->user);
         rc = vow__address_copy(&r->address, o->user, &w->user);

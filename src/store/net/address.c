@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -33,6 +34,8 @@ enum {
     HOST_MAX = 253
 };
 
+static int check_closed(struct vow__address *a, const char *file,
+                        const struct stat *st);
 static int take_user(struct vow__address *a, struct vow__piece user);
 static int take_host(struct vow__address *a, struct vow__piece host,
                      size_t number_of);
@@ -374,6 +377,34 @@ int vow__address_refuse(struct vow__address *a, const char *format, ...)
 
 /* ---- files --------------------------------------------------------------- */
 
+int vow__address_closed(struct vow__address *a, const char *file)
+{
+    struct stat st;
+    if (file == NULL || stat(file, &st) != 0)
+        return 0; /* who opens it tells */
+    return check_closed(a, file, &st);
+}
+
+/* A secret that everybody can read is none, and one that another user has
+ * written is that user's. */
+static int check_closed(struct vow__address *a, const char *file,
+                        const struct stat *st)
+{
+    if (!S_ISREG(st->st_mode))
+        return 0;
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return vow__address_refuse(a,
+                                   "%s belongs to user %ld: use a file of your "
+                                   "own, or of root",
+                                   file, (long)st->st_uid);
+    if ((st->st_mode & S_IRWXO) != 0)
+        return vow__address_refuse(a,
+                                   "%s can be read by everybody (mode %04o): "
+                                   "chmod 600 it",
+                                   file, (unsigned)(st->st_mode & 07777));
+    return 0;
+}
+
 /* Also of a pipe. */
 int vow__address_file(struct vow__address *a, const char *file, char *bytes,
                       size_t *ret_n)
@@ -382,6 +413,12 @@ int vow__address_file(struct vow__address *a, const char *file, char *bytes,
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return vow__address_refuse(a, "%s: %s", file, strerror(errno));
+    struct stat st;
+    int rc = fstat(fd, &st) == 0 ? check_closed(a, file, &st) : 0;
+    if (rc < 0) {
+        (void)close(fd);
+        return rc;
+    }
     for (;;) {
         ssize_t got = read(fd, bytes + n, VOW__ADDRESS_SECRET + 1 - n);
         if (got < 0 && errno == EINTR)

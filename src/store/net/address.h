@@ -95,6 +95,9 @@ int vow__address_line(struct vow__address *a, const char *file,
                       char **ret_text);
 int vow__address_file(struct vow__address *a, const char *file, char *bytes,
                       size_t *ret_n);
+/* Is a file with a secret closed to others? NULL, and one that cannot be looked
+ * at, is. The functions above ask this themselves. */
+int vow__address_closed(struct vow__address *a, const char *file);
 /* VOW_EINVAL, with a sentence. */
 int vow__address_refuse(struct vow__address *a, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

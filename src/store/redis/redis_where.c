@@ -154,6 +154,9 @@ static int settle_texts(struct vow__url *u)
     for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++)
         rc = vow__address_text(&u->address, texts[i].set, texts[i].option,
                                texts[i].text);
+    if (rc == 0) /* without a file of its own the key is with its certificate */
+        rc = vow__address_closed(
+            &u->address, w->key_file != NULL ? w->key_file : w->cert_file);
     if (rc == 0 && w->prefix == NULL)
         rc = vow__address_copy(&u->address, "vow:", &w->prefix);
     return rc;
