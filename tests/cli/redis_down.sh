@@ -204,6 +204,56 @@ test_a_server_that_does_not_answer_is_told() {
     told_by_all "$T/fake did not answer for 200 ms" "unix:$T/fake?timeout=200"
 }
 
+# babbling WHEN: a server that sends messages for ever: at once, or when it has
+# greeted us. With "long", it begins an answer of 500 MB instead.
+babbling() {
+    rm -f "$T/fake"
+    perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Listen => 5, Local => "$ENV{T}/fake");
+        my $greets = join "\r\n", "%4", "+server", "+redis", "+version",
+            "+7.0.15", "+proto", ":3", "+mode", "+standalone",
+            "*3", "+master", ":0", "*0", ":1", ">3", "+subscribe", "+x", ":1", "";
+        my $push = ">2\r\n+message\r\n+" . "x" x 60000 . "\r\n";
+        $SIG{PIPE} = $SIG{CHLD} = "IGNORE";
+        while (my $c = $s->accept) {
+            if (fork) { close $c; next }
+            sysread $c, my $greeting, 65536 if $ARGV[0] ne "now";
+            syswrite $c, $greets if $ARGV[0] ne "now";
+            if ($ARGV[0] eq "long") {
+                sysread $c, my $step, 65536;
+                syswrite $c, "\$500000000\r\n";
+                $push = "x" x 65536;
+            }
+            1 while defined syswrite $c, $push;
+            exit;
+        }' -- "$1" </dev/null &
+    BABBLER=$!
+    wait_for test -S "$T/fake"
+}
+
+test_a_server_that_babbles_is_down_after_the_timeout() {
+    server || return 0
+    for when in now then long; do
+        note "$when"
+        babbling "$when"
+        export VOW_STORE="unix:$T/fake?timeout=300"
+        for words in 'lock --lease 1s x -- touch ran' \
+            'map --pool p -j1 touch ::: ran' \
+            'limit p' 'share --if-store-down fail x -- touch ran'; do
+            # shellcheck disable=SC2086 # a list of words
+            start $words
+            watch_memory
+            expect_code 125
+            expect_sentence
+            case $when$words in
+            long*share*) ;; # a result may have as much
+            *) expect test "$MEMORY" -lt 65536 ;;
+            esac
+        done
+        kill "$BABBLER"
+    done
+}
+
 test_a_port_where_nobody_is_is_told() {
     server || return 0
     port=$(free_port)

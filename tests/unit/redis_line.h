@@ -59,7 +59,7 @@ static inline const struct vow__resp *redis_line_ask(struct redis_line *l)
 static inline void redis_line_open(struct redis_line *l,
                                    const struct redis_server *s)
 {
-    const struct vow__resp_limits limits = {1 << 20, 1 << 16};
+    const struct vow__resp_limits limits = {.bytes = 1 << 20, .items = 1 << 16};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct timeval patience = {.tv_sec = 60};
     test_alloc_init(&l->alloc);

@@ -182,10 +182,11 @@ static inline struct route_call *rig_next(struct route_rig *r)
 }
 
 /* A script with a key of this tag; the tag comes as its argument, too. */
-static inline struct route_call *rig_call(struct route_rig *r, const char *tag)
+static inline struct route_call *
+rig_call_of(struct route_rig *r, enum vow__script script, const char *tag)
 {
     struct route_call *c = rig_next(r);
-    struct vow__call *call = vow__call_new(r->redis, VOW__LUA_PEEK);
+    struct vow__call *call = vow__call_new(r->redis, script);
     if (call == NULL) {
         rig_reply(r->redis, VOW_ENOMEM, NULL, c);
         return c;
@@ -198,11 +199,19 @@ static inline struct route_call *rig_call(struct route_rig *r, const char *tag)
     return c;
 }
 
+/* One that is not repeated when its link is lost. */
+static inline struct route_call *rig_call(struct route_rig *r, const char *tag)
+{
+    return rig_call_of(r, VOW__LUA_COMMIT, tag);
+}
+
 /* Make a call, and wait for its answer. */
 static inline struct route_call *rig_ask(struct route_rig *r, const char *tag)
 {
     struct route_call *c = rig_call(r, tag);
-    UNTIL(r, c->done);
+    rig_settle(r);
+    while (!c->done)
+        rig_pass(r, 5);
     return c;
 }
 

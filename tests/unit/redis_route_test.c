@@ -4,6 +4,7 @@
 #include "redis_route_rig.h"
 #include "store/redis/redis_route.h"
 
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +191,87 @@ TEST(redis_route, what_was_sent_and_lost_is_unsure)
     CHECK_INT_EQ(c->code, VOW_EUNSURE);
     CHECK_HAS(c->why, "did not answer for 1000 ms");
     rig_end(&r);
+}
+
+/* A megabyte of pushes every 5 ms, with attributes and without. */
+static void flood(struct route_rig *r, const struct route_call *c, uint64_t ms)
+{
+    enum { PUSH = 100 * 1000 };
+    static const char *const heads[] = {">2\r\n+message\r\n",
+                                        "|1\r\n+a\r\n+b\r\n>2\r\n+x\r\n"};
+    char *push = malloc(PUSH + 64);
+    CHECK(push != NULL);
+    for (uint64_t i = 0; i < ms && !c->done; i += 5) {
+        for (int k = 0; k < 10 && !c->done; k++) {
+            struct fake_conn *to = fake_last(&r->fakes[0]);
+            int n = sprintf(push, "%s$%d\r\n", heads[k % 2], PUSH - 2);
+            memset(push + n, 'x', PUSH - 2);
+            memcpy(push + n + PUSH - 2, "\r\n", 3);
+            if (to != NULL && to->out_n < PUSH)
+                fake_say(to, push);
+            fake_serve(&r->fakes[0]);
+            fake_turn(r->w);
+        }
+        world_advance_ms(r->w, 5);
+    }
+    free(push);
+}
+
+/* Neither before nor after the greeting. */
+TEST(redis_route, pushes_give_no_more_time)
+{
+    static const fake_fn answers[] = {only_greet, mute};
+    for (size_t i = 0; i < 2; i++) {
+        struct route_rig r;
+        rig_begin(&r, 1);
+        r.fakes[0].answer = answers[i];
+        rig_open(&r);
+        struct route_call *c = rig_call(&r, "a");
+        UNTIL(&r, strstr(r.fakes[0].log, i == 0 ? "EVALSHA" : "SUBSCRIBE"));
+        flood(&r, c, 2500);
+        CHECK_UINT_EQ(c->done, 1);
+        CHECK_INT_EQ(c->code, i == 0 ? VOW_EUNSURE : VOW_ESTORE);
+        CHECK_HAS(c->why, "for 1000 ms");
+        rig_end(&r);
+    }
+}
+
+static const char *say_long(struct fake_conn *c, char **words, size_t n)
+{
+    (void)n;
+    return strcmp(words[0], "EVALSHA") == 0 ? c->fake->user : NULL;
+}
+
+/* What announces more than a step can return ends the link at once. */
+TEST(redis_route, an_answer_is_no_longer_than_it_can_be)
+{
+    static const struct {
+        enum vow__script script;
+        const char *says;
+        bool taken;
+    } all[] = {
+        {VOW__LUA_PULSE, "$2000000\r\n", false},
+        {VOW__LUA_PULSE, "*400000\r\n", false},
+        {VOW__LUA_ACQUIRE, "*1\r\n$2000000\r\n", false},
+        {VOW__LUA_COMMIT, "$2000000\r\n", true},
+        {VOW__LUA_COMMIT, "$67108864\r\n", true},
+        {VOW__LUA_COMMIT, "$69000000\r\n", false},
+        {VOW__LUA_COMMIT, ">2\r\n+message\r\n$2000000\r\n", false},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct route_rig r;
+        rig_begin(&r, 1);
+        r.fakes[0].answer = say_long;
+        r.fakes[0].user = (void *)all[i].says;
+        rig_open(&r);
+        struct route_call *c = rig_call_of(&r, all[i].script, "a");
+        rig_settle(&r);
+        if (all[i].taken != !c->done)
+            FAIL("%zu: %s", i, c->why);
+        if (c->done)
+            CHECK_HAS(c->why, "that are allowed");
+        rig_end(&r);
+    }
 }
 
 TEST(redis_route, a_call_out_of_a_lost_one_waits_for_the_next_link)

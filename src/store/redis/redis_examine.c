@@ -63,6 +63,7 @@ static const struct question questions[] = {
     {take_time, {"TIME"}},
     {take_time, {"TIME"}},
     {take_time, {"TIME"}},
+    {take_right, {"TIME"}},
     {take_right, {"PERSIST", KEY}}, /* before there is one */
     {take_right, {"HSET", KEY, "a", "1"}},
     {take_right, {"PEXPIRE", KEY, "10000"}},

@@ -73,7 +73,9 @@ void vow__greet_take(struct vow__link *l, const struct vow__resp *v)
         [VOW__GREET_EVAL] = take_evaluated,
         [VOW__GREET_SUBSCRIBE] = take_subscribed,
     };
-    if (v->kind == VOW__RESP_PUSH && l->greet != VOW__GREET_SUBSCRIBE)
+    if (v->kind == VOW__RESP_PUSH &&
+        (l->greet != VOW__GREET_SUBSCRIBE ||
+         !vow__resp_is(vow__resp_at(v, 0), "subscribe")))
         return; /* it is not for us */
     l->moved = true;
     takes[l->greet](l, v);
@@ -202,7 +204,7 @@ static void take_subscribed(struct vow__link *l, const struct vow__resp *v)
         refuse(l, v);
     else if (v->kind != VOW__RESP_PUSH)
         vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
-    else if (vow__resp_is(vow__resp_at(v, 0), "subscribe"))
+    else
         next(l);
 }
 

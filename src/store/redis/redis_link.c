@@ -13,8 +13,10 @@
  *       Scripts are called by the hash of their text. A server that has not
  *       seen one, or lost it, says NOSCRIPT; that call is sent again with the
  *       text, which loads it for everybody.
- *       Silence: an answer is awaited, and for timeout_ms none came. Bytes
- *       that have to travel give more time, a millisecond per KiB.
+ *       Silence: an answer is awaited, and for timeout_ms none came. Bytes of
+ *       a command and of its answer give more time, a millisecond per KiB;
+ *       those of pushes give none. An answer may be as long as one to its
+ *       command can be.
  * INVARIANTS
  *   K1  every command is answered once; before on_end
  *   K2  nothing is called after vow__link_close(), or on_end
@@ -39,7 +41,13 @@ static const uint8_t moves[] = {
     [ENDED] = 0,
 };
 
-enum { SPARES = 64, SCRATCH = 64 * 1024, BYTES_PER_MS = 1024 };
+enum {
+    SPARES = 64,
+    SCRATCH = 64 * 1024,
+    BYTES_PER_MS = 1024,
+    SCRIPT_BYTES = 1024 * 1024, /* of an answer without a result */
+    PLAIN_BYTES = 16 * 1024 * 1024
+};
 
 /* A command that waits for its answer. */
 struct sent {
@@ -58,6 +66,7 @@ struct sent {
 static int start(struct vow__link *l, const struct vow__link_opts *opts);
 static void on_open(void *user);
 static void on_bytes(const char *bytes, size_t n, void *user);
+static size_t answer_bytes(const struct vow__link *l);
 static void on_stream_end(int code, const char *why, void *user);
 static void take_push(struct vow__link *l, const struct vow__resp *push);
 static void take_answer(struct vow__link *l, const struct vow__resp *v);
@@ -93,6 +102,7 @@ int vow__link_open(vow_loop *loop, const struct vow__link_opts *opts,
     l->timeout_ms = opts->timeout_ms;
     l->pulse_ms = opts->ask_role_ms;
     l->bare = opts->bare;
+    l->value_bytes = opts->limits.bytes;
     vow__command_init(&l->scratch, &alloc);
     vow__command_init(&l->greeting, &alloc);
     vow__link_name(&opts->to, l->name, sizeof(l->name));
@@ -167,10 +177,12 @@ static void on_bytes(const char *bytes, size_t n, void *user)
     struct vow__link *l = user;
     const struct vow__resp *v;
     enter(l);
-    l->heard += n;
     int rc = vow__parser_feed(l->parser, bytes, n);
-    while (rc >= 0 && l->state != ENDED &&
-           (rc = vow__parser_next(l->parser, &v)) > 0) {
+    while (rc >= 0 && l->state != ENDED) {
+        vow__parser_expect(l->parser, answer_bytes(l));
+        rc = vow__parser_next(l->parser, &v);
+        if (rc <= 0)
+            break;
         if (v->kind == VOW__RESP_PUSH)
             take_push(l, v);
         else if (l->state == GREETING)
@@ -186,6 +198,20 @@ static void on_bytes(const char *bytes, size_t n, void *user)
     else if (l->state != ENDED && l->moved)
         watch(l);
     leave(l);
+}
+
+/* What the oldest command can be answered with. */
+static size_t answer_bytes(const struct vow__link *l)
+{
+    if (l->waiting == NULL)
+        return SCRIPT_BYTES; /* of the greeting */
+    const struct sent *s = VOW__OUTER(l->waiting, struct sent, link);
+    if (s->tail == NULL)
+        return PLAIN_BYTES;
+    return s->script == VOW__LUA_CLAIM || s->script == VOW__LUA_COMMIT ||
+                   s->script == VOW__LUA_READ
+               ? l->value_bytes
+               : SCRIPT_BYTES;
 }
 
 static void on_stream_end(int code, const char *why, void *user)
@@ -310,7 +336,6 @@ static void await(struct vow__link *l, struct sent *s)
     vow__list_push(&l->waiting, &s->link);
     if (first) {
         l->last_ns = vow_loop_now_ns(l->loop);
-        l->heard = 0;
     }
     if (first || first_asked)
         watch(l);
@@ -403,13 +428,12 @@ static void watch(struct vow__link *l)
     if (l->moved) {
         l->moved = false;
         l->last_ns = vow_loop_now_ns(l->loop);
-        l->heard = 0;
     }
     if (l->state != GREETING && l->waiting == NULL) {
         (void)vow_call_stop(&l->silence);
         return;
     }
-    size_t bytes = l->heard;
+    size_t bytes = vow__parser_partial(l->parser);
     if (l->waiting != NULL)
         bytes += VOW__OUTER(l->waiting, struct sent, link)->bytes;
     uint64_t due_ns =

@@ -45,11 +45,11 @@ struct vow__link {
     struct vow__command scratch;
     bool asking; /* the next is sent behind ASKING */
     bool role_asked;
+    size_t value_bytes; /* of an answer that has a result or chunks in it */
 
     /* silence */
     uint64_t timeout_ms, pulse_ms;
     uint64_t last_ns; /* an answer came, or was awaited from then on */
-    size_t heard;     /* bytes since */
     bool moved;       /* answers came with these bytes */
     uint64_t due_ns;  /* of `silence` */
     vow_call silence, pulse, broken;

@@ -22,7 +22,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUSY_BYTES = 64 * 1024 * 1024, REPLY_ITEMS = 1024 * 1024 };
+enum {
+    BUSY_BYTES = 64 * 1024 * 1024,
+    REPLY_ITEMS = 1024 * 1024,
+    REPLY_BYTES = 1024 * 1024 /* beside a result */
+};
 
 static struct vow__node *node_of(struct vow__call *c, bool *ret_none);
 static void launch(struct vow__call *c, struct vow__node *n);
@@ -127,7 +131,9 @@ void vow__route_to(const struct vow__redis_route *route, const char *host,
                .server_name = w->server_name,
                .connect_ms = w->timeout_ms,
                .unsent_max = route->bytes_max + w->value_max + BUSY_BYTES},
-        .limits = {.bytes = route->bytes_max, .items = REPLY_ITEMS},
+        .limits = {.bytes = w->value_max + REPLY_BYTES,
+                   .items = REPLY_ITEMS,
+                   .push = w->inline_max + REPLY_BYTES},
         .user = w->user,
         .password = w->password,
         .db = w->db,

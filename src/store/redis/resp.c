@@ -15,7 +15,7 @@
  *                0      start                    start + at     n
  *
  * INVARIANTS
- *   R1  start + at <= n, and at <= limits.bytes
+ *   R1  start + at <= n, and at <= most
  *   R2  an element is taken as a whole or not at all: without memory for it,
  *       nothing has changed
  *   R3  between two elements the topmost list has items to come
@@ -39,6 +39,7 @@ enum {
     ITEMS_MIN = 64,
     KEEP_MAX = 1 << 20, /* bytes of a block that stay for the next value */
     LENGTH_MAX = 20,    /* digits of a number */
+    ITEM_MIN = 3,       /* bytes of an item */
     WHY = 160
 };
 
@@ -54,6 +55,7 @@ struct frame {
 struct vow__parser {
     struct vow_alloc alloc;
     struct vow__resp_limits limits;
+    size_t most; /* bytes of the value that is being read */
     char *bytes;
     size_t room;
     size_t n;
@@ -93,6 +95,7 @@ static int bulk(struct vow__parser *p, const struct line *l);
 static int list(struct vow__parser *p, const struct line *l);
 static int length(struct vow__parser *p, const struct line *l, size_t max,
                   size_t *ret_n);
+static size_t most_items(const struct vow__parser *p);
 static bool is_null(const struct line *l);
 static int items_reserve(struct vow__parser *p, size_t n);
 static void push(struct vow__parser *p, size_t n, bool skip);
@@ -122,8 +125,22 @@ int vow__parser_new(const struct vow_alloc *alloc,
         p->limits.bytes = LIMIT_MAX;
     if (p->limits.items > LIMIT_MAX)
         p->limits.items = LIMIT_MAX;
+    if (p->limits.push == 0 || p->limits.push > LIMIT_MAX)
+        p->limits.push = p->limits.bytes;
     *ret_parser = p;
     return 0;
+}
+
+void vow__parser_expect(struct vow__parser *p, size_t bytes)
+{
+    p->limits.bytes = bytes < LIMIT_MAX ? bytes : LIMIT_MAX;
+}
+
+size_t vow__parser_partial(const struct vow__parser *p)
+{
+    size_t at = p->done ? p->start + p->at : p->start;
+    bool some = at < p->n && p->bytes[at] != '>' && p->bytes[at] != '|';
+    return some ? p->n - at : 0;
 }
 
 void vow__parser_free(struct vow__parser *p)
@@ -272,7 +289,10 @@ static int element(struct vow__parser *p)
 static int read_line(struct vow__parser *p, struct line *l)
 {
     size_t have = p->n - p->start;
-    if (have == p->at || p->at == p->limits.bytes)
+    if (p->at == 0) /* which value it is, is not known before its first byte */
+        p->most = have > 0 && p->bytes[p->start] == '>' ? p->limits.push
+                                                        : p->limits.bytes;
+    if (have == p->at || p->at == p->most)
         return more(p, p->at + 1);
     VOW__ASSERT(p->bytes != NULL);
     const char *base = p->bytes + p->start;
@@ -288,7 +308,7 @@ static int read_line(struct vow__parser *p, struct line *l)
     l->text = base + p->at + 1;
     l->n = p->seen - p->at - 1;
     l->end = p->seen + 2;
-    if (l->end > p->limits.bytes)
+    if (l->end > p->most)
         return more(p, l->end);
     if (cr[1] != '\n')
         return fail(p, "this is not RESP: a line has a return without a "
@@ -299,9 +319,9 @@ static int read_line(struct vow__parser *p, struct line *l)
 /* Nothing can be done before there are so many bytes. */
 static int more(struct vow__parser *p, size_t need)
 {
-    if (need > p->limits.bytes)
+    if (need > p->most)
         return fail(p, "a value has more than the %zu bytes that are allowed",
-                    p->limits.bytes);
+                    p->most);
     p->need = need;
     return 0;
 }
@@ -342,11 +362,11 @@ static int bulk(struct vow__parser *p, const struct line *l)
     struct line whole = *l;
     if (l->sign == '$' && is_null(l))
         return put(p, l, (struct vow__resp){.kind = VOW__RESP_NIL});
-    int rc = length(p, l, p->limits.bytes - l->end, &v.n);
+    int rc = length(p, l, p->most - l->end, &v.n);
     if (rc < 0)
         return rc;
     whole.end = l->end + v.n + 2;
-    if (p->n - p->start < whole.end || whole.end > p->limits.bytes)
+    if (p->n - p->start < whole.end || whole.end > p->most)
         return more(p, whole.end); /* keeps R1 */
     const char *text = p->bytes + p->start + l->end;
     if (text[v.n] != '\r' || text[v.n + 1] != '\n')
@@ -371,7 +391,7 @@ static int list(struct vow__parser *p, const struct line *l)
         return put(p, l, (struct vow__resp){.kind = VOW__RESP_NIL});
     if (l->sign == '>' && p->depth > 0)
         return fail(p, "this is not RESP: a push within a value");
-    size_t max = p->limits.items - p->counted;
+    size_t max = most_items(p) - p->counted;
     int rc = length(p, l, pairs ? max / 2 : max, &v.n);
     if (rc < 0)
         return rc;
@@ -418,9 +438,16 @@ static int length(struct vow__parser *p, const struct line *l, size_t max,
     }
     if (strchr("$=!", l->sign) != NULL)
         return fail(p, "a value has more than the %zu bytes that are allowed",
-                    p->limits.bytes);
+                    p->most);
     return fail(p, "a value has more than the %zu items that are allowed",
-                p->limits.items);
+                most_items(p));
+}
+
+/* Their room is taken when they are announced: not for more than can come. */
+static size_t most_items(const struct vow__parser *p)
+{
+    size_t fit = p->most / ITEM_MIN;
+    return p->limits.items < fit ? p->limits.items : fit;
 }
 
 static bool is_null(const struct line *l)

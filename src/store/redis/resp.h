@@ -35,6 +35,7 @@ enum { VOW__RESP_DEPTH = 8 }; /* of lists in lists */
 struct vow__resp_limits {
     size_t bytes; /* of one value with all it has */
     size_t items; /* in one value, all levels together */
+    size_t push;  /* bytes of a push; 0: as of any value */
 };
 
 struct vow__parser;
@@ -50,6 +51,11 @@ int vow__parser_feed(struct vow__parser *p, const char *bytes, size_t n);
  * however they are cut. Attributes (|) are read and left out. */
 int vow__parser_next(struct vow__parser *p, const struct vow__resp **ret_value);
 const char *vow__parser_why(const struct vow__parser *p);
+/* Limit the bytes of values that begin from now on and are no pushes. */
+void vow__parser_expect(struct vow__parser *p, size_t bytes);
+/* The bytes that have come of a value which is not whole; 0 for a push, and for
+ * what has attributes, since it may be one. */
+size_t vow__parser_partial(const struct vow__parser *p);
 
 /* Words of a value that may be of any kind; is it this text? */
 bool vow__resp_is(const struct vow__resp *v, const char *text);
