@@ -361,6 +361,68 @@ test_sealed_results_are_not_for_others() {
     expect_sentence
 }
 
+# result_keys: of all names that have a result.
+result_keys() {
+    redis --scan | while read -r key; do
+        [ "$(redis HEXISTS "$key" v 2>&1)" != 1 ] || echo "$key"
+    done
+}
+
+# keep_for_ever KEY: as a server does that does not care for the time to live.
+keep_for_ever() {
+    redis PERSIST "$1" >"$T/found"
+    redis HSET "$1" d 9007199254740992 >"$T/found"
+}
+
+# says_now TEXT NEW: that is what vow share x says; NEW is what it would make.
+says_now() {
+    [ "$("$VOW" share --ttl 1h x -- echo "$2" 2>"$T/said")" = "$1" ] &&
+        ! [ -s "$T/said" ]
+}
+
+# Whatever the server says.
+test_a_sealed_result_ends_with_its_time_and_stays_where_it_belongs() {
+    server || return 0
+    (umask 077 && head -c 32 /dev/urandom >"$T/one")
+    sealed="unix:$SOCKET_OF?$PATIENT&seal-file=$T/one"
+    export VOW_STORE="$sealed"
+    vow share --ttl 3s x -- echo one
+    expect_out one
+    key=$(result_keys)
+    # To another prefix.
+    redis COPY "$key" "b:${key#vow:}" >"$T/found"
+    vow result --store "$sealed&prefix=b:" x
+    expect_code 125
+    expect_sentence
+    expect_err_has 'cannot be opened'
+    redis DEL "b:${key#vow:}" >"$T/found"
+    # Beyond its end.
+    keep_for_ever "$key"
+    redis COPY "$key" old >"$T/found"
+    wait_for says_now two two
+    # In place of a newer one.
+    redis COPY old "$key" REPLACE >"$T/found"
+    vow result x
+    expect_code 66
+    redis COPY old "$key" REPLACE >"$T/found"
+    expect says_now three three
+    expect says_now three four
+}
+
+# Those who wait have it too.
+test_a_sealed_result_reaches_who_waits() {
+    server || return 0
+    (umask 077 && head -c 32 /dev/urandom >"$T/one")
+    export VOW_STORE="unix:$SOCKET_OF?$PATIENT&seal-file=$T/one"
+    for who in a b c; do
+        call "$who" share x -- sh -c "$JOB"
+    done
+    wait_for told_is x waiters 2
+    touch go
+    all_got "by $(cat runs)" a b c
+    expect runs_are 1
+}
+
 test_prefixes_and_databases_are_apart() {
     server || return 0
     vow share --ttl 1h x -- echo 1

@@ -256,7 +256,7 @@ TEST(redis_news, a_value_that_does_not_open_is_asked_for_again)
     listen_open(&a, &h, key);
     CHECK_INT_EQ(vow_bytes_new(a.world.loop, "result", 6, &plain), 0);
     CHECK_INT_EQ(vow__redis_seal(a.redis, &(struct vow__seal_of){&name, 77, 0},
-                                 plain, &sealed),
+                                 60000, plain, &sealed),
                  0);
     static const struct {
         const char *head;

@@ -21,7 +21,8 @@ static vow_bytes *sealed(struct alone *a, const char *text)
     vow_name name = vow_name_of("a");
     VOW_AUTO(vow_bytes) plain = bytes_of(a, text);
     vow_bytes *s;
-    CHECK_INT_EQ(vow__redis_seal(a->redis, OF(name, 7, 0), plain, &s), 0);
+    CHECK_INT_EQ(
+        vow__redis_seal(a->redis, OF(name, 7, 0), UINT64_MAX, plain, &s), 0);
     return s;
 }
 
@@ -136,7 +137,7 @@ TEST(redis_seal, random_bytes_do_not_open)
         for (size_t k = 0; k < n; k++)
             bytes[k] = (char)test_random(&seed);
         if (n > 0)
-            bytes[0] = 1; /* the version */
+            bytes[0] = 2; /* the version */
         vow_name name = vow_name_of("a");
         vow_bytes *plain;
         CHECK_INT_EQ(
@@ -154,12 +155,12 @@ TEST(redis_seal, without_a_key_bytes_stay_as_they_are)
     VOW_AUTO(vow_bytes) plain = bytes_of(&a, "result");
     VOW_AUTO(vow_bytes) same = NULL;
     VOW_AUTO(vow_bytes) again = NULL;
-    CHECK_INT_EQ(vow__redis_seal(a.redis, OF(name, 7, 0), plain, &same), 0);
+    CHECK_INT_EQ(vow__redis_seal(a.redis, OF(name, 7, 0), 1, plain, &same), 0);
     CHECK_PTR_EQ(same, plain);
     CHECK_INT_EQ(
         vow__redis_unseal(a.redis, OF(name, 7, 0), "result", 6, &again), 0);
     CHECK_MEM_EQ(vow_bytes_data(again), "result", 6);
-    CHECK_INT_EQ(vow__redis_seal(a.redis, OF(name, 7, 0), NULL, &same), 0);
+    CHECK_INT_EQ(vow__redis_seal(a.redis, OF(name, 7, 0), 1, NULL, &same), 0);
     CHECK(same == NULL);
     vow_bytes_unref(plain); /* which was counted */
     plain = vow_bytes_unref(plain);
@@ -175,13 +176,17 @@ TEST(redis_seal, a_value_that_does_not_open_is_trouble)
     alone_open(&a, KEY);
     vow_record of = {.name = vow_name_of("a"), .epoch = 7};
     static const char secret[] =
-        "\1secret secret secret secret secret secret secret secret";
+        "\2secret secret secret secret secret secret secret secret secret";
     struct vow__resp v = {
         .kind = VOW__RESP_TEXT, .text = secret, .n = sizeof(secret) - 1};
     vow_bytes *value;
     CHECK_INT_EQ(vow__redis_value(a.redis, &of, 'D', &v, &value), VOW_ESTORE);
     CHECK(strstr(a.store->ops->explain(a.store), "cannot be opened") != NULL);
     CHECK(strstr(a.store->ops->explain(a.store), "secret") == NULL);
+    v.text = "\1of an older version";
+    v.n = 21;
+    CHECK_INT_EQ(vow__redis_value(a.redis, &of, 'D', &v, &value), VOW_ENOENT);
+    CHECK(strstr(a.store->ops->explain(a.store), "is over") != NULL);
     v.n = 4096 + VOW__SEAL_MORE + 1; /* looked at before anything else */
     CHECK_INT_EQ(vow__redis_value(a.redis, &of, 'D', &v, &value), VOW_ESTORE);
     CHECK(strstr(a.store->ops->explain(a.store), "larger") != NULL);

@@ -137,11 +137,13 @@ int vow__redis_value(struct vow__redis *r, const vow_record *of, int state,
     const struct vow__seal_of what = {
         &of->name, of->epoch, of->failed ? VOW__PART_FAILED : VOW__PART_DONE};
     int rc = vow__redis_unseal(r, &what, value->text, value->n, ret_value);
-    if (rc != VOW_EIO)
+    if (rc != VOW_EIO && rc != VOW_ENOENT)
         return rc;
-    vow__redis_trouble(r,
-                       "the result of %s in the store cannot be opened: it was "
-                       "sealed with another key, or changed",
-                       vow_name_text(&of->name, name));
-    return VOW_ESTORE;
+    vow__redis_trouble(
+        r, "the result of %s in the store %s", vow_name_text(&of->name, name),
+        rc == VOW_EIO
+            ? "cannot be opened: it was sealed with another key, or changed"
+            : "is over: it was sealed longer ago than its time to live, or by "
+              "an older version");
+    return rc == VOW_EIO ? VOW_ESTORE : rc;
 }

@@ -152,7 +152,7 @@ static void chunk_send(struct vow__redis *r, struct chunk *c)
         number++;
     int rc = vow__redis_seal(
         r, &(struct vow__seal_of){&hold->name, hold->epoch, number + 1},
-        c->bytes, &sealed);
+        UINT64_MAX, c->bytes, &sealed);
     struct vow__call *call = rc < 0 ? NULL : vow__call_new(r, VOW__LUA_WRITE);
     if (call == NULL) {
         vow_bytes_unref(sealed);
@@ -448,7 +448,7 @@ static int open_chunks(struct vow__redis *r, const struct look *l,
             continue;
         while (i > 0)
             vow_bytes_unref(chunks[--i]);
-        return rc;
+        return rc == VOW_ENOENT ? VOW_EIO : rc;
     }
     return 0;
 }

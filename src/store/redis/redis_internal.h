@@ -277,18 +277,20 @@ void vow__redis_listening(struct vow__redis *r);
 
 /* ---- redis_seal.c ------------------------------------------------------- */
 
-enum { VOW__SEAL_MORE = 41 }; /* bytes by which a sealed value is longer */
-/* What a value belongs to. `part` tells values of one name and epoch apart: 0
- * for the result, 1 and on for chunks, UINT64_MAX for a failure. */
+enum { VOW__SEAL_MORE = 57 }; /* bytes by which a sealed value is longer */
+/* What a value belongs to, beside the prefix of the store. `part` tells values
+ * of one name and epoch apart: 0 for the result, 1 and on for chunks,
+ * UINT64_MAX for a failure. */
 struct vow__seal_of {
     const vow_name *name;
     uint64_t epoch;
     uint64_t part;
 };
 /* A new value, counted; without a key the same, counted. VOW_ENOMEM; opening:
- * VOW_EIO (it is not what was sealed for this). */
+ * VOW_EIO (it is not what was sealed for this), VOW_ENOENT (it is over: older
+ * than `ttl_ms` by the clocks of both machines, or of an older version). */
 int vow__redis_seal(struct vow__redis *r, const struct vow__seal_of *of,
-                    vow_bytes *plain, vow_bytes **ret_sealed);
+                    uint64_t ttl_ms, vow_bytes *plain, vow_bytes **ret_sealed);
 int vow__redis_unseal(struct vow__redis *r, const struct vow__seal_of *of,
                       const char *bytes, size_t n, vow_bytes **ret_plain);
 

@@ -7,6 +7,8 @@
  *       call. Steps on many names are cut into calls of at most CALL_MAX names,
  *       so that no script stalls the server; in a cluster each name has a call
  *       of its own. Their answers are joined and given once.
+ *       A sealed result that is over is none, whatever the server says: the
+ *       claim is made again without it.
  * INVARIANTS
  *   N1  whatever an answer to a step that may have changed something needs is
  *       allocated before it is sent, but for a value, which comes only with
@@ -18,7 +20,11 @@
 
 #include <string.h>
 
-enum { CALL_MAX = 128, REFUSED = 255 };
+enum {
+    CALL_MAX = 128,
+    REFUSED = 255,
+    SEALED_GIFT_MS = 10 * 60 * 1000 /* how long those who waited may open it */
+};
 
 #define SAYS(what) (1u << VOW_SAYS_##what)
 
@@ -31,7 +37,16 @@ struct step {
     uint32_t rowless;         /* of these, what comes without a row */
     bool valued;              /* a result comes with its value */
     uint64_t epoch;           /* of a commit */
+    struct again *again;      /* of a claim whose result may be over */
     char text[VOW_NAME_TEXT]; /* of the name */
+};
+
+/* A claim that can be made once more. */
+struct again {
+    vow_store *store;
+    vow_claim_ask ask;
+    char label[VOW_LABEL_MAX + 1];
+    char runner[VOW_LABEL_MAX + 1];
 };
 
 /* A step on many: one block with all that follows. */
@@ -65,6 +80,8 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
                                struct vow__call **ret_call);
 static void step_end(struct vow__redis *r, struct step *s, int code,
                      const vow_record *rec);
+static struct again *again_new(vow_store *store, const vow_claim_ask *ask);
+static void claim_again(struct vow__redis *r, struct step *s);
 static void add_text(struct vow__call *c, const char *text);
 static void on_record(struct vow__redis *r, int code,
                       const struct vow__resp *reply, void *step);
@@ -115,6 +132,8 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
                    &c);
     if (s == NULL)
         return;
+    if (vow__redis_where_of(r)->sealed && (ask->flags & VOW_CLAIM_FORCE) == 0)
+        s->again = again_new(store, ask); /* without memory it fails */
     size_t runner = vow__redis_text_size(ask->runner);
     if (runner > 0)
         vow__redis_text_copy(told->runner, sizeof(told->runner), ask->runner,
@@ -131,6 +150,36 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
     vow__call_uint(c, vow__told_epoch(r, &ask->name));
     vow__call_text(c, s->text);
     vow__call_send(c, on_record, s);
+}
+
+static struct again *again_new(vow_store *store, const vow_claim_ask *ask)
+{
+    struct again *a =
+        vow__mem_new(vow__redis_alloc(vow__redis_of(store)), sizeof(*a));
+    if (a == NULL)
+        return NULL;
+    a->store = store;
+    a->ask = *ask;
+    a->ask.flags |= VOW_CLAIM_FORCE;
+    vow__redis_text_copy(a->label, sizeof(a->label),
+                         ask->label == NULL ? "" : ask->label,
+                         vow__redis_text_size(ask->label));
+    vow__redis_text_copy(a->runner, sizeof(a->runner),
+                         ask->runner == NULL ? "" : ask->runner,
+                         vow__redis_text_size(ask->runner));
+    a->ask.label = a->label;
+    a->ask.runner = a->runner;
+    return a;
+}
+
+static void claim_again(struct vow__redis *r, struct step *s)
+{
+    struct again *a = s->again;
+    vow_records_fn done = s->done;
+    void *user = s->user;
+    vow__mem_free(vow__redis_alloc(r), s, sizeof(*s));
+    vow__redis_claim(a->store, &a->ask, done, user);
+    vow__mem_free(vow__redis_alloc(r), a, sizeof(*a));
 }
 
 static void add_text(struct vow__call *c, const char *text)
@@ -160,7 +209,8 @@ void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
                                    ask->outcome == VOW_OUTCOME_FAILED
                                        ? VOW__PART_FAILED
                                        : VOW__PART_DONE},
-            ask->value, &sealed);
+            ask->ttl_ms > 0 ? ask->ttl_ms : SEALED_GIFT_MS, ask->value,
+            &sealed);
     if (rc < 0) {
         done(rc, NULL, 0, user);
         return;
@@ -281,6 +331,7 @@ static void step_end(struct vow__redis *r, struct step *s, int code,
 {
     vow_records_fn done = s->done;
     void *user = s->user;
+    vow__mem_free(vow__redis_alloc(r), s->again, sizeof(*s->again));
     vow__mem_free(vow__redis_alloc(r), s, sizeof(*s));
     done(code, code == 0 ? rec : NULL, code == 0, user);
 }
@@ -298,7 +349,10 @@ static void on_record(struct vow__redis *r, int code,
         vow__redis_trouble(r, "the answer of the server makes no sense");
         code = VOW_EUNSURE;
     }
-    step_end(r, s, code, &rec);
+    if (code == VOW_ENOENT && s->again != NULL)
+        claim_again(r, s);
+    else
+        step_end(r, s, code == VOW_ENOENT ? VOW_ESTORE : code, &rec);
     vow_bytes_unref(value);
 }
 

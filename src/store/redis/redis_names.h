@@ -38,7 +38,8 @@ enum {
 int vow__redis_row(const struct vow__resp *row, uint64_t now_us,
                    struct vow__redis_texts *texts, vow_record *out);
 /* The value of a settled record in this state, counted. VOW_ENOMEM; VOW_ESTORE
- * with the trouble told: it is too large, or does not open. */
+ * with the trouble told: it is too large, or does not open; VOW_ENOENT: it is
+ * sealed, and over. */
 int vow__redis_value(struct vow__redis *r, const vow_record *of, int state,
                      const struct vow__resp *value, vow_bytes **ret_value);
 /* A text that may be any bytes, cut at a NUL and at `room`. */

@@ -5,38 +5,55 @@
  *       give one for another. With a key that only the workers have, they can
  *       do neither: at worst a result is missing.
  * HOW   XChaCha20-Poly1305 with a random nonce:
- *           version (1)  nonce  what was sealed  tag
- *       What it belongs to (version, name, epoch, part) is authenticated with
- *       it, so that nothing opens in another's place.
- * LIMITS  The server still sees names, sizes and times, and who works.
+ *           version (2)  nonce  made (ms)  ttl (ms)  what was sealed  tag
+ *       What it belongs to (version, made, ttl, name, epoch, part, prefix) is
+ *       authenticated with it, so that nothing opens in another's place, or
+ *       when it is over.
+ * LIMITS  The server still sees names, sizes and times, and who works. It can
+ *       give an earlier result of the name until that is over. Whether it is,
+ *       goes by the clocks of who sealed it and who opens it.
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "store/net/address.h"
 #include "store/redis/redis_internal.h"
 
 #include <sodium.h>
 #include <string.h>
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     NONCE = crypto_aead_xchacha20poly1305_ietf_NPUBBYTES,
     TAG = crypto_aead_xchacha20poly1305_ietf_ABYTES,
-    HEAD = 1 + NONCE,
-    ABOUT = 1 + 32 + 8 + 8
+    MADE = 1 + NONCE, /* where the times are */
+    HEAD = MADE + 8 + 8,
+    ABOUT = 1 + 8 + 8 + 32 + 8 + 8
 };
 _Static_assert(HEAD + TAG == VOW__SEAL_MORE, "as the header says");
 _Static_assert(sizeof(((struct vow__redis_where *)0)->seal) ==
                    crypto_aead_xchacha20poly1305_ietf_KEYBYTES,
                "a key of the cipher");
 
+/* What is authenticated, the prefix behind the rest. */
+struct about {
+    unsigned char bytes[ABOUT + VOW__ADDRESS_PREFIX];
+    size_t n;
+};
+
 static void write_number(unsigned char *to, uint64_t number);
-static void write_about(unsigned char to[ABOUT], const struct vow__seal_of *of);
+static uint64_t read_number(const unsigned char *from);
+static void write_about(struct about *a, const char *prefix,
+                        const unsigned char *head,
+                        const struct vow__seal_of *of);
+static uint64_t date_ms(void);
+static bool is_over(const unsigned char *head);
 
 int vow__redis_seal(struct vow__redis *r, const struct vow__seal_of *of,
-                    vow_bytes *plain, vow_bytes **ret_sealed)
+                    uint64_t ttl_ms, vow_bytes *plain, vow_bytes **ret_sealed)
 {
     const struct vow__redis_where *w = vow__redis_where_of(r);
-    unsigned char about[ABOUT];
+    struct about about;
     size_t n = vow_bytes_size(plain);
     vow_bytes *sealed;
     if (!w->sealed) {
@@ -51,9 +68,11 @@ int vow__redis_seal(struct vow__redis *r, const struct vow__seal_of *of,
     unsigned char *to = vow_bytes_data(sealed);
     to[0] = VERSION;
     randombytes_buf(to + 1, NONCE);
-    write_about(about, of);
+    write_number(to + MADE, date_ms());
+    write_number(to + MADE + 8, ttl_ms);
+    write_about(&about, w->prefix, to, of);
     (void)crypto_aead_xchacha20poly1305_ietf_encrypt(
-        to + HEAD, NULL, vow_bytes_data(plain), n, about, sizeof(about), NULL,
+        to + HEAD, NULL, vow_bytes_data(plain), n, about.bytes, about.n, NULL,
         to + 1, w->seal);
     *ret_sealed = sealed;
     return 0;
@@ -64,10 +83,12 @@ int vow__redis_unseal(struct vow__redis *r, const struct vow__seal_of *of,
 {
     const struct vow__redis_where *w = vow__redis_where_of(r);
     const unsigned char *from = (const unsigned char *)bytes;
-    unsigned char about[ABOUT];
+    struct about about;
     vow_bytes *plain;
     if (!w->sealed)
         return vow__bytes_make(vow__redis_alloc(r), bytes, n, ret_plain);
+    if (n > 0 && from[0] == VERSION - 1)
+        return VOW_ENOENT;
     if (n < VOW__SEAL_MORE || from[0] != VERSION)
         return VOW_EIO;
     if (sodium_init() < 0)
@@ -75,23 +96,48 @@ int vow__redis_unseal(struct vow__redis *r, const struct vow__seal_of *of,
     int rc = vow__bytes_room(vow__redis_alloc(r), n - VOW__SEAL_MORE, &plain);
     if (rc < 0)
         return rc;
-    write_about(about, of);
+    write_about(&about, w->prefix, from, of);
     if (crypto_aead_xchacha20poly1305_ietf_decrypt(
-            vow_bytes_data(plain), NULL, NULL, from + HEAD, n - HEAD, about,
-            sizeof(about), from + 1, w->seal) != 0) {
+            vow_bytes_data(plain), NULL, NULL, from + HEAD, n - HEAD,
+            about.bytes, about.n, from + 1, w->seal) != 0)
+        rc = VOW_EIO;
+    else if (is_over(from))
+        rc = VOW_ENOENT;
+    if (rc < 0)
         vow_bytes_unref(plain);
-        return VOW_EIO;
-    }
-    *ret_plain = plain;
-    return 0;
+    else
+        *ret_plain = plain;
+    return rc;
 }
 
-static void write_about(unsigned char to[ABOUT], const struct vow__seal_of *of)
+/* A clock that has gone back, or is behind that of who sealed it, makes it no
+ * older. */
+static bool is_over(const unsigned char *head)
 {
-    to[0] = VERSION;
-    memcpy(to + 1, of->name->hash, sizeof(of->name->hash));
-    write_number(to + 33, of->epoch);
-    write_number(to + 41, of->part);
+    uint64_t made_ms = read_number(head + MADE);
+    uint64_t ttl_ms = read_number(head + MADE + 8);
+    uint64_t now_ms = date_ms();
+    return now_ms > made_ms && now_ms - made_ms > ttl_ms;
+}
+
+static uint64_t date_ms(void)
+{
+    return vow__clock_date_us() / 1000;
+}
+
+static void write_about(struct about *a, const char *prefix,
+                        const unsigned char *head,
+                        const struct vow__seal_of *of)
+{
+    size_t n = strlen(prefix);
+    a->bytes[0] = VERSION;
+    memcpy(a->bytes + 1, head + MADE, 16);
+    memcpy(a->bytes + 17, of->name->hash, sizeof(of->name->hash));
+    write_number(a->bytes + 49, of->epoch);
+    write_number(a->bytes + 57, of->part);
+    VOW__ASSERT(n <= sizeof(a->bytes) - ABOUT);
+    memcpy(a->bytes + ABOUT, prefix, n);
+    a->n = ABOUT + n;
 }
 
 static void write_number(unsigned char *to, uint64_t number)
@@ -100,4 +146,12 @@ static void write_number(unsigned char *to, uint64_t number)
         to[i] = (unsigned char)number;
         number >>= 8;
     }
+}
+
+static uint64_t read_number(const unsigned char *from)
+{
+    uint64_t number = 0;
+    for (int i = 0; i < 8; i++)
+        number = number << 8 | from[i];
+    return number;
 }
