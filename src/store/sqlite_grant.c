@@ -360,9 +360,10 @@ int vow__sq_places_of(struct vow__sq *s, const unsigned char *id)
     int rc;
     vow__sq_bind(q, 1, id, SQ_ID);
     while (vow__sq_row(s, q, &rc)) {
-        vow__sq_bytes_read(q, 0, pool.hash, sizeof(pool.hash));
+        rc = vow__sq_name_read(q, 0, &pool);
         (void)sqlite3_reset(q);
-        rc = vow__sq_pool_find(s, &pool, &p);
+        if (rc == 0)
+            rc = vow__sq_pool_find(s, &pool, &p);
         if (rc == 0)
             rc = vow__sq_reap_inst(s, &p, id);
         if (rc == 0 && p.there)

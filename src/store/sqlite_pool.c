@@ -467,9 +467,10 @@ static int grant_keys(struct vow__sq *s, const vow_name *law)
     vow__sq_bind(q, 1, law->hash, sizeof(law->hash));
     vow__sq_bind(q, 2, at.hash, sizeof(at.hash));
     while (vow__sq_row(s, q, &rc)) {
-        vow__sq_bytes_read(q, 0, at.hash, sizeof(at.hash));
+        rc = vow__sq_name_read(q, 0, &at);
         (void)sqlite3_reset(q);
-        rc = vow__sq_pool_find(s, &at, &p);
+        if (rc == 0)
+            rc = vow__sq_pool_find(s, &at, &p);
         if (rc == 0)
             rc = brush_up(s, &p);
         if (rc != 0)
@@ -541,9 +542,10 @@ static int pools_step(struct vow__sq *s, void *arg)
     while (vow__sq_row(s, q, &rc)) {
         struct vow__sq_pool p;
         uint64_t used = 0;
-        vow__sq_bytes_read(q, 0, at.hash, sizeof(at.hash));
+        rc = vow__sq_name_read(q, 0, &at);
         (void)sqlite3_reset(q);
-        rc = vow__sq_pool_find(s, &at, &p);
+        if (rc == 0)
+            rc = vow__sq_pool_find(s, &at, &p);
         if (rc == 0)
             rc = brush_up(s, &p);
         if (rc == 0)

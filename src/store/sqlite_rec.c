@@ -22,6 +22,9 @@
 /* Numbers that are set aside for the time to come: ten minutes of them. */
 #define RESERVE_US (INT64_C(600) * 1000 * 1000)
 
+/* No epoch is above: there is room behind the largest that is believed. */
+#define EPOCH_LIMIT ((int64_t)(SQ_EPOCH_MAX + SQ_EPOCH_MAX / 2))
+
 /* What no statement looks for is one column, which costs less time and room:
  * the token, numbers of one to ten bytes each, and the texts behind them. */
 enum { HIDDEN = 1, CANCELED = 2, WAITED = 4 }; /* flags */
@@ -48,6 +51,7 @@ enum {
 
 static int find_wait(struct vow__sq *s, struct vow__sq_rec *r);
 static int numbers(struct vow__sq *s);
+static bool numbers_sound(const uint64_t n[NUMBERS]);
 static const unsigned char *numbers_read(const unsigned char *at,
                                          const unsigned char *end,
                                          uint64_t n[NUMBERS]);
@@ -99,7 +103,7 @@ int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r)
     memcpy(&r->token, from, sizeof(r->token));
     from = numbers_read(from + sizeof(r->token), end, n);
     if (from == NULL || n[LABEL] > VOW_LABEL_MAX || n[RUNNER] > VOW_LABEL_MAX ||
-        (uint64_t)(end - from) != n[LABEL] + n[RUNNER])
+        (uint64_t)(end - from) != n[LABEL] + n[RUNNER] || !numbers_sound(n))
         return SQLITE_CORRUPT;
     r->there = true;
     r->end_us = sqlite3_column_int64(q, at);
@@ -125,6 +129,16 @@ int vow__sq_rec_read(sqlite3_stmt *q, int at, struct vow__sq_rec *r)
     memcpy(r->runner, from + n[LABEL], n[RUNNER]);
     r->runner[n[RUNNER]] = '\0';
     return 0;
+}
+
+/* Sums and differences of them have room. */
+static bool numbers_sound(const uint64_t n[NUMBERS])
+{
+    bool sound = n[STATE] <= SQ_FAILED && n[EPOCH] <= (uint64_t)EPOCH_LIMIT &&
+                 n[LEASE] <= (uint64_t)SQ_FOREVER;
+    for (int i = SINCE; i <= BYTES; i++)
+        sound = sound && (i == LEASE || n[i] <= SQ_EPOCH_MAX / 2);
+    return sound;
 }
 
 /* Seven bits to a byte, and the eighth where more follow. NULL: no such
@@ -307,11 +321,13 @@ int vow__sq_rec_wake(struct vow__sq *s, const struct vow__sq_rec *r,
 int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch)
 {
     int rc = numbers(s);
+    if (rc != 0)
+        return rc;
     int64_t epoch = s->base + s->now_us;
     if (epoch <= above)
         epoch = above + 1; /* keeps R1 */
     *ret_epoch = epoch;
-    return rc == 0 ? vow__sq_epoch_seen(s, epoch) : rc;
+    return vow__sq_epoch_seen(s, epoch);
 }
 
 /* What was read before may be too small by now, and never too large: that is
@@ -339,9 +355,14 @@ static int numbers(struct vow__sq *s)
     int rc;
     if (!vow__sq_row(s, q, &rc))
         return rc == 0 ? SQLITE_CORRUPT : rc;
-    s->base = sqlite3_column_int64(q, 0);
-    s->high = sqlite3_column_int64(q, 1);
+    int64_t base = sqlite3_column_int64(q, 0);
+    int64_t high = sqlite3_column_int64(q, 1);
     (void)sqlite3_reset(q);
+    if (base < -EPOCH_LIMIT || base > EPOCH_LIMIT || high < 0 ||
+        high > EPOCH_LIMIT)
+        return SQLITE_CORRUPT;
+    s->base = base;
+    s->high = high;
     return 0;
 }
 
@@ -366,6 +387,14 @@ void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size)
         memcpy(bytes, from, size);
     else
         memset(bytes, 0, size);
+}
+
+int vow__sq_name_read(sqlite3_stmt *q, int at, vow_name *name)
+{
+    if (sqlite3_column_bytes(q, at) != (int)sizeof(name->hash))
+        return SQLITE_CORRUPT;
+    vow__sq_bytes_read(q, at, name->hash, sizeof(name->hash));
+    return 0;
 }
 
 void vow__sq_text_cut(char *to, const char *from)

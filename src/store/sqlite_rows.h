@@ -72,6 +72,8 @@ int vow__sq_once_put(struct vow__sq *s, const struct vow__sq_rec *r,
                      const struct vow__sq_value *value);
 void vow__sq_text_read(sqlite3_stmt *q, int at, char *text, size_t room);
 void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size);
+/* A name by which rows are walked through: 0, or SQLITE_CORRUPT. */
+int vow__sq_name_read(sqlite3_stmt *q, int at, vow_name *name);
 /* For the caller of a step; texts and value stay where they are. */
 vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
                           uint32_t says);

@@ -190,3 +190,70 @@ TEST(sqlite_damage, all_who_have_it_open_notice)
     kit_close(&b);
     folder_close(&f);
 }
+
+/* ---- rows that make no sense --------------------------------------------- */
+
+static void on_pools(int code, const vow_pool_info *pools, size_t n, void *user)
+{
+    (void)pools;
+    (void)n;
+    *(int *)user = code;
+}
+
+/* Rows are walked through by their ids: one of another size has no next. */
+TEST(sqlite_damage, an_id_of_the_wrong_size_is_no_walk_without_end)
+{
+    static const char *const poison[] = {
+        "UPDATE pool SET id=x'ff'",
+        "UPDATE pool SET id=zeroblob(33)",
+        "UPDATE place SET pool=x'01'",
+    };
+    for (size_t i = 0; i < sizeof(poison) / sizeof(poison[0]); i++) {
+        struct folder f;
+        struct kit k;
+        int code = 1;
+        folder_open(&f);
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+        kit_sql(f.path, poison[i]);
+        k.store->ops->pools(k.store, on_pools, &code);
+        CHECK_INT_EQ(code, 0);
+        kit_close(&k); /* gives places back */
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
+        kit_close(&k);
+        folder_close(&f);
+    }
+}
+
+TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
+{
+    /* The token, and 13 numbers: the one for epoch, or since, is the largest
+     * that there is. */
+#define TOKEN "00000000000000000000000000000000"
+#define MOST "ffffffffffffffff7f"
+    static const char *const poison[] = {
+        "UPDATE meta SET base=9223372036854775807",
+        "UPDATE meta SET base=-9223372036854775807",
+        "UPDATE meta SET high=9223372036854775807",
+        "UPDATE rec SET body=x'" TOKEN "00000000" MOST "0000000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "0000000000" MOST "00000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "01000000" MOST "0000000000000000'",
+    };
+    for (size_t i = 0; i < sizeof(poison) / sizeof(poison[0]); i++) {
+        struct folder f;
+        struct kit k;
+        folder_open(&f);
+        fill(f.path, 1);
+        kit_sql(f.path, poison[i]);
+        kit_open(&k, f.path);
+        (void)kit_peek(&k, "0");
+        (void)kit_claim(&k, "0", 2);
+        struct kit_answer a = kit_claim(&k, "b", 3);
+        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK(a.epoch < SQ_EPOCH_MAX);
+        CHECK_UINT_EQ(k.damages, 1);
+        kit_close(&k);
+        folder_close(&f);
+    }
+}
