@@ -47,6 +47,7 @@ static struct {
 static void make_label(void);
 static void ask(void);
 static vow_future *work(vow_lease *lease, void *unused);
+static void tell_unpublished(void);
 static void on_published(struct runner *r);
 static void on_lost(struct runner *r);
 static void on_doubt(struct runner *r);
@@ -164,11 +165,16 @@ static void not_taken(void *unused)
     if (one.shared.mode == VOW_SHARED) {
         ran();
     } else {
-        say("vow share: the result of %s was not published: the store does not "
-            "answer",
-            one.label);
+        tell_unpublished();
         meet_over(EXIT_BROKEN);
     }
+}
+
+static void tell_unpublished(void)
+{
+    const char *why = meet_trouble();
+    say("vow share: the result of %s was not published: %s", one.label,
+        why == NULL ? "the store does not answer" : why);
 }
 
 static void on_published(struct runner *r)
@@ -205,6 +211,8 @@ static void ran(void)
         info.role = VOW_ROLE_ALONE;
     (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
     role_tell(&one.shared, one.label, NULL, &info);
+    if (meet_trouble() != NULL)
+        tell_unpublished();
     meet_over(ending_code(one.runner.end));
 }
 

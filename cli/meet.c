@@ -43,12 +43,14 @@ static struct {
     bool broken_pipe; /* nobody reads our stdout any more */
     bool free;        /* nothing in the store is ours */
     bool owes;        /* or something is, and stays so */
+    char *trouble;    /* of the store, not told; NULL: none */
 } meet;
 
 static void on_event(const vow_event *event, void *unused);
 static uint32_t policy(const struct shared *s);
 static void open_our_own(struct shared *s, vow_error *failed);
 static void tell_trouble(const char *why, const char *so);
+static void note_trouble(const char *why);
 static void wait_for_store(struct shared *s, vow_error *failed);
 static void listen_for_signals(void);
 static void as_cat_would(void);
@@ -141,14 +143,29 @@ static void on_event(const vow_event *event, void *unused)
     bool gives_up = meet.shared->store.no_wait && !meet.works;
     if (event->kind == VOW_EVENT_JOINED)
         listen_for_signals();
+    if (event->kind == VOW_EVENT_UP)
+        note_trouble(NULL);
     if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
         return;
+    if (how == VOW_DOWN_FAIL)
+        note_trouble(event->text);
     if (how == VOW_DOWN_RUN)
         tell_trouble(event->text, WITHOUT);
     else if (how == VOW_DOWN_WAIT)
         tell_trouble(event->text, gives_up ? NOT_WAITING : WAITING);
     if (how == VOW_DOWN_WAIT && gives_up)
         meet_over(meet.shared->store.busy_code);
+}
+
+static void note_trouble(const char *why)
+{
+    free(meet.trouble);
+    meet.trouble = why == NULL ? NULL : mem_copy(why, strlen(why));
+}
+
+const char *meet_trouble(void)
+{
+    return meet.trouble;
 }
 
 vow_loop *meet_loop(void)

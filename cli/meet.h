@@ -21,6 +21,9 @@ vow_authority *meet_authority(void);
 /* There was no store to open: what is done is done uncoordinated. */
 bool meet_alone(void);
 
+/* Why the store cannot be used now; NULL: it can, or we have told so. */
+const char *meet_trouble(void);
+
 /* Before something is shown while we go on. */
 void meet_show(void);
 /* Before the first command runs: signals are for it from now on. */

@@ -34,6 +34,7 @@ typedef struct vow_error vow_error;
     X(ENOTSUP, -95, "not supported")                                           \
     X(ENOENT, -2, "not there")                                                 \
     X(E2BIG, -7, "too big")                                                    \
+    X(ENOSPC, -28, "no space left")                                            \
     X(EBROKEN, -6001, "the promise was dropped before it was settled")         \
     X(ECYCLE, -6002, "the promise would wait for itself")                      \
     X(EQUEUEFULL, -6003, "the queue is full")                                  \

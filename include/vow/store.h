@@ -128,7 +128,8 @@ typedef struct vow_store_ops {
                   uint64_t lease_ms, vow_records_fn done, void *user);
     /* OWN: it has effect (also the second time). LOST: none, another owns it.
      * SETTLED: none, the result that stands comes with the answer. NONE: none,
-     * the record is gone. A lapsed lease that nobody took over can commit. */
+     * the record is gone. A lapsed lease that nobody took over can commit.
+     * VOW_ENOSPC: as VOW_ESTORE, and a name of VOW_SHARED was given back. */
     void (*commit)(vow_store *s, const vow_commit_ask *ask, vow_records_fn done,
                    void *user);
     /* Remove a record: a result, or one in doubt. Epoch 0: whichever; else only

@@ -163,31 +163,37 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
 
 /* The store does not take it. The commit is repeated as long as the lease was
  * ours when it first failed; then the result is at least that of those who wait
- * here. */
+ * here. They do not wait for room on a disk that is full, unless it matters
+ * that the result is known. */
 static void not_committed(struct vow__entry *e, int code)
 {
     struct vow__hub *h = vow__hub_of(e);
     vow_lease *l = e->lease;
-    bool down = code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
+    bool full = code == VOW_ENOSPC;
+    bool down =
+        full || code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
+    bool shared = l != NULL && l->ask->opts->mode == VOW_SHARED;
     uint64_t now = vow__hub_now_ns(h);
     if (e->commit_ns == 0 && l != NULL)
         e->commit_ns = now + vow__lease_valid_ms(l) * VOW__NS_PER_MS;
     uint64_t left_ms =
         e->commit_ns > now ? (e->commit_ns - now) / VOW__NS_PER_MS : 0;
-    if (down && !h->closing && vow__entry_pause(e, left_ms))
+    bool again = down && !h->closing && !(full && shared);
+    if (again && vow__entry_pause(e, left_ms))
         return;
     VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
-    bool ours = l != NULL && l->ask->opts->mode == VOW_SHARED && down;
+    bool ours = shared && down;
     forget_commit(e);
     if (!abandoned && ours) {
         vow__entry_settle(e, outcome);
         return;
     }
     VOW_AUTO(vow_error)
-    error = vow_error_new(h->loop, code == VOW_EAGAIN ? VOW_ESTORE : code,
-                          "the work was done, and the store did not take its "
-                          "result");
+    error =
+        vow_error_new(h->loop, full || code == VOW_EAGAIN ? VOW_ESTORE : code,
+                      "the work was done, and the store did not take its "
+                      "result");
     if (l != NULL)
         vow__lease_over(l, false);
     if (abandoned)

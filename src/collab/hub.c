@@ -547,7 +547,9 @@ void vow__step_ended(struct vow__hub *h, int code)
     VOW__ASSERT(h->steps > 0);
     h->steps--;
     if (code != VOW_ECLOSED && code != VOW_EAGAIN)
-        vow__store_is(h, code == VOW_ESTORE || code == VOW_EUNSURE, code);
+        vow__store_is(
+            h, code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_ENOSPC,
+            code);
     if (h->steps == 0 && h->closing && h->store != NULL &&
         h->store != vow__store_closed())
         vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);

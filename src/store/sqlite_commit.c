@@ -28,6 +28,7 @@ struct look {
     uint32_t says;
 };
 
+static int no_room_step(struct vow__sq *s, void *arg);
 static int commit_step(struct vow__sq *s, void *arg);
 static void judge(struct vow__sq *s, struct commit *c);
 static void judge_absent(struct commit *c);
@@ -58,6 +59,10 @@ void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
         code = vow__sq_step(s, VOW__SQ_WRITE, commit_step, &c);
     if (code != 0 || !c.effect)
         vow__sq_value_unlink(s, c.value.file);
+    if (code == VOW_ESTORE && s->full) {
+        code = VOW_ENOSPC;
+        (void)vow__sq_step(s, VOW__SQ_WRITE, no_room_step, &c);
+    }
     if (code != 0) {
         done(code, NULL, 0, user);
         return;
@@ -66,6 +71,19 @@ void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
     r.value = c.standing;
     done(0, &r, 1, user);
     vow_bytes_unref(c.standing);
+}
+
+/* There is no room for the result. The name is given back, so that nobody waits
+ * for the end of the lease; but one that must not be begun twice stays. */
+static int no_room_step(struct vow__sq *s, void *arg)
+{
+    struct commit *c = arg;
+    int rc = vow__sq_rec_find(s, &c->ask->hold.name, &c->rec);
+    if (rc != 0 || !c->rec.there || c->rec.state != SQ_RUNS ||
+        c->rec.mode != VOW_SHARED || !holds(&c->rec, &c->ask->hold))
+        return rc;
+    s->owns--;
+    return abandon(s, &c->rec);
 }
 
 static int commit_step(struct vow__sq *s, void *arg)

@@ -474,9 +474,11 @@ int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
                             s->folder);
         break;
     default:
-        if (error != 0)
-            text = strerror(error);
-        code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder, text);
+        if (is_io(rc) && error != 0)
+            code = vow__sq_fail_errno(s, "vow.db", error);
+        else
+            code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder,
+                                error != 0 ? strerror(error) : text);
         break;
     }
     s->io_errors += is_io(rc);
