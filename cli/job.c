@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum { TEMPFAIL = 75, ENV_ADDED = 8, REFUSED = -1 };
-enum { LACKS_MS = 20, LACKS_MAX = 250 /* with nothing running */ };
+enum { LACKS_MS = 20, LACKS_MAX_MS = 5000 /* with nothing running */ };
 
 static const char *key_of(const struct job *j);
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
@@ -33,7 +33,10 @@ static int open_streams(struct job *j, int *ret_out, int *ret_err);
 static void fill_env(struct job *j, int retry_fd);
 static char *env_entry(size_t which, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static vow_future *not_started(struct job *j, int error);
+static void begin_try(void *job);
+static bool may_come(struct job *j, int error);
+static void not_started(struct job *j, int error);
+static void reject_try(struct job *j, vow_error *e);
 static void on_process_end(struct proc *p);
 static void classify(struct job *j);
 static uint64_t asked_to_wait_ms(struct job *j);
@@ -148,22 +151,68 @@ static const char *key_of(const struct job *j)
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
 {
     struct job *j = job;
-    (void)number; /* those that lacked something count too there */
+    (void)number;
     j->tries++;
-    j->started = true;
     set_retrying(j, false);
     slot_take(j);
     vow_future *f = vow_promise(loop, &j->attempt);
     vow_on_cancel(j->attempt, on_cancel, j);
-    int error = launch(j);
-    if (error != 0) {
-        vow_deferred_unref(j->attempt);
-        vow_future_unref(f);
-        return not_started(j, error);
-    }
-    if (j->jobs->on_start != NULL)
-        j->jobs->on_start(j);
+    begin_try(j);
     return f;
+}
+
+/* Also again, when something was lacking. */
+static void begin_try(void *job)
+{
+    struct job *j = job;
+    int error = launch(j);
+    if (error == 0) {
+        j->started = true;
+        if (j->jobs->on_start != NULL)
+            j->jobs->on_start(j);
+        return;
+    }
+    stream_end(&j->out);
+    stream_end(&j->err);
+    if (j->retry_after >= 0)
+        (void)close(j->retry_after);
+    j->retry_after = -1;
+    if (may_come(j, error)) {
+        vow_call_at(&j->lack_call, j->jobs->loop,
+                    vow_loop_due_ns(j->jobs->loop, LACKS_MS), begin_try, j);
+        return;
+    }
+    j->started = true;
+    not_started(j, error);
+    reject_try(j, vow_error_new(j->jobs->loop, VOW_EIO, "not started"));
+}
+
+/* Is something lacking that others may give back? Only we have our own
+ * descriptors. */
+static bool may_come(struct job *j, int error)
+{
+    uint64_t now = vow_loop_now_ns(j->jobs->loop);
+    bool ours = error == EMFILE;
+    bool lacks = ours || error == EAGAIN || error == ENFILE ||
+                 error == ENOMEM || error == ETXTBSY;
+    if (!lacks || procs_running() > 0) {
+        j->lacks_ns = 0;
+        return lacks;
+    }
+    if (ours && streams_in_files() == 0)
+        return false;
+    if (j->lacks_ns == 0)
+        j->lacks_ns = now;
+    return now - j->lacks_ns < (uint64_t)LACKS_MAX_MS * 1000000;
+}
+
+static void reject_try(struct job *j, vow_error *e)
+{
+    vow_deferred *attempt = j->attempt;
+    j->attempt = NULL;
+    slot_give(j);
+    vow_on_cancel(attempt, NULL, NULL);
+    (void)vow_reject_drop(attempt, e);
 }
 
 /* 0 or an errno; what was opened is closed. */
@@ -275,25 +324,10 @@ static char *env_entry(size_t which, const char *format, ...)
     return entries[which];
 }
 
-static vow_future *not_started(struct job *j, int error)
+static void not_started(struct job *j, int error)
 {
     long most = sysconf(_SC_ARG_MAX);
     const char *name = j->jobs->command.argv[0];
-    stream_end(&j->out);
-    stream_end(&j->err);
-    slot_give(j);
-    if (j->retry_after >= 0)
-        (void)close(j->retry_after);
-    j->retry_after = -1;
-    j->lacks = (error == EAGAIN || error == EMFILE || error == ENFILE ||
-                error == ENOMEM || error == ETXTBSY) &&
-               (procs_running() > 0 || ++j->lacked < LACKS_MAX);
-    if (j->lacks) {
-        vow_error *e = vow_error_new(j->jobs->loop, VOW_EIO, "no room");
-        vow_error_set_retry_after_ms(e, LACKS_MS);
-        j->tries--;
-        return vow_rejected(j->jobs->loop, e);
-    }
     j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_CANNOT_RUN};
     if (error == ENOENT)
         j->end.code = EXIT_NOT_FOUND;
@@ -302,10 +336,13 @@ static vow_future *not_started(struct job *j, int error)
             "environment, and 131072 for one argument: use fewer or shorter "
             "items per job (-n)",
             (unsigned long long)j->seq, j->jobs->command.bytes, most);
+    else if (error == EMFILE)
+        say("job %llu: cannot run %s: too few file descriptors; raise the "
+            "limit (ulimit -n)",
+            (unsigned long long)j->seq, name);
     else if (error != REFUSED) /* which was told */
         say("job %llu: cannot run %s: %s", (unsigned long long)j->seq, name,
             error == ENOENT ? "not found" : strerror(error));
-    return vow_refused(j->jobs->loop, VOW_EIO, "it could not be started");
 }
 
 /* ---- the end of a try ---------------------------------------------------- */
@@ -392,13 +429,19 @@ static void on_cancel(vow_error *why, void *job)
 {
     struct job *j = job;
     j->lost = vow_error_code(vow_error_root(why)) == VOW_ELOST;
-    if (!j->lost) {
+    if (j->lost)
+        say("job %llu: its place in the pool is lost, so it is ended",
+            (unsigned long long)j->seq);
+    if (j->proc.pid == 0) { /* something was lacking */
+        (void)vow_call_stop(&j->lack_call);
+        j->started |= j->lost;
+        if (j->lost)
+            j->end = (struct end){.kind = END_EXIT, .code = EXIT_LOST};
+        reject_try(j, vow_error_ref(why));
+    } else if (!j->lost)
         proc_stop(&j->proc, 0);
-        return;
-    }
-    say("job %llu: its place in the pool is lost, so it is ended",
-        (unsigned long long)j->seq);
-    proc_stop_within(&j->proc, pool_lost_ms());
+    else
+        proc_stop_within(&j->proc, pool_lost_ms());
 }
 
 static bool worth_it(vow_error *e, void *job)
@@ -406,8 +449,7 @@ static bool worth_it(vow_error *e, void *job)
     const struct job *j = job;
     if (vow_error_code(e) != VOW_EIO || j->stopped)
         return false;
-    return j->lacks ||
-           (j->tries <= j->jobs->settings->retries && worth_another(j));
+    return j->tries <= j->jobs->settings->retries && worth_another(j);
 }
 
 static bool worth_another(const struct job *j)

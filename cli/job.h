@@ -65,8 +65,8 @@ struct job {
     bool stopped;       /* no more tries */
     bool retrying;      /* waits for another try */
     bool lost;          /* its place in the pool; it is ended */
-    bool lacks;         /* descriptors or processes, for the moment */
-    uint32_t lacked;    /* so often, while nothing ran that could end */
+    vow_call lack_call; /* its try lacked descriptors or processes */
+    uint64_t lacks_ns;  /* since when, while nothing ran; 0: it does not */
     bool counted;       /* by those who count */
     bool counted_ahead;
     uint64_t due_us; /* its deadline since 1970; 0: none */

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <vow.h>
 
+enum { DESCRIPTORS = 8 };
+
 static const struct option_def no_options[] = {{.id = 0}};
 
 static const struct verb_def help_verb = {.name = "help",
@@ -36,6 +38,7 @@ const struct verb_def *const verbs[] = {
 
 static const struct verb_def *verb_of(const char *name);
 static void sane_descriptors(void);
+static void enough_descriptors(void);
 
 int main(int argc, char **argv)
 {
@@ -51,6 +54,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         argv[1] = "help";
     const struct verb_def *verb = verb_of(argv[1]);
+    if (verb != &help_verb && verb != &completion_verb)
+        enough_descriptors();
     return verb->run(argc - 1, argv + 1);
 }
 
@@ -76,6 +81,21 @@ static void sane_descriptors(void)
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
             (void)open("/dev/null", O_RDONLY); /* writing there is an error */
+}
+
+/* With too few, libuv aborts. */
+static void enough_descriptors(void)
+{
+    int fds[DESCRIPTORS], n = 0;
+    while (n < DESCRIPTORS && (fds[n] = fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0)
+        n++;
+    for (int i = 0; i < n; i++)
+        (void)close(fds[i]);
+    if (n < DESCRIPTORS)
+        die(EXIT_BROKEN,
+            "too few file descriptors: %d are free, and vow needs at least %d; "
+            "raise the limit (ulimit -n)",
+            n, DESCRIPTORS);
 }
 
 int cmd_help(int argc, char **argv)

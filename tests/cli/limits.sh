@@ -496,3 +496,76 @@ test_a_job_server_that_is_gone_is_no_error() {
     expect_code 0
     expect_out a b
 }
+
+# ---- few descriptors --------------------------------------------------------
+
+# with_files N ARGUMENT...: run vow with so many descriptors, none of which is
+# inherited from the test but the first three. Sets `code`.
+with_files() {
+    as_shell vow "$@"
+    code=$(sed 's/exit //' "$STATUS")
+}
+
+# as_shell vow|start N ARGUMENT...
+# shellcheck disable=SC2016 # for the inner shell
+as_shell() {
+    how=$1 files=$2 program=$VOW
+    shift 2
+    VOW=/bin/sh
+    "$how" -c 'ulimit -n "$0" && exec "$@"' "$files" "$program" "$@"
+    VOW=$program
+}
+
+test_too_few_descriptors_are_told_at_once() {
+    for n in 4 5 6 8 10 12 13 14 15 16 17; do
+        note "$n"
+        with_files "$n" map --retries 9 echo ::: a
+        [ "$code" -ne 0 ] || continue
+        expect_code 1 125
+        expect grep -qi -e 'too few file descriptors' -e 'too many open' "$ERR"
+    done
+    with_files 4 map echo ::: a
+    expect_code 125
+    expect_err 'vow: too few file descriptors: 1 are free, and vow needs at least 8; raise the limit (ulimit -n)'
+    with_files 4 help map
+    expect_code 0
+}
+
+# find_fewest [OPTION...]: sets `files` to what one job at a time of vow map with
+# these options needs, and no more; `log` is free for --log.
+find_fewest() {
+    code=1
+    for n in $(seq 10 64); do
+        [ "$code" -ne 0 ] || return 0
+        rm -f log
+        with_files "$n" map "$@" echo ::: a
+    done
+    expect_code 0
+}
+
+test_jobs_wait_for_descriptors_that_others_have() {
+    find_fewest
+    with_files "$files" map -j4 'sleep 0.05; echo {}' ::: 1 2 3 4 5 6
+    expect_code 0
+    expect_err
+    expect_sorted 1 2 3 4 5 6
+}
+
+test_a_wait_for_descriptors_has_an_end() {
+    find_fewest
+    with_files "$files" map -j2 --deadline 1s --kill-seq KILL \
+        'touch ran.{}; sleep 300' ::: 1 2
+    expect_code 1
+    expect_err_has "timed out: touch ran.'2'; sleep 300"
+    expect_not test -e ran.2
+    find_fewest --log log
+    rm log
+    as_shell start "$files" map -j2 -v --log log 'touch ran.{}; sleep 300' ::: 3 4
+    wait_for test -e ran.3
+    kill -TERM "$PID"
+    finish
+    expect_signal TERM
+    expect_not test -e ran.4
+    expect_lines 1 log
+    expect_none_left
+}
