@@ -22,17 +22,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    PASSES = 1000,
-    ENVIRON_MAX = 1 << 22,
-    GROUPS = 4096,
-    BEFORE = 64,
-    CHILDREN = 4096
-};
+enum { PASSES = 1000, ENVIRON_MAX = 1 << 22, GROUPS = 4096, CHILDREN = 4096 };
 
 /* Shared with the guardian: the groups that run. */
 struct groups {
@@ -42,8 +37,7 @@ struct groups {
 static struct {
     struct groups *groups; /* NULL: there is no guardian */
     char run[64];          /* its word; behind it comes the job's number */
-    pid_t before[BEFORE];  /* children that we had when we began: not ours */
-    size_t n_before;
+    bool had_children;     /* when we began: our parent's, from before exec */
     pid_t pid;
     int farewell; /* the end of a pipe; the guardian has the other */
 } guard = {.farewell = -1};
@@ -51,10 +45,10 @@ static struct {
 _Noreturn static void watch(int fd);
 static const char *run(void);
 static int pass(uint64_t seq);
+static bool kill_marked(pid_t pid, uint64_t seq);
 static bool has(pid_t pid, uint64_t seq);
 static bool names(const char *words, uint64_t seq);
 static char *environ_of(pid_t pid, size_t *ret_n);
-static bool is_before(pid_t pid);
 static size_t children(pid_t *ret_pids, size_t room);
 
 void guard_word(struct text *ret_word, uint64_t seq)
@@ -81,9 +75,10 @@ static const char *run(void)
 void guard_start(void)
 {
     int ends[2];
+    pid_t first;
     (void)run();
-    guard.n_before = children(guard.before, BEFORE);
-    if (guard.pid != 0 || pipe2(ends, O_CLOEXEC) < 0)
+    guard.had_children = children(&first, 1) > 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
         return; /* without it we still end our jobs unless we are killed */
     void *shared = mmap(NULL, sizeof(*guard.groups), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -179,11 +174,24 @@ static int pass(uint64_t seq)
         if (!isdigit((unsigned char)entry->d_name[0]))
             continue;
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-        if (pid != getpid() && has(pid, seq) && kill(pid, SIGKILL) == 0)
-            n++;
+        n += pid != getpid() && kill_marked(pid, seq);
     }
     (void)closedir(all);
     return n;
+}
+
+/* The descriptor is opened first: it stays with the process whose environment
+ * is read, also if that ends meanwhile and another process gets the number. A
+ * kernel or a filter without such descriptors (or none left) leaves kill(). */
+static bool kill_marked(pid_t pid, uint64_t seq)
+{
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (fd < 0)
+        return errno != ESRCH && has(pid, seq) && kill(pid, SIGKILL) == 0;
+    bool killed = has(pid, seq) &&
+                  syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0;
+    (void)close(fd);
+    return killed;
 }
 
 /* A zombie has no environment any more. */
@@ -232,25 +240,17 @@ static char *environ_of(pid_t pid, size_t *ret_n)
     return t.at;
 }
 
+/* The number of a child is nobody else's until the child is waited for. */
 void guard_hunt_children(void)
 {
     static pid_t all[CHILDREN];
-    for (int i = 0, n = 1; i < PASSES && n > 0; i++) {
+    for (int i = 0, n = 1; i < PASSES && n > 0 && !guard.had_children; i++) {
         n = 0;
         size_t there = children(all, CHILDREN);
         for (size_t k = 0; k < there; k++)
-            n += !is_before(all[k]) && all[k] != guard.pid &&
-                 kill(all[k], SIGKILL) == 0 &&
+            n += all[k] != guard.pid && kill(all[k], SIGKILL) == 0 &&
                  waitpid(all[k], NULL, 0) == all[k];
     }
-}
-
-static bool is_before(pid_t pid)
-{
-    for (size_t i = 0; i < guard.n_before; i++)
-        if (guard.before[i] == pid)
-            return true;
-    return false;
 }
 
 /* Those we have now, adopted ones too. */

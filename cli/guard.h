@@ -10,7 +10,9 @@
  *       as by SIGKILL, it kills the groups that run, and hunts. What leaves its
  *       group and clears its environment escapes the hunt. It does not escape
  *       the end by a signal we can catch: orphans become our children, and all
- *       of these are killed then.
+ *       of these are killed then. But if we had children when we began, as a
+ *       shell has that called exec, an orphan may be one of theirs: then only
+ *       what has the word is killed.
  */
 #ifndef VOW_CLI_GUARD_H
 #define VOW_CLI_GUARD_H
@@ -35,7 +37,8 @@ void guard_end(void);
 
 /* Kill what has the word; with `seq`, only of that job. Returns how many. */
 int guard_hunt(uint64_t seq);
-/* Kill all children that are left, ours and adopted ones, until none is. */
+/* Kill all children that are left, started and adopted, until none is; nothing
+ * if we had children before. */
 void guard_hunt_children(void);
 
 #endif

@@ -102,6 +102,53 @@ test_a_job_that_called_setsid_ends_with_a_killed_vow() {
     wait_for is_gone "$(cat pid.2)"
 }
 
+# start_behind SCRIPT JOB: as a shell that calls exec behind a script of its own:
+# what the script has started is there before vow is.
+start_behind() {
+    program=$VOW
+    VOW=/bin/sh
+    start -c "$1"'
+        exec "$0" map --kill-seq TERM,300ms,KILL "$1" ::: a' "$program" "$2"
+    VOW=$program
+}
+
+count_alive() {
+    n=0
+    while read -r pid; do
+        ! kill -0 "$pid" 2>/dev/null || n=$((n + 1))
+    done <"$1"
+    echo "$n"
+}
+
+test_children_from_before_are_not_killed() {
+    start_behind 'i=0
+        while [ $((i += 1)) -le 100 ]; do sleep 300 & echo $! >>before; done' \
+        '(setsid sleep 300 & echo $! >orphan); touch ready; sleep 300; : {}'
+    wait_for test -e ready
+    kill -TERM "$PID"
+    finish
+    expect_signal TERM
+    expect test "$(count_alive before)" -eq 100
+    wait_for is_gone "$(cat orphan)"
+}
+
+is_child_of_vow() {
+    grep -q "^PPid:${TAB}$PID\$" "/proc/$1/status"
+}
+
+# Its parent ends when vow is there to adopt it.
+test_orphans_of_children_from_before_are_not_killed() {
+    start_behind 'sh -c "until [ -e ready ]; do sleep 0.02; done
+            sleep 300 & echo \$! >orphan.new; mv orphan.new orphan" &' \
+        'touch ready; sleep 300; : {}'
+    wait_for test -e orphan
+    wait_for is_child_of_vow "$(cat orphan)"
+    kill -TERM "$PID"
+    finish
+    expect_signal TERM
+    expect test "$(count_alive orphan)" -eq 1
+}
+
 test_a_killed_vow_takes_its_jobs_along_whatever_the_output() {
     for output in group line live none; do
         note "$output"
