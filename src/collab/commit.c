@@ -140,7 +140,10 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
         forget_commit(e);
         if (e->lease != NULL)
             vow__lease_over(e->lease, false);
-        given_back(e);
+        if (r->says == VOW_SAYS_SETTLED && e->n_asks > 0)
+            vow__entry_settle_record(e, r); /* a successor was faster */
+        else
+            given_back(e);
     } else if (r->says == VOW_SAYS_OWN) {
         VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
         vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,

@@ -44,7 +44,6 @@ static void on_peeked(int code, const vow_record *r, size_t n, void *entry);
 static bool all_bare(const struct vow__entry *e);
 static void claim_bare(struct vow__entry *e);
 static void claim(struct vow__entry *e);
-static void on_claimed(int code, const vow_record *r, size_t n, void *entry);
 static bool still_patient(struct vow__entry *e);
 static void obey(struct vow__entry *e, const vow_record *r);
 static bool has_lapsed(const struct vow__entry *e);
@@ -229,7 +228,7 @@ static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
 {
     struct vow__entry *e = entry;
     if (code != 0 || (n == 1 && r->says == VOW_SAYS_DOUBT)) {
-        on_claimed(code, r, n, entry);
+        vow__entry_claimed(code, r, n, entry);
         return;
     }
     e->steps--;
@@ -279,6 +278,10 @@ static void claim_bare(struct vow__entry *e)
 static void claim(struct vow__entry *e)
 {
     struct vow__hub *h = vow__hub_of(e);
+    if (e->look_back) {
+        vow__entry_look_back(e);
+        return;
+    }
     e->bare = false;
     if (all_bare(e)) {
         claim_bare(e);
@@ -310,6 +313,7 @@ static void claim(struct vow__entry *e)
         vow__token_make(h, &e->token);
     e->unspent = true;
     ask.token = e->token;
+    e->once = ask.mode == VOW_ONCE;
     vow__entry_move(e, ENTRY_CLAIMING);
     e->woken = false;
     e->claimed_ns = vow__hub_now_ns(h);
@@ -317,10 +321,10 @@ static void claim(struct vow__entry *e)
     e->steps++;
     vow__count(&h->counts.claims, 1);
     vow__step_begins(h);
-    h->store->ops->claim(h->store, &ask, on_claimed, e);
+    h->store->ops->claim(h->store, &ask, vow__entry_claimed, e);
 }
 
-static void on_claimed(int code, const vow_record *r, size_t n, void *entry)
+void vow__entry_claimed(int code, const vow_record *r, size_t n, void *entry)
 {
     struct vow__entry *e = entry;
     (void)n;

@@ -17,7 +17,8 @@
  *             v
  *          RUNNING -> COMMITTING -> settled        this process works
  *             |            \-> CLAIMING            too late: wait for the other
- *             \-> CLAIMING                         the lease was lost
+ *             \-> CLAIMING                         the lease was lost: ask for
+ *                                                  the successor's result first
  *   PAUSING    the store is down; claims again, or commits again, later
  *   KEPT       no asks; holds a value for a store that keeps none
  *
@@ -126,11 +127,15 @@ struct vow__entry {
     bool unspent;      /* the token was not granted anything: it stays the same,
                         so that a claim can be repeated */
     bool lost_one;     /* in this chain, a lease of ours */
+    bool once;         /* the claim was of VOW_ONCE */
+    bool look_back;    /* a lease was lost: before the next claim, ask the store
+                          for the result of the successor */
     bool followed;     /* an ask wants chunks */
     bool reading;      /* chunks, from the store */
     bool valueless;    /* the store says settled, and we have no value */
     uint32_t steps;    /* in flight */
     uint32_t pauses;   /* in a row */
+    uint32_t looks;    /* back, since the lease was lost */
     uint32_t held_off; /* in a row */
     uint32_t failures; /* attempts in this chain */
     uint32_t refusals; /* those that were abandoned */
@@ -433,6 +438,10 @@ void vow__news_drop(struct vow__entry *e);
 bool vow__news_settle(struct vow__entry *e, const vow_record *r);
 /* It asks again when this run is over. */
 void vow__ask_put_off(struct vow__ask *a);
+/* The answer of a claim; a vow_records_fn. */
+void vow__entry_claimed(int code, const vow_record *r, size_t n, void *entry);
+/* lost.c: ask the store what became of the name since our lease was lost. */
+void vow__entry_look_back(struct vow__entry *e);
 /* Pause, longer each time, then claim or commit again. False: long enough. */
 bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms);
 /* All that pauses, soon. */

@@ -372,6 +372,9 @@ void vow__lease_lose(vow_lease *l, const char *why)
         vow__lease_cancel(l, error, false);
     vow__lease_over(l, false);
     e->lost_one = true;
+    e->looks = 0;
+    e->look_back = !e->once && !l->alone && !l->ask->refresh &&
+                   (h->store->ops->flags & VOW_STORE_LOCAL) == 0;
     if (!l->mute && !l->alone) { /* those who follow have them already */
         e->chunks_epoch = atomic_load(&l->epoch);
         e->chunks_from = e->n_chunks;

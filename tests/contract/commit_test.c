@@ -227,6 +227,34 @@ CONTRACT(fence, a_late_result_is_refused_also_when_the_good_one_was_for_waiters)
     CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3)).says, VOW_SAYS_OWN);
 }
 
+/* What an authority asks when its lease was lost. */
+CONTRACT(fence, who_was_lost_may_ask_what_became_of_it_and_changes_nothing)
+{
+    uint64_t epoch = rig_claim(r, 0, ASK("a", 1, .lease_ms = 0)).epoch;
+    const vow_commit_ask *ask =
+        COMMIT("a", 1, epoch, .outcome = VOW_OUTCOME_ABANDONED,
+               .flags = VOW_COMMIT_RESOLVE);
+    struct rig_answer a = rig_commit(r, 0, ask, NULL);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(a.epoch, epoch); /* nobody has taken over */
+    uint64_t second = rig_claim(r, 1, ASK("a", 2)).epoch;
+    a = rig_commit(r, 0, ask, NULL);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(a.epoch, second);
+    CHECK_UINT_EQ(
+        rig_commit(r, 1, COMMIT("a", 2, second, .ttl_ms = 0), "good").says,
+        VOW_SAYS_OWN);
+    for (int i = 0; i < 2; i++) {
+        a = rig_commit(r, 0, ask, NULL);
+        CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+        CHECK_MEM_EQ(a.value, "good", 4);
+    }
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3)).says, VOW_SAYS_OWN);
+    ask = COMMIT("b", 1, epoch, .outcome = VOW_OUTCOME_ABANDONED,
+                 .flags = VOW_COMMIT_RESOLVE);
+    CHECK_UINT_EQ(rig_commit(r, 0, ask, NULL).says, VOW_SAYS_NONE);
+}
+
 CONTRACT(fence, epochs_of_a_name_rise_whatever_happens)
 {
     uint64_t last = 0;

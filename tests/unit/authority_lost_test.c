@@ -254,6 +254,101 @@ TEST(authority_lost, news_and_chunks_are_signs_of_life)
     stage_close(&s);
 }
 
+/* ---- what its successor made --------------------------------------------- */
+
+/* Process 0 cannot reach the store until process 1 has taken over and has a
+ * result that is kept for nobody but those who wait. */
+static void check_made_meanwhile(uint32_t flags, uint64_t late_ms)
+{
+    struct stage s;
+    stage_open(&s, 2);
+    struct labor l = {.loop = s.loop};
+    vow_name name = vow_name_of("meanwhile");
+    vow_share_info info = {0};
+    vow_future *f[2];
+    f[0] = vow_share(
+        s.at[0].a, &name, labor_work, &l,
+        VOW_SHARE(.flags = flags, .info = &info, .store_down = VOW_DOWN_WAIT));
+    world_turn(&s.w);
+    f[1] = vow_share(s.at[1].a, &name, labor_work, &l, NULL);
+    world_turn(&s.w);
+    s.at[0].flaky.cut = true;
+    world_advance_ms(&s.w, 2 * LEASE);
+    CHECK_INT_EQ(l.n, 2);
+    labor_end(&l, "second");
+    world_turn(&s.w);
+    CHECK_TEXT(f[1], "second");
+    if (flags != 0)
+        labor_end_of(&l, 0, "late");
+    world_advance_ms(&s.w, late_ms);
+    CHECK_PENDING(f[0]);
+    s.at[0].flaky.cut = false;
+    world_advance_ms(&s.w, 2 * LEASE);
+    CHECK_TEXT(f[0], "second");
+    CHECK_UINT_EQ(info.role, VOW_ROLE_JOINED);
+    CHECK_UINT_EQ(info.fence, vow_lease_fence(l.run[1].lease));
+    CHECK_INT_EQ(l.n, 2); /* it was not done a third time */
+    let_go(f, 2);
+    labor_free(&l);
+    stage_close(&s);
+}
+
+TEST(authority_lost, its_asker_gets_what_the_successor_made_meanwhile)
+{
+    check_made_meanwhile(0, 1);
+    check_made_meanwhile(0, LEASE / 2);
+    check_made_meanwhile(VOW_SHARE_KEEP, 1);
+}
+
+/* Whoever waits is due to take over: the one that was lost lets it. */
+TEST(authority_lost, its_asker_takes_not_over_from_itself_while_others_wait)
+{
+    struct stage s;
+    stage_open(&s, 2);
+    struct labor l = {.loop = s.loop};
+    vow_name name = vow_name_of("polite");
+    vow_future *f[2];
+    for (size_t i = 0; i < 2; i++)
+        f[i] = vow_share(s.at[i].a, &name, labor_work, &l,
+                         VOW_SHARE(.flags = MANUAL * (i == 0)));
+    world_turn(&s.w);
+    CHECK_INT_EQ(l.n, 1);
+    world_advance_ms(&s.w, 2 * LEASE);
+    CHECK_INT_EQ(l.n, 2);
+    CHECK_INT_EQ(s.at[0].events[VOW_EVENT_TAKEOVER], 0);
+    CHECK_INT_EQ(s.at[1].events[VOW_EVENT_TAKEOVER], 1);
+    labor_end(&l, "second");
+    world_advance_ms(&s.w, LEASE);
+    CHECK_TEXT(f[0], "second");
+    CHECK_TEXT(f[1], "second");
+    CHECK_INT_EQ(l.n, 2);
+    let_go(f, 2);
+    labor_free(&l);
+    stage_close(&s);
+}
+
+/* Without another it does the work again, as it always did. */
+TEST(authority_lost, its_asker_works_again_when_nobody_else_waits)
+{
+    struct stage s;
+    stage_open(&s, 1);
+    struct labor l = {.loop = s.loop};
+    vow_name name = vow_name_of("again");
+    vow_share_info info = {0};
+    VOW_AUTO(vow_future)
+    f = vow_share(s.at[0].a, &name, labor_work, &l,
+                  VOW_SHARE(.flags = MANUAL, .info = &info));
+    world_advance_ms(&s.w, LEASE + LEASE / 4);
+    CHECK_INT_EQ(l.n, 2);
+    labor_end(&l, "again");
+    world_turn(&s.w);
+    CHECK_TEXT(f, "again");
+    CHECK_UINT_EQ(info.role, VOW_ROLE_TAKEOVER);
+    f = vow_future_unref(f);
+    labor_free(&l);
+    stage_close(&s);
+}
+
 /* ---- both styles of the retry -------------------------------------------- */
 
 enum { RACERS = 30 };
@@ -417,7 +512,8 @@ static void follow(struct stage *s, bool chunks, const char *want)
         CHECK_TEXT(f[i], "cd");
         if (info[i].role == VOW_ROLE_TAKEOVER) /* says it itself */
             continue;
-        CHECK_STR_EQ(heard[i].text, want);
+        /* the first runner said its own, and hears its successor */
+        CHECK_STR_EQ(heard[i].text, i == 0 ? "cd" : want);
     }
     let_go(f, FOLLOWERS);
     labor_free(&l);

@@ -371,10 +371,15 @@ static void wrote(struct vow__trip *t, const json_t *root)
     vow__trip_end(t, 0);
 }
 
+/* A commit that resolves a doubt, and finds a run, changes nothing: if the run
+ * was ours, its key is still to end in time. */
 static void standing(struct vow__trip *t)
 {
     struct vow__near *near = t->near;
-    if (near->own != NULL && vow__er_held(near->own, &commit_of(t)->ask.hold))
+    const struct commit *c = commit_of(t);
+    bool resolves = (c->ask.flags & VOW_COMMIT_RESOLVE) != 0;
+    if (near->own != NULL && vow__er_held(near->own, &c->ask.hold) &&
+        !(resolves && runs(c)))
         vow__near_disown(near);
     vow__trip_end(t, 0);
 }
