@@ -6,6 +6,11 @@
  *       have ended with 0: one that failed is the result of those behind it,
  *       without what it wrote to stdout. With --stream a step reads the chunks
  *       of the one before it while that still runs.
+ *
+ *       What the last step writes to stdout is written when the result was
+ *       accepted; as it comes with --stream, on a terminal and without a store.
+ *       A step whose lease was lost is waited for like one of another: its
+ *       command is not started again.
  */
 #include "feed.h"
 #include "meet.h"
@@ -45,6 +50,10 @@ static struct {
     struct attempt **attempts; /* the last of each step; NULL: none here */
     vow_future *asked;
     vow_step_info *infos;
+    bool live;         /* stdout of the last step is shown as it comes */
+    bool shown;        /* what was kept back, or the result of another */
+    vow_bytes *result; /* that came while a lost command still ended */
+    vow_error *failed; /* the same */
 } all;
 
 static void ask(void);
@@ -60,7 +69,16 @@ static vow_next on_chunk(vow_value v, void *attempt);
 static vow_next on_no_chunk(vow_error *e, void *attempt);
 static void stop(struct attempt *a, vow_error *why);
 static void input_ends(struct attempt *a);
+static void decide_stdout(vow_lease *lease);
+static void show_last(void);
+static void show_stdout(int fd, const char *at, size_t n, void *unused);
 static void on_lost(struct runner *r);
+static void on_lost_step_ended(struct runner *r);
+static vow_next on_step_passed(vow_error *e, void *unused);
+static void on_hopeless_step(struct runner *r);
+static struct attempt *lost_here(bool running);
+static void answer_with(vow_bytes *bytes);
+static void tell_failure(vow_error *e);
 static void on_cancel(vow_error *why, void *attempt);
 static vow_next on_ran(vow_value v, void *attempt);
 static vow_next on_not_ran(vow_error *e, void *attempt);
@@ -133,6 +151,9 @@ static void ask(void)
 static vow_future *work(vow_lease *lease, vow_input *in, void *number)
 {
     const size_t *step = number;
+    struct attempt *before = all.attempts[*step];
+    if (before != NULL && before->runner.lost)
+        return runner_pass_turn(&before->runner, lease);
     struct attempt *a = mem_new(sizeof(*a)); /* others may still know it */
     int end;
     a->step = *step;
@@ -141,8 +162,10 @@ static vow_future *work(vow_lease *lease, vow_input *in, void *number)
     a->feed.ear.fd = -1;
     all.attempts[a->step] = a;
     meet_show(); /* what feeds it listens */
-    if (is_last(a))
+    if (is_last(a)) {
+        decide_stdout(lease);
         show_from_start(STDOUT_FILENO);
+    }
     if (a->step == 0) {
         a->input_over = true;
         return begin(a, -1);
@@ -154,6 +177,36 @@ static vow_future *work(vow_lease *lease, vow_input *in, void *number)
     vow_future *f = begin(a, end);
     pull(a);
     return f;
+}
+
+static void decide_stdout(vow_lease *lease)
+{
+    const struct shared *s = &all.shared;
+    bool alone = meet_alone() || lease_is_alone(lease);
+    bool seen = s->stream || isatty(STDOUT_FILENO) == 1;
+    all.live = alone || seen;
+    if (seen && !alone)
+        show_hold(STDOUT_FILENO, s->max_output);
+    meet_at_end(show_last);
+}
+
+/* What the last step wrote here, once: if it was lost, as far as it was not
+ * seen. */
+static void show_last(void)
+{
+    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
+    if (all.shown || last == NULL || (all.live && !last->runner.lost))
+        return;
+    all.shown = true;
+    show_from_start(STDOUT_FILENO);
+    runner_replay(&last->runner, show_stdout);
+}
+
+/* What it wrote to stderr was shown as it came. */
+static void show_stdout(int fd, const char *at, size_t n, void *unused)
+{
+    if (fd == STDOUT_FILENO)
+        show_bytes(fd, at, n, unused);
 }
 
 static bool is_last(const struct attempt *a)
@@ -174,9 +227,13 @@ static vow_future *begin(struct attempt *a, int in)
                               .label = words->label,
                               .lease = a->lease,
                               .in = in,
-                              .hide_out = !is_last(a),
+                              .hide_out = !is_last(a) || !all.live,
                               .chunks = all.shared.stream && !is_last(a),
-                              .lost = on_lost});
+                              .keeps = is_last(a),
+                              .lost = on_lost,
+                              .lost_ended = on_lost_step_ended,
+                              .hopeless = on_hopeless_step,
+                              .name = &all.infos[a->step].name});
     vow_future *end = vow_promise(meet_loop(), &a->end);
     vow_on_cancel(a->end, on_cancel, a);
     if (vow_done(vow_then_drop(f, on_ran, on_not_ran, a), on_end, on_bad_end,
@@ -303,10 +360,54 @@ static void input_ends(struct attempt *a)
 
 /* ---- its end ------------------------------------------------------------- */
 
+/* From now on the step is another's. */
 static void on_lost(struct runner *r)
 {
-    (void)r;
-    (void)vow_cancel(all.asked, NULL);
+    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
+    r->o.hide_out = r->o.hide_err = true;
+    if (last != NULL && r == &last->runner)
+        show_from_start(STDOUT_FILENO);
+    if (all.shared.verbose)
+        say("%s: the lease was lost; waiting for the next runner", r->o.label);
+}
+
+static void on_lost_step_ended(struct runner *r)
+{
+    if (all.result != NULL && lost_here(true) == NULL)
+        answer_with(all.result);
+    else if (all.failed != NULL && lost_here(true) == NULL)
+        tell_failure(all.failed);
+    else if (vow_lease_left_ms(r->o.lease) == 0) /* others may have it */
+        runner_leave(r);
+    else if (vow_done(runner_pass_turn(r, r->o.lease), NULL, on_step_passed,
+                      NULL) < 0)
+        die(EXIT_BROKEN, "out of memory");
+}
+
+static vow_next on_step_passed(vow_error *e, void *unused)
+{
+    (void)e;
+    (void)unused;
+    return vow_ok(vow_nothing());
+}
+
+static void on_hopeless_step(struct runner *r)
+{
+    if (!meet_is_over())
+        show_last();
+    runner_lost_for_good(r);
+}
+
+/* A step whose lease was lost here; `running`: whose command still is. */
+static struct attempt *lost_here(bool running)
+{
+    for (size_t i = 0; i < all.shared.n_steps; i++) {
+        struct attempt *a = all.attempts[i];
+        if (a != NULL && a->runner.lost &&
+            (!running || a->runner.proc.pid != 0))
+            return a;
+    }
+    return NULL;
 }
 
 static void on_cancel(vow_error *why, void *attempt)
@@ -361,20 +462,33 @@ static vow_next on_bad_end(vow_error *e, void *attempt)
 
 static vow_next on_result(vow_value v, void *unused)
 {
-    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
     vow_bytes *bytes = vow_as_bytes(v);
+    (void)unused;
+    if (lost_here(true) != NULL)
+        all.result = vow_bytes_ref(bytes); /* for when it has ended */
+    else
+        answer_with(bytes);
+    return vow_ok(vow_nothing());
+}
+
+static void answer_with(vow_bytes *bytes)
+{
+    const struct attempt *last = all.attempts[all.shared.n_steps - 1];
     const void *at = bytes == NULL ? NULL : vow_bytes_data(bytes);
     size_t n = bytes == NULL ? 0 : vow_bytes_size(bytes);
     struct ending end;
-    (void)unused;
     const char *wrong = replay_check(at, n, &end);
     if (wrong != NULL)
         die(EXIT_BROKEN, "vow pipe: the result cannot be used: %s", wrong);
-    if ((last == NULL || !last->runner.ended) && !failed_here())
+    if (last != NULL && last->runner.ended && !last->runner.lost) {
+        show_last();
+    } else if (!failed_here()) {
+        show_from_start(STDOUT_FILENO);
         meet_replay(at, n);
+    }
+    all.shown = true;
     tell_roles();
     meet_over(ending_code(end));
-    return vow_ok(vow_nothing());
 }
 
 /* Then what it wrote to stderr was shown. */
@@ -383,22 +497,32 @@ static bool failed_here(void)
     bool failed = false;
     for (size_t i = 0; i < all.shared.n_steps; i++) {
         const struct attempt *a = all.attempts[i];
-        failed |=
-            a != NULL && a->runner.ended && ending_code(a->runner.end) != 0;
+        failed |= a != NULL && a->runner.ended && !a->runner.lost &&
+                  ending_code(a->runner.end) != 0;
     }
     return failed;
 }
 
 static vow_next on_failure(vow_error *e, void *unused)
 {
-    char printed[VOW_NAME_TEXT];
     (void)unused;
-    if (meet_is_over())
-        return vow_ok(vow_nothing());
-    for (size_t i = 0; i < all.shared.n_steps; i++)
-        if (all.attempts[i] != NULL && all.attempts[i]->runner.lost)
-            return vow_ok(vow_nothing()); /* told when it has ended */
+    if (lost_here(true) != NULL)
+        all.failed = vow_error_ref(e); /* for when it has ended */
+    else if (!meet_is_over())
+        tell_failure(e);
+    return vow_ok(vow_nothing());
+}
+
+static void tell_failure(vow_error *e)
+{
+    char printed[VOW_NAME_TEXT];
     int code = vow_error_code(e);
+    const struct attempt *lost = lost_here(false);
+    show_last();
+    if (lost != NULL && (code == VOW_ESTORE || code == VOW_EUNSURE)) {
+        runner_lost_for_good(&lost->runner);
+        return;
+    }
     size_t step = failed_step(code);
     if (step == all.shared.n_steps)
         say("vow pipe: %s", vow_error_message(e));
@@ -413,7 +537,6 @@ static vow_next on_failure(vow_error *e, void *unused)
         say("vow pipe: step '%s': %s", all.shared.steps[step].label,
             vow_error_message(e));
     meet_over(EXIT_BROKEN);
-    return vow_ok(vow_nothing());
 }
 
 /* The first that was stopped here. Or the last that was asked for: nothing is

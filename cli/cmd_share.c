@@ -3,7 +3,11 @@
  *
  *   the result is there     written, and that is all
  *   another runs it         wait; with --follow, show what comes
- *   nobody does             run it (runner.h): show it as it comes, publish it
+ *   nobody does             run it (runner.h), publish it, write it; on a
+ *                           terminal, with --follow and without a store it is
+ *                           shown as it comes
+ *   our lease was lost      wait like the others; the command is not started
+ *                           again
  *   it is stale             written; a process of our own, which nobody waits
  *                           for, asks to make it anew and runs it if no other
  *                           does
@@ -42,6 +46,12 @@ static struct {
     bool answered; /* that is settled */
     vow_call patience;
     struct replay follow;
+    bool live[3]; /* by descriptor: our command's output is shown as it comes */
+    bool shown;   /* what was kept back, or the result of another instead */
+    /* our lease was lost */
+    bool leaves;       /* without a successor's result */
+    vow_bytes *heirs;  /* a result that came while our command ends */
+    vow_error *failed; /* the same */
 } one;
 
 static void make_label(void);
@@ -49,14 +59,24 @@ static void ask(void);
 static vow_future *work(vow_lease *lease, void *unused);
 static void tell_unpublished(void);
 static void on_published(struct runner *r);
-static void on_lost(struct runner *r);
 static void on_doubt(struct runner *r);
 static vow_error *on_made(struct runner *r);
 static void not_taken(void *unused);
 static void ran(void);
+static void decide_what_is_live(vow_lease *lease);
+static void show_kept_back(void);
+static void show_unseen(int fd, const char *at, size_t n, void *unused);
+static void on_lost(struct runner *r);
+static void on_lost_run_ended(struct runner *r);
+static void tell_doubt(void);
+static vow_next on_turn_left(vow_error *e, void *unused);
+static void lost_for_good(void *unused);
+static void on_hopeless(struct runner *r);
+static void lost_and_failed(vow_error *e);
 static void from_start(void);
 static void on_chunk(vow_bytes *chunk, void *unused);
 static vow_next on_result(vow_value v, void *unused);
+static bool ran_here(uint32_t role);
 static void answer(const void *at, size_t n);
 static vow_next on_failure(vow_error *e, void *unused);
 static int explain(const vow_error *e);
@@ -124,12 +144,11 @@ static void ask(void)
 static vow_future *work(vow_lease *lease, void *unused)
 {
     (void)unused;
+    if (one.runs)
+        return runner_pass_turn(&one.runner, lease);
     (void)vow_call_stop(&one.patience);
-    if (one.runs) { /* once is enough: the next is for another */
-        (void)vow_lease_abandon(lease);
-        return vow_refused(meet_loop(), VOW_ECANCELED, NULL);
-    }
     one.runs = true;
+    decide_what_is_live(lease);
     from_start();
     return runner_start(
         &one.runner,
@@ -138,14 +157,49 @@ static vow_future *work(vow_lease *lease, void *unused)
             .argv = one.shared.command,
             .label = one.label,
             .lease = lease,
+            .name = &one.name,
             .in = -1,
-            .hide_out = one.shared.refresh,
-            .hide_err = one.shared.refresh,
+            .hide_out = !one.live[STDOUT_FILENO],
+            .hide_err = !one.live[STDERR_FILENO],
             .chunks = one.shared.follow && !one.shared.refresh,
+            .keeps = !one.shared.refresh,
             .made = on_made,
             .published = on_published,
             .lost = on_lost,
+            .lost_ended = on_lost_run_ended,
+            .hopeless = on_hopeless,
             .doubt = one.shared.mode == VOW_ONCE ? on_doubt : NULL});
+}
+
+/* A result that may yet be replaced by that of another is not shown, unless
+ * somebody looks: then what was seen already is known should that happen. */
+static void decide_what_is_live(vow_lease *lease)
+{
+    const struct shared *s = &one.shared;
+    bool alone = meet_alone() || lease_is_alone(lease);
+    meet_at_end(show_kept_back);
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        bool seen = s->follow || isatty(fd) == 1;
+        one.live[fd] = (alone || seen) && !s->refresh;
+        if (seen && !alone)
+            show_hold(fd, s->max_output);
+    }
+}
+
+/* Once; not if the result of another was shown instead. */
+static void show_kept_back(void)
+{
+    if (one.shown || !one.runs || one.shared.refresh)
+        return;
+    one.shown = true;
+    from_start();
+    runner_replay(&one.runner, show_unseen);
+}
+
+static void show_unseen(int fd, const char *at, size_t n, void *unused)
+{
+    if (!one.live[fd] || one.runner.lost)
+        show_bytes(fd, at, n, unused);
 }
 
 /* A failure does not replace a result that is there. */
@@ -165,6 +219,7 @@ static void not_taken(void *unused)
     if (one.shared.mode == VOW_SHARED) {
         ran();
     } else {
+        show_kept_back();
         tell_unpublished();
         meet_over(EXIT_BROKEN);
     }
@@ -183,14 +238,6 @@ static void on_published(struct runner *r)
         ran();
 }
 
-/* To leave is to give it back, and what must not run twice is not. */
-static void on_lost(struct runner *r)
-{
-    (void)r;
-    if (one.shared.mode != VOW_ONCE)
-        (void)vow_cancel(one.asked, NULL);
-}
-
 static void on_doubt(struct runner *r)
 {
     (void)r;
@@ -204,16 +251,100 @@ static void on_doubt(struct runner *r)
 static void ran(void)
 {
     vow_share_info info = one.info;
-    if (info.role != VOW_ROLE_RAN && info.role != VOW_ROLE_TAKEOVER &&
-        info.role != VOW_ROLE_ALONE)
+    if (!ran_here(info.role))
         info = (vow_share_info){.role = VOW_ROLE_RAN};
     if (meet_alone())
         info.role = VOW_ROLE_ALONE;
     (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
+    show_kept_back();
     role_tell(&one.shared, one.label, NULL, &info);
     if (meet_trouble() != NULL)
         tell_unpublished();
     meet_over(ending_code(one.runner.end));
+}
+
+/* ---- our lease was lost -------------------------------------------------- */
+
+/* From now on we wait like the others, whose output ours is not. */
+static void on_lost(struct runner *r)
+{
+    const struct shared *s = &one.shared;
+    (void)vow_call_stop(&one.patience);
+    r->o.hide_out = r->o.hide_err = true;
+    one.follow = (struct replay){0};
+    from_start();
+    one.leaves = s->refresh || s->store.no_wait;
+    if (s->mode == VOW_ONCE)
+        return; /* to leave would be to give it back */
+    if (one.leaves)
+        (void)vow_cancel(one.asked, NULL);
+    else if (s->verbose)
+        say("%s: the lease was lost; waiting for the next runner", one.label);
+}
+
+static void on_lost_run_ended(struct runner *r)
+{
+    const struct shared *s = &one.shared;
+    if (s->mode == VOW_ONCE) {
+        tell_doubt();
+    } else if (one.heirs != NULL) {
+        answer(vow_bytes_data(one.heirs), vow_bytes_size(one.heirs));
+    } else if (one.failed != NULL) {
+        lost_and_failed(one.failed);
+    } else if (one.leaves || one.answered) {
+        lost_for_good(NULL);
+    } else {
+        if (s->store.waits)
+            vow_call_at(&one.patience, meet_loop(),
+                        vow_loop_due_ns(meet_loop(), s->store.wait_ms),
+                        lost_for_good, NULL);
+        if (vow_lease_left_ms(r->o.lease) == 0) /* others may have it */
+            runner_leave(r);
+        else if (vow_done(runner_pass_turn(r, r->o.lease), NULL, on_turn_left,
+                          NULL) < 0)
+            die(EXIT_BROKEN, "out of memory");
+    }
+}
+
+static void tell_doubt(void)
+{
+    show_kept_back();
+    say("vow share: %s is in doubt: its lease was lost when it had begun. Find "
+        "out, then: %s (or --done FILE, or --failed)",
+        one.label, how_to("vow resolve --retry"));
+    meet_over(EXIT_BROKEN);
+}
+
+static vow_next on_turn_left(vow_error *e, void *unused)
+{
+    (void)e;
+    (void)unused;
+    return vow_ok(vow_nothing());
+}
+
+static void lost_for_good(void *unused)
+{
+    (void)unused;
+    on_hopeless(&one.runner);
+}
+
+static void on_hopeless(struct runner *r)
+{
+    if (!meet_is_over())
+        show_kept_back();
+    runner_lost_for_good(r);
+}
+
+/* There will be no result of another; or others are told the same. */
+static void lost_and_failed(vow_error *e)
+{
+    int code = vow_error_code(e);
+    if (one.leaves || code == VOW_ESTORE || code == VOW_EUNSURE) {
+        lost_for_good(NULL);
+        return;
+    }
+    show_kept_back();
+    meet_over(explain(e));
 }
 
 /* ---- others do ----------------------------------------------------------- */
@@ -227,7 +358,7 @@ static void from_start(void)
 static void on_chunk(vow_bytes *chunk, void *unused)
 {
     (void)unused;
-    if (one.runs)
+    if (one.runs && !one.runner.lost)
         return; /* our own */
     meet_show();
     if (chunk == NULL) {
@@ -246,17 +377,25 @@ static vow_next on_result(vow_value v, void *unused)
     vow_bytes *bytes = vow_as_bytes(v);
     (void)unused;
     (void)vow_call_stop(&one.patience);
-    if (one.runs) {
+    if (one.runs && ran_here(one.info.role)) {
         one.answered = true;
         if (one.runner.published && one.runner.ended)
             ran();
     } else if (one.shared.refresh) {
         meet_over(0); /* another makes it anew */
+    } else if (one.runs && one.runner.proc.pid != 0) {
+        one.heirs = vow_bytes_ref(bytes); /* for when ours has ended */
     } else {
         answer(bytes == NULL ? NULL : vow_bytes_data(bytes),
                bytes == NULL ? 0 : vow_bytes_size(bytes));
     }
     return vow_ok(vow_nothing());
+}
+
+static bool ran_here(uint32_t role)
+{
+    return role == VOW_ROLE_RAN || role == VOW_ROLE_TAKEOVER ||
+           role == VOW_ROLE_ALONE;
 }
 
 /* A result of somebody else's. */
@@ -269,7 +408,12 @@ static void answer(const void *at, size_t n)
             "vow share: the result of %s cannot be used: %s. Is the name used "
             "by something else?",
             one.label, wrong);
+    one.shown = true;
     from_start();
+    if (one.runs) { /* it is here: no bound keeps it from being shown */
+        show_hold(STDOUT_FILENO, UINT64_MAX);
+        show_hold(STDERR_FILENO, UINT64_MAX);
+    }
     meet_replay(at, n);
     role_tell(&one.shared, one.label, NULL, &one.info);
     if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
@@ -283,9 +427,15 @@ static vow_next on_failure(vow_error *e, void *unused)
 {
     (void)unused;
     (void)vow_call_stop(&one.patience);
-    if (meet_is_over() || (one.runs && one.runner.lost))
-        return vow_ok(vow_nothing());   /* told, or will be when it has ended */
-    if (one.runs && one.runner.ended) { /* its caller has it all the same */
+    if (meet_is_over())
+        return vow_ok(vow_nothing());
+    if (one.runs && one.runner.lost) {
+        if (one.runner.proc.pid != 0)
+            one.failed = vow_error_ref(e); /* for when ours has ended */
+        else
+            lost_and_failed(e);
+    } else if (one.runs && one.runner.ended) {
+        /* its caller has it all the same */
         one.answered = true;
         if (vow_error_code(e) == VOW_E2BIG)
             say("vow share: %s: %s", one.label, vow_error_message(e));
@@ -294,6 +444,7 @@ static vow_next on_failure(vow_error *e, void *unused)
     } else if (one.shared.refresh) {
         meet_over(0); /* others, or the next who asks */
     } else {
+        show_kept_back();
         meet_over(explain(e));
     }
     return vow_ok(vow_nothing());

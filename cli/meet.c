@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 enum { PAUSE_MS = 100, PAUSE_MAX_MS = 5000 };
+enum { STALL_MS = 1000 }; /* a signal ends us, whoever does not read */
 #define WITHOUT "others may run the same now"
 #define WAITING "waiting for it"
 #define NOT_WAITING "not waiting for it"
@@ -44,6 +45,9 @@ static struct {
     bool free;        /* nothing in the store is ours */
     bool owes;        /* or something is, and stays so */
     char *trouble;    /* of the store, not told; NULL: none */
+    void (*at_end)(void);
+    vow_call stall; /* looks whether somebody reads what is written */
+    size_t waited;  /* bytes that were to be written when it looked last */
 } meet;
 
 static void on_event(const vow_event *event, void *unused);
@@ -56,6 +60,8 @@ static void listen_for_signals(void);
 static void as_cat_would(void);
 static void on_signal(int number, bool by_terminal);
 static void on_output_fails(int fd, int error);
+static void write_rest(void);
+static void look_for_reader(void *unused);
 
 /* ---- the store ----------------------------------------------------------- */
 
@@ -243,10 +249,10 @@ static void on_signal(int number, bool by_terminal)
     } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
         procs_signal(number);
     } else if (meet.by_signal != 0) {
+        emit_do_not_wait();
         procs_signal(SIGKILL);
     } else {
         meet.by_signal = number;
-        emit_do_not_wait();
         procs_stop(number);
         if (procs_running() == 0)
             meet_over(EXIT_SIGNAL + number);
@@ -317,6 +323,11 @@ bool meet_is_over(void)
     return meet.over == NULL;
 }
 
+void meet_at_end(void (*fn)(void))
+{
+    meet.at_end = fn;
+}
+
 int meet_run(vow_future *asked)
 {
     (void)vow_loop_run_until(meet.loop, meet.ended);
@@ -333,8 +344,10 @@ int meet_run(vow_future *asked)
         (void)vow_cancel(asked, NULL);
         store_close(meet.loop, meet.authority);
     }
+    if (meet.at_end != NULL)
+        meet.at_end();
     if (meet.shows)
-        emit_drain();
+        write_rest();
     if (meet.works)
         guard_end();
     if (meet.by_signal != 0)
@@ -342,4 +355,23 @@ int meet_run(vow_future *asked)
     if (meet.broken_pipe)
         signals_die(SIGPIPE);
     return meet.code;
+}
+
+static void write_rest(void)
+{
+    if (meet.by_signal != 0)
+        look_for_reader(NULL);
+    emit_drain();
+    (void)vow_call_stop(&meet.stall);
+}
+
+static void look_for_reader(void *unused)
+{
+    (void)unused;
+    size_t waiting = emit_waiting();
+    if (waiting > 0 && waiting == meet.waited)
+        emit_do_not_wait();
+    meet.waited = waiting;
+    vow_call_at(&meet.stall, meet.loop, vow_loop_due_ns(meet.loop, STALL_MS),
+                look_for_reader, NULL);
 }

@@ -43,6 +43,9 @@ void meet_holds_nothing(void);
 /* A command that is not to run twice has begun, and there is no result of it:
  * if we end now its name stays ours, and in doubt. */
 void meet_owes_result(bool owes);
+/* Called when it is over, before what is shown is written to the end: to show
+ * what was kept back. */
+void meet_at_end(void (*fn)(void));
 /* Run until it is over, then leave what we have asked for. What we held is
  * given back, what was shown is written. Returns the exit code, or dies by the
  * signal that told us to end. */

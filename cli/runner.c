@@ -55,10 +55,8 @@ static void lose(struct runner *r);
 static vow_next on_lost(vow_error *e, void *runner);
 static vow_next on_published(vow_value v, void *runner);
 static vow_next on_not_published(vow_error *e, void *runner);
-static void over_and_lost(const struct runner *r);
 static void on_end(struct proc *p);
 static void drain(struct runner_pipe *p);
-static struct ending ending_of(const struct proc *p);
 static void settle(struct runner *r);
 static void send_some(void *runner);
 static vow_next on_sent(vow_value v, void *runner);
@@ -239,18 +237,25 @@ static bool read_some(struct runner_pipe *p)
     return n > 0;
 }
 
+/* What goes beyond --max-output is left out; the rest of the piece is not. */
 static void take(struct runner_pipe *p, size_t n)
 {
     struct runner *r = p->of;
     bool hidden = p->fd == STDERR_FILENO ? r->o.hide_err : r->o.hide_out;
-    if (r->recording.kept + n > r->o.shared->max_output)
-        too_big(r);
     if (r->too_big)
         return;
-    recording_add(&r->recording, p->fd, buffer, n);
-    send_some(r);
-    if (!hidden)
-        show_bytes(p->fd, buffer, n, NULL);
+    uint64_t room = r->o.shared->max_output - r->recording.kept;
+    bool over = n > room;
+    if (over)
+        n = (size_t)room;
+    if (n > 0) {
+        recording_add(&r->recording, p->fd, buffer, n);
+        send_some(r);
+        if (!hidden)
+            show_bytes(p->fd, buffer, n, NULL);
+    }
+    if (over)
+        too_big(r);
 }
 
 /* Nobody gets it: there is no point in going on. */
@@ -357,17 +362,11 @@ static vow_next on_not_published(vow_error *e, void *runner)
 {
     struct runner *r = runner;
     (void)e;
-    if (r->ended && !meet_is_over())
-        over_and_lost(r);
+    if (!r->ended || meet_is_over())
+        return vow_ok(vow_nothing());
+    lose(r);
+    r->o.lost_ended(r);
     return vow_ok(vow_nothing());
-}
-
-static void over_and_lost(const struct runner *r)
-{
-    const struct shared *s = r->o.shared;
-    say("vow %s: the lease of %s was lost: what it made was not published",
-        s->store.verb->name, r->o.label);
-    meet_over(s->keep_lost ? ending_code(ending_of(&r->proc)) : EXIT_LOST);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -382,7 +381,7 @@ static void on_end(struct proc *p)
     if (meet_ends())
         return;
     if (r->lost) {
-        over_and_lost(r);
+        r->o.lost_ended(r);
         return;
     }
     if (r->stopped != NULL && r->o.doubt != NULL && !r->too_big) {
@@ -398,7 +397,7 @@ static void on_end(struct proc *p)
         return;
     }
     r->ended = true;
-    r->end = ending_of(p);
+    r->end = runner_ending(p);
     recording_end(&r->recording, r->end);
     r->flushing = true;
     send_some(r);
@@ -414,7 +413,7 @@ static void drain(struct runner_pipe *p)
     ear_close(&p->ear);
 }
 
-static struct ending ending_of(const struct proc *p)
+struct ending runner_ending(const struct proc *p)
 {
     if (p->timed_out)
         return (struct ending){.number = EXIT_TIMEOUT};
@@ -442,7 +441,27 @@ static void settle(struct runner *r)
                       &bytes) < 0)
         die(EXIT_BROKEN, "out of memory");
     text_free(&r->recording.bytes);
+    if (r->o.keeps)
+        r->made = vow_bytes_ref(bytes);
     (void)vow_resolve_drop(done, vow_bytes_value(bytes));
+}
+
+/* In chunks: each is given up or written by itself. */
+void runner_replay(const struct runner *r, replay_fn fn)
+{
+    struct replay p = {0};
+    const char *at = r->recording.bytes.at;
+    size_t left = r->recording.bytes.n;
+    if (r->made != NULL) {
+        at = (const char *)vow_bytes_data(r->made);
+        left = vow_bytes_size(r->made);
+    }
+    while (left > 0) {
+        size_t n = left < CHUNK ? left : CHUNK;
+        (void)replay_feed(&p, at, n, fn, NULL);
+        at += n;
+        left -= n;
+    }
 }
 
 /* ---- those who follow ---------------------------------------------------- */

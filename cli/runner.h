@@ -33,17 +33,24 @@ struct runner_opts {
     char *const *argv;
     const char *label; /* for sentences, and VOW_NAME */
     vow_lease *lease;
-    int in;        /* its stdin, moved; -1: /dev/null */
-    bool hide_out; /* what it writes is not for our own stdout, */
-    bool hide_err; /* nor stderr */
-    bool chunks;   /* for those who follow */
+    const vow_name *name; /* it stays */
+    int in;               /* its stdin, moved; -1: /dev/null */
+    bool hide_out;        /* what it writes is not for our own stdout, */
+    bool hide_err;        /* nor stderr */
+    bool chunks;          /* for those who follow */
+    bool keeps;           /* what it wrote, for runner_replay() after its end */
     /* It has ended by itself. Returns why that is no result, owned; NULL: it
      * is. May be NULL. */
     runner_made_fn made;
     /* The store has taken the result; may be NULL. */
     runner_fn published;
-    /* The lease is lost: leave, so that it is not our turn again. */
+    /* The lease is lost. The command is being ended, or goes on (--on-lost
+     * keep), or had ended before the store refused its result. */
     runner_fn lost;
+    /* The same, and the command has ended. */
+    runner_fn lost_ended;
+    /* The same, and no other will have a result. */
+    runner_fn hopeless;
     /* Somebody canceled what is not to run twice; NULL if that is not so. */
     runner_fn doubt;
 };
@@ -63,10 +70,13 @@ struct runner {
     struct proc proc;
     struct runner_pipe out, err;
     struct recording recording;
+    vow_bytes *made;    /* the recording, when it is complete */
     bool too_big;       /* to be recorded: it is being ended */
     vow_deferred *done; /* NULL: settled */
     vow_error *stopped; /* somebody canceled it */
-    bool lost;          /* its lease, while it ran */
+    bool lost;          /* its lease, before the result was published */
+    unsigned turns;     /* that came since */
+    vow_lease *turn;    /* the one that is being passed on; counted */
     bool published;
     bool ended; /* by itself, so that `end` counts */
     struct ending end;
@@ -83,8 +93,25 @@ struct runner {
  * further work pointless (it cannot be run, a signal, a lost lease, a doubt) is
  * told by meet_over(), and the future stays pending. */
 vow_future *runner_start(struct runner *r, const struct runner_opts *o);
+/* What it has written so far, piece by piece. */
+void runner_replay(const struct runner *r, replay_fn fn);
+/* How its process has ended. */
+struct ending runner_ending(const struct proc *p);
 /* It is of no use any more: end it, and show nothing more. The future, if it is
  * pending, is then rejected with `why`, borrowed. */
 void runner_stop(struct runner *r, vow_error *why);
+
+/* ---- runner_lost.c: its lease was lost ----------------------------------- */
+
+/* It has ended: reject the future, if it is pending. */
+void runner_leave(struct runner *r);
+/* The name is ours again, by this lease, and the command does not start again:
+ * whoever else waits is to have it. The future, owned, is for who gave the
+ * turn. If nobody waits, it is hopeless. */
+vow_future *runner_pass_turn(struct runner *r, vow_lease *lease);
+/* There is no other result: tell, and end. */
+void runner_lost_for_good(const struct runner *r);
+/* Without the store, nobody else can have the name. */
+bool lease_is_alone(const vow_lease *lease);
 
 #endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* runner_lost.c - a runner whose lease was lost: its turns are for others.
+ *
+ * HOW   Its caller still waits for the name, so it may be asked to work again.
+ *       A command is not started twice: each such turn is given back, and the
+ *       authority pauses between two of them, twice as long each time and up to
+ *       a quarter of the lease. Before the first, the store is asked whether
+ *       others wait at all.
+ * LIMITS  A few turns: who waited may be dead, and nobody wants the name.
+ * THREADS  loop thread only.
+ */
+#include "meet.h"
+#include "runner.h"
+#include "say.h"
+
+enum { TURNS_MAX = 16 };
+
+static vow_next on_waiters_seen(vow_value v, void *runner);
+static vow_next on_no_waiters_seen(vow_error *e, void *runner);
+static vow_future *leave_turn(struct runner *r, vow_lease *lease);
+
+void runner_leave(struct runner *r)
+{
+    vow_deferred *done = r->done;
+    if (done == NULL)
+        return;
+    r->done = NULL;
+    (void)vow_reject_drop(done, vow_error_new(meet_loop(), VOW_ELOST, NULL));
+}
+
+vow_future *runner_pass_turn(struct runner *r, vow_lease *lease)
+{
+    r->turns++;
+    if (lease_is_alone(lease) || r->turns > TURNS_MAX)
+        r->o.hopeless(r);
+    if (r->turns > 1 || meet_is_over())
+        return leave_turn(r, lease);
+    r->turn = vow_lease_ref(lease);
+    return vow_then_drop(vow_authority_peek(meet_authority(), r->o.name, 1),
+                         on_waiters_seen, on_no_waiters_seen, r);
+}
+
+static vow_next on_waiters_seen(vow_value v, void *runner)
+{
+    struct runner *r = runner;
+    const vow_records *seen = vow_as_ptr(v);
+    if (seen->n != 1 || seen->at[0].waiters == 0)
+        r->o.hopeless(r);
+    return vow_follow(leave_turn(r, r->turn));
+}
+
+static vow_next on_no_waiters_seen(vow_error *e, void *runner)
+{
+    struct runner *r = runner;
+    (void)e;
+    return vow_follow(leave_turn(r, r->turn));
+}
+
+/* The lease before the future: what is rejected under a lease is a failure. */
+static vow_future *leave_turn(struct runner *r, vow_lease *lease)
+{
+    (void)vow_lease_abandon(lease);
+    r->turn = vow_lease_unref(r->turn);
+    runner_leave(r);
+    return vow_refused(meet_loop(), VOW_ECANCELED, NULL);
+}
+
+void runner_lost_for_good(const struct runner *r)
+{
+    const struct shared *s = r->o.shared;
+    if (meet_is_over())
+        return;
+    say("vow %s: the lease of %s was lost: what it made was not published",
+        s->store.verb->name, r->o.label);
+    meet_over(s->keep_lost ? ending_code(runner_ending(&r->proc)) : EXIT_LOST);
+}
+
+bool lease_is_alone(const vow_lease *lease)
+{
+    return vow_lease_left_ms(lease) == UINT64_MAX;
+}
