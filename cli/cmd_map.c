@@ -51,7 +51,7 @@ static void open_all(int argc, char **argv)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
     ears_open(run.loop);
     run.input = input_new(run.loop, &s->input, argv + at + n,
-                          (size_t)(argc - at) - n, s->file);
+                          (size_t)(argc - at) - n, s->files, s->n_files);
     signals_open(run.loop, map_on_signal); /* until now, they end us as usual */
     procs_open(run.loop);
     emit_open(run.loop, map_on_output_fails, streams_go_on);
@@ -90,6 +90,7 @@ static void make_template(char **words, size_t n)
     *o = (struct template_opts){
         .replace = s->replace, .shell = s->shell, .exec = s->exec};
     o->names = input_names(run.input, &o->n_names);
+    o->n_fields = input_fields_most(run.input);
     run.jobs.template = template_new(words, n, o, &sentence);
     if (run.jobs.template == NULL)
         die_lines(EXIT_USAGE, "vow map: %s", sentence);

@@ -75,25 +75,31 @@ static void add_row(struct input *in, struct items *to);
 static void add_record(struct items *to, struct span r);
 static void add_span(struct spans *to, struct span s);
 static void read_header(struct input *in);
+static size_t most_columns(const struct input *in, const struct source *s);
+static size_t count_columns(const struct input *in, struct span r);
+static size_t max_of(size_t a, size_t b);
 static uint64_t count(const struct input *in, const char *at, size_t n);
 
 /* ---- opening ------------------------------------------------------------- */
 
 struct input *input_new(vow_loop *loop, const struct input_opts *o,
-                        char *const *words, size_t n, const char *file)
+                        char *const *words, size_t n, const char *const *files,
+                        size_t n_files)
 {
     struct input *in = mem_new(sizeof(*in));
     in->loop = loop;
     in->opts = *o;
-    in->sources = mem_new((n + 2) * sizeof(in->sources[0]));
-    if (file != NULL || n == 0)
-        source_open(&in->sources[in->n_sources++], file == NULL ? "-" : file);
+    in->sources = mem_new((n + n_files + 1) * sizeof(in->sources[0]));
+    for (size_t i = 0; i < n_files; i++)
+        source_open(&in->sources[in->n_sources++], files[i]);
+    if (n == 0 && n_files == 0)
+        source_open(&in->sources[in->n_sources++], "-");
     for (size_t i = 0; i < n;) {
-        bool files = strcmp(words[i++], "::::") == 0;
+        bool of_files = strcmp(words[i++], "::::") == 0;
         size_t begin = i;
         while (i < n && !input_is_separator(words[i]))
             i++;
-        if (!files) {
+        if (!of_files) {
             in->sources[in->n_sources++] = (struct source){
                 .words = words + begin, .n_words = i - begin, .fd = -1};
             continue;
@@ -413,6 +419,49 @@ const struct span *input_names(struct input *in, size_t *ret_n)
 {
     *ret_n = in->names.n_fields;
     return in->names.fields;
+}
+
+size_t input_fields_most(const struct input *in)
+{
+    const struct source *first = &in->sources[0];
+    size_t fields = most_columns(in, first), rows = in->opts.per_job;
+    if (first->name != NULL && in->opts.columns != NULL)
+        return 0; /* it is read later */
+    if (first->name == NULL)
+        rows = first->n_words - first->at;
+    for (size_t i = 1; i < in->n_sources; i++) {
+        fields += most_columns(in, &in->sources[i]);
+        rows *= in->sources[i].n_records;
+    }
+    rows = rows < in->opts.per_job ? rows : in->opts.per_job;
+    return rows > SIZE_MAX / fields ? 0 : rows * fields;
+}
+
+static size_t most_columns(const struct input *in, const struct source *s)
+{
+    size_t most = 1;
+    for (size_t i = s->at; in->opts.columns != NULL && i < s->n_words; i++)
+        most = max_of(most, count_columns(in, span_of(s->words[i])));
+    for (size_t i = 0; in->opts.columns != NULL && i < s->n_records; i++)
+        most = max_of(most, count_columns(in, s->records[i]));
+    return most;
+}
+
+static size_t count_columns(const struct input *in, struct span r)
+{
+    const char *end = r.at + r.n, *sep = in->opts.columns;
+    size_t n = 1;
+    while ((r.at = memmem(r.at, (size_t)(end - r.at), sep, strlen(sep))) !=
+           NULL) {
+        r.at += strlen(sep);
+        n++;
+    }
+    return n;
+}
+
+static size_t max_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 /* Records in these bytes, the last of which may have no end. */

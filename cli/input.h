@@ -43,13 +43,17 @@ void spans_of(const struct items *i, const char *columns, struct spans *ret);
 
 struct input;
 
-/* `words` begin with ::: or :::: or are empty; `file` is that of -a, or NULL.
- * Ends the program with a sentence when a file cannot be read. */
+/* `words` begin with ::: or :::: or are empty; `files` are those of -a. Ends the
+ * program with a sentence when a file cannot be read. */
 struct input *input_new(vow_loop *loop, const struct input_opts *o,
-                        char *const *words, size_t n, const char *file);
+                        char *const *words, size_t n, const char *const *files,
+                        size_t n_files);
 /* The names of the header, once it was read; the program ends if there is no
  * first line. They live as long as the input. */
 const struct span *input_names(struct input *in, size_t *ret_n);
+
+/* The most fields that a job can have; 0: not known before all was read. */
+size_t input_fields_most(const struct input *in);
 
 /* Does a list of items begin here: ::: or ::::? */
 bool input_is_separator(const char *word);

@@ -27,10 +27,13 @@ static _Noreturn void refuse_unknown(const struct options *o, struct span name,
                                      const char *word);
 static struct span up_to_equals(const char *s);
 static const char *nearest_name(const struct verb_def *verb, struct span name);
+static const char *listed_name(const struct verb_def *verb, const char *name);
 static char nearest_letter(const struct verb_def *verb, struct span name,
                            bool two_dashes);
 static bool is_long_name(const struct options *o, const char *name);
 static bool takes_value(const struct option_def *def);
+static bool is_known_word(const struct option_def *def,
+                          const struct options *o);
 static _Noreturn void help_and_exit(const struct verb_def *verb);
 static unsigned edits(const char *a, const char *b);
 static unsigned least(unsigned a, unsigned b);
@@ -109,7 +112,9 @@ static int take_value(struct options *o, const struct option_def *def)
 {
     if (def == &help_option)
         help_and_exit(o->verb);
-    if (!takes_value(def) || o->value != NULL)
+    if (o->value != NULL || def->value == NULL)
+        return def->id;
+    if (!takes_value(def) && !is_known_word(def, o))
         return def->id;
     if (o->at >= o->argc)
         die(o->verb->usage_code, "vow %s: %s needs a value: %s %s",
@@ -121,6 +126,20 @@ static int take_value(struct options *o, const struct option_def *def)
 static bool takes_value(const struct option_def *def)
 {
     return def->value != NULL && def->value[0] != '[';
+}
+
+/* --progress plain, but not --progress make. */
+static bool is_known_word(const struct option_def *def, const struct options *o)
+{
+    const char *next = o->at < o->argc ? o->argv[o->at] : "";
+    const char *at = def->words != NULL ? def->words : "";
+    while (*at != '\0') {
+        struct span word = {.at = at, .n = strcspn(at, " ")};
+        if (span_is(word, next))
+            return true;
+        at += word.n + (at[word.n] == ' ');
+    }
+    return false;
 }
 
 static const struct option_def *find(const struct verb_def *verb, char letter,
@@ -184,7 +203,19 @@ static const char *nearest_name(const struct verb_def *verb, struct span name)
     char *word = mem_copy(name.at, name.n);
     const char *near = options_nearest(word, names);
     free(word);
-    return near;
+    return near == NULL ? NULL : listed_name(verb, near);
+}
+
+/* --retries for --retry: as the help has it. */
+static const char *listed_name(const struct verb_def *verb, const char *name)
+{
+    const struct option_def *def = find(verb, '\0', span_of(name));
+    if (def == NULL || def == &help_option || def->help != NULL)
+        return name;
+    for (const struct option_def *d = verb->options; d->id != 0; d++)
+        if (d->id == def->id && d->help != NULL && d->name != NULL)
+            return d->name;
+    return name;
 }
 
 /* The same letter with one dash less, or in the other case. */

@@ -13,8 +13,8 @@ struct option_def {
     int id;            /* of the verb's own enum, from 1 */
     char letter;       /* '\0': none */
     const char *name;  /* without dashes; NULL: none */
-    const char *value; /* "N|N%|Nx"; NULL: takes none. "[W]": may be left out,
-                          and then only --name=W gives it */
+    const char *value; /* "N|N%|Nx"; NULL: takes none. "[W]": may be left out;
+                          the next word is the value only if `words` has it */
     const char *help;  /* one line; NULL: another spelling, not listed */
     const char *group; /* heading in the help, such as "Limits"; NULL: the one
                           before */

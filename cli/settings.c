@@ -8,6 +8,7 @@
 #include "cmd.h"
 #include "say.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,8 +68,8 @@ static const struct option_def map_options[] = {
      "items end with X: one byte, or \\n \\t \\0 \\xHH", NULL, NULL},
     {ID_COLUMNS, 'C', "colsep", "SEP", "split items into {1}, {2}, ... at SEP",
      NULL, NULL},
-    {ID_HEADER, '\0', "header", NULL,
-     "the first line names the columns: {name}", NULL, NULL},
+    {ID_HEADER, '\0', "header", "[:]",
+     "the first line names the columns: {name}", NULL, ":"},
     {ID_PER_JOB, 'n', "max-args", "N", "items per job (default 1)", NULL, NULL},
     {ID_REPLACE, 'I', "replace", "R", "use R instead of {}", "Command", NULL},
     {ID_SHELL, '\0', "shell", "PATH",
@@ -95,6 +96,7 @@ static const struct option_def map_options[] = {
      "-j and --rate are of this pool, shared by all who name it", NULL, NULL},
     {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
      "Trying again, and time", NULL},
+    {ID_RETRIES, '\0', "retry", "N", NULL, NULL, NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
      "wait before a try, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
@@ -133,7 +135,7 @@ static const struct option_def map_options[] = {
      NULL},
     {ID_BAR, '\0', "bar", NULL, "a bar on the terminal", "Show", NULL},
     {ID_ETA, '\0', "eta", NULL, "a bar with the time that is left", NULL, NULL},
-    {ID_PROGRESS, '\0', "progress", "HOW", "auto, bar, plain or none", NULL,
+    {ID_PROGRESS, '\0', "progress", "[HOW]", "auto, bar, plain or none", NULL,
      "auto bar plain none"},
     {ID_COLOR, '\0', "color", "WHEN", "auto, always or never", NULL,
      "auto always never"},
@@ -159,6 +161,7 @@ static const struct option_def run_options[] = {
      NULL},
     {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
      "Trying again, and time", NULL},
+    {ID_RETRIES, '\0', "retry", "N", NULL, NULL, NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
      "wait before a try, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
@@ -218,7 +221,9 @@ static void read_time(struct settings *s, int id, const struct options *o);
 static void read_output(struct settings *s, int id, const struct options *o);
 static void check_weight(const struct options *o);
 static char delimiter(const struct options *o);
-static char *unescaped(const char *s);
+static char *read_separator(const struct options *o);
+static bool looks_like_pattern(const char *s);
+static char *unescaped(const struct options *o);
 static int one_of(const struct options *o, const char *const *words);
 static void check(const struct options *o, const char *sentence);
 static void check_together(const struct settings *s, const struct options *o);
@@ -237,6 +242,7 @@ int settings_read(struct settings *s, const struct verb_def *verb, int argc,
     struct options o = options_of(verb, argc, argv);
     int id;
     s->jobs = 0;
+    s->output_said = s->retry_on_said = false;
     while ((id = options_next(&o)) > 0)
         take(s, id, &o);
     check_together(s, &o);
@@ -257,7 +263,8 @@ static void read_one(struct settings *s, int id, const struct options *o)
     uint64_t n;
     switch ((enum id)id) {
     case ID_FILE:
-        s->file = o->value;
+        s->files = mem_resize(s->files, (s->n_files + 1) * sizeof(s->files[0]));
+        s->files[s->n_files++] = o->value;
         break;
     case ID_NUL:
         s->input.delimiter = '\0';
@@ -266,11 +273,11 @@ static void read_one(struct settings *s, int id, const struct options *o)
         s->input.delimiter = delimiter(o);
         break;
     case ID_COLUMNS:
-        s->input.columns = unescaped(o->value);
-        if (s->input.columns[0] == '\0')
-            options_refuse(o, "columns need something between them");
+        s->input.columns = read_separator(o);
         break;
     case ID_HEADER:
+        if (o->value != NULL && strcmp(o->value, ":") != 0)
+            options_refuse(o, "the first line is the header; write --header");
         s->input.header = true;
         break;
     case ID_PER_JOB:
@@ -352,6 +359,7 @@ static void read_time(struct settings *s, int id, const struct options *o)
         break;
     case ID_RETRY_ON:
         memset(&s->retry_on, 0, sizeof(s->retry_on));
+        s->retry_on_said = true;
         check(o, units_retry_on(o->value, &s->retry_on));
         break;
     case ID_TIMEOUT:
@@ -391,6 +399,7 @@ static void read_output(struct settings *s, int id, const struct options *o)
         break;
     case ID_OUTPUT:
         s->output = (enum output)one_of(o, outputs);
+        s->output_said = true;
         break;
     case ID_KEEP_ORDER:
         s->keep_order = true;
@@ -424,7 +433,7 @@ static void read_output(struct settings *s, int id, const struct options *o)
         s->bar = true;
         break;
     case ID_PROGRESS:
-        s->progress = progress[one_of(o, progress)];
+        s->progress = o->value == NULL ? "auto" : progress[one_of(o, progress)];
         break;
     case ID_COLOR:
         s->color = colors[one_of(o, colors)];
@@ -474,7 +483,7 @@ static void check_weight(const struct options *o)
 
 static char delimiter(const struct options *o)
 {
-    char *s = unescaped(o->value);
+    char *s = unescaped(o);
     bool nul = strcmp(o->value, "\\0") == 0;
     char c = s[0];
     if (!nul && (s[0] == '\0' || s[1] != '\0'))
@@ -483,27 +492,72 @@ static char delimiter(const struct options *o)
     return nul ? '\0' : c;
 }
 
-/* \n \t \\ \xHH; anything else stays. */
-static char *unescaped(const char *s)
+static char *read_separator(const struct options *o)
+{
+    char *s = unescaped(o);
+    if (s[0] == '\0')
+        options_refuse(o, "columns need something between them");
+    if (looks_like_pattern(o->value))
+        options_refuse(o, "the separator is a text and no pattern; put a "
+                          "backslash before + * ? [ { | that are meant as they "
+                          "are, or make the separators equal before, as with "
+                          "tr -s");
+    return s;
+}
+
+/* As elsewhere ' +', ', *', '[,;]', ' {2,}' or ',|;' would be written. Signs
+ * alone or doubled, as + or ||, and | between blanks are separators. */
+static bool looks_like_pattern(const char *s)
+{
+    for (const char *c = s; *c != '\0'; c++) {
+        if (*c == '\\' && c[1] != '\0') {
+            c++;
+            continue;
+        }
+        bool first = c == s;
+        bool doubled = c[1] == *c || (!first && c[-1] == *c);
+        if (strchr("+*?", *c) != NULL && !first && !doubled)
+            return true;
+        if (*c == '|' && !first && !doubled && strchr(" \t", c[1]) == NULL)
+            return true;
+        if (*c == '[' && c[1] != '\0' && strchr(c + 2, ']') != NULL)
+            return true;
+        if (*c == '{' && !first && c[1] >= '0' && c[1] <= '9')
+            return true;
+    }
+    return false;
+}
+
+/* \n \t \r \\ \xHH, and signs that mean nothing else. */
+static char *unescaped(const struct options *o)
 {
     struct text t = {0};
     text_add(&t, "", 0);
-    for (; *s != '\0'; s++) {
+    if (strcmp(o->value, "\\0") == 0)
+        return t.at; /* for a delimiter */
+    for (const char *s = o->value; *s != '\0'; s++) {
+        static const char letters[] = "ntr", meant[] = "\n\t\r";
         char hex[3] = {0}, c = *s;
         if (c != '\\' || s[1] == '\0') {
             text_add(&t, &c, 1);
             continue;
         }
-        s++;
-        c = *s == 'n' ? '\n' : *s == 't' ? '\t' : *s == '\\' ? '\\' : *s;
-        if (*s == 'x' && s[1] != '\0' && s[2] != '\0') {
+        c = *++s;
+        const char *known = strchr(letters, c);
+        if (known != NULL) {
+            c = meant[known - letters];
+        } else if (c == 'x' && isxdigit((unsigned char)s[1]) &&
+                   isxdigit((unsigned char)s[2])) {
             memcpy(hex, s + 1, 2);
             c = (char)strtol(hex, NULL, 16);
             s += 2;
+        } else if (isalnum((unsigned char)c)) {
+            options_refuse(o, "behind a backslash may stand n, t, r, xHH, or a "
+                              "sign: this is a text and no pattern");
         }
         text_add(&t, &c, 1);
     }
-    return t.at == NULL ? mem_copy("", 0) : t.at;
+    return t.at;
 }
 
 static void check_together(const struct settings *s, const struct options *o)
@@ -513,6 +567,11 @@ static void check_together(const struct settings *s, const struct options *o)
     if ((s->resume || s->resume_failed) && s->log == NULL && s->joblog == NULL)
         die(code,
             "vow %s: --resume needs the --log FILE of the run to go on with",
+            verb);
+    if (s->retry_on_said && s->retries == 0)
+        die(code,
+            "vow %s: --retry-on tells which failures are tried again; add "
+            "--retries N",
             verb);
     if (s->even && s->rate.n == 0)
         die(code, "vow %s: --even spaces the starts of --rate N/U; add it",

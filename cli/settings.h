@@ -16,7 +16,8 @@ enum exit_style { EXIT_PLAIN, EXIT_COUNT, EXIT_XARGS };
 struct settings {
     /* input */
     struct input_opts input;
-    const char *file; /* -a */
+    const char **files; /* of every -a */
+    size_t n_files;
 
     /* command */
     const char *replace;
@@ -39,6 +40,7 @@ struct settings {
     uint32_t retries;
     struct backoff backoff;
     struct retry_on retry_on;
+    bool retry_on_said;
     uint64_t timeout_ms;
     uint64_t deadline_ms;
     uint64_t stop_after_ms;
@@ -50,6 +52,7 @@ struct settings {
 
     /* output */
     enum output output;
+    bool output_said;
     bool keep_order;
     bool tag;
     const char *results;

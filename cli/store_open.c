@@ -199,7 +199,8 @@ static void take_other(void *taker, const char *name, const struct options *o)
         return;
     if (def->id == ID_RESULTS_IN) /* in a file it is the folder of vow map */
         return;
-    if ((def->value == NULL) != (o->value == NULL))
+    bool optional = def->value != NULL && def->value[0] == '[';
+    if ((def->value == NULL) != (o->value == NULL) && !optional)
         options_refuse(o, def->value == NULL ? "it takes no value"
                                              : "it needs a value");
     t->take(t->user, def->id, o);

@@ -57,8 +57,10 @@ static char *make_exec_form(struct template *t, bool append);
 static void add_exec_line(struct text *into, const struct template *t);
 static const char *find_misfit(const struct template *t,
                                const struct fields *f);
-static char *check_fields(const struct template *t);
+static char *check_fields(const struct template *t,
+                          const struct template_opts *o);
 static char *complain(const struct piece *p, const char *what, const char *why);
+static char *complain_near(const struct piece *p, const char *as_text);
 
 static char *make_shell_form(struct template *t, bool append);
 static char *find_places(struct template *t, bool append);
@@ -130,7 +132,7 @@ static struct template *make(char *const *words, size_t n,
         t->ends[t->n_words++] = t->pieces.n;
         append = append && !has_placeholder(t, i);
     }
-    char *error = check_fields(t);
+    char *error = check_fields(t, o);
     bool shell = is_shell || (n == 1 && !o->exec && wants_shell(t));
     if (shell)
         t->shell = mem_copy(o->shell != NULL ? o->shell : "sh",
@@ -234,15 +236,35 @@ static void add_exec_line(struct text *into, const struct template *t)
     }
 }
 
-static char *check_fields(const struct template *t)
+static char *check_fields(const struct template *t,
+                          const struct template_opts *o)
 {
+    static const char as_text[] =
+        "double the braces if they are meant as they are";
+    char what[64];
     for (size_t i = 0; i < t->pieces.n; i++) {
         const struct piece *p = &t->pieces.at[i];
-        if (p->source == FIELD && p->field == SIZE_MAX)
-            return complain(p, ": fields are counted from 1; ",
-                            "double the braces if they are meant as they are");
+        if (p->source != FIELD)
+            continue;
+        if (p->near != NULL)
+            return complain_near(p, as_text);
+        if (p->field == SIZE_MAX)
+            return complain(p, ": fields are counted from 1; ", as_text);
+        (void)snprintf(what, sizeof(what), ": no job has more than %zu %s; ",
+                       o->n_fields, o->n_fields == 1 ? "field" : "fields");
+        if (o->n_fields > 0 && p->field >= o->n_fields)
+            return complain(p, what, as_text);
     }
     return NULL;
+}
+
+static char *complain_near(const struct piece *p, const char *as_text)
+{
+    struct text error = {0};
+    text_add(&error, p->text.at, p->text.n);
+    text_addf(&error, ": no column has this name; did you mean {%.*s}? Or %s",
+              (int)p->near->n, p->near->at, as_text);
+    return error.at;
 }
 
 static char *complain(const struct piece *p, const char *what, const char *why)

@@ -7,10 +7,13 @@
  * HOW   Only around a placeholder are two braces one: {{}} is {}, {{1}} is {1},
  *       and {{{}}} is the item in braces. Pairs are counted from the
  *       placeholder: in {"a":{}} there is one, and the last } is only that.
- *       A name from --header goes before a number.
+ *       A name from --header goes before a number. What is one edit away from
+ *       such a name is found too, for template.c to refuse: nobody would notice
+ *       that it stays as text. ${word} is a shell's.
  */
 #include "template_cut.h"
 
+#include <ctype.h>
 #include <string.h>
 
 static size_t cut_braces(struct pieces *into, struct span rest,
@@ -21,6 +24,11 @@ static bool read_placeholder(struct span rest, const struct template_opts *o,
 static bool read_name(struct span body, const struct template_opts *o,
                       struct piece *ret_piece);
 static bool read_number(struct span body, struct piece *ret_piece);
+static const struct span *nearest_column(struct span body,
+                                         const struct template_opts *o);
+static bool is_one_edit(struct span a, struct span b);
+static bool same_letter(char a, char b);
+static bool ends_in_dollar(const struct pieces *before, const char *at);
 static const char *read_ending(struct span body, size_t from);
 static size_t count_same(struct span s, char c);
 
@@ -78,7 +86,8 @@ static size_t cut_braces(struct pieces *into, struct span rest,
     size_t opened = count_same(rest, '{');
     struct span inner = {rest.at + opened - 1, rest.n - opened + 1};
     struct piece found = {.source = LITERAL};
-    if (!read_placeholder(inner, o, &found)) {
+    if (!read_placeholder(inner, o, &found) ||
+        (found.near != NULL && ends_in_dollar(into, rest.at))) {
         add_literal(into, rest.at, opened);
         return opened;
     }
@@ -111,7 +120,8 @@ static bool read_placeholder(struct span rest, const struct template_opts *o,
         p.source = SEQ;
     else if (span_is(body, "%"))
         p.source = SLOT;
-    else if (read_name(body, o, &p) || read_number(body, &p))
+    else if (read_name(body, o, &p) || read_number(body, &p) ||
+             (p.near = nearest_column(body, o)) != NULL)
         p.source = FIELD;
     *ret_piece = p;
     return p.source != LITERAL;
@@ -133,6 +143,48 @@ static bool read_name(struct span body, const struct template_opts *o,
         ret_piece->field = i;
     }
     return longest > 0;
+}
+
+static const struct span *nearest_column(struct span body,
+                                         const struct template_opts *o)
+{
+    while (body.n > 1 &&
+           (body.at[body.n - 1] == '.' || body.at[body.n - 1] == '/'))
+        body.n--;
+    for (size_t i = 0; i < o->n_names; i++)
+        if (is_one_edit(body, o->names[i]))
+            return &o->names[i];
+    return NULL;
+}
+
+/* A letter more, less or other, or two swapped, whatever the case; something
+ * must be the same. */
+static bool is_one_edit(struct span a, struct span b)
+{
+    size_t least = a.n < b.n ? a.n : b.n, begin = 0, end = 0;
+    while (begin < least && same_letter(a.at[begin], b.at[begin]))
+        begin++;
+    while (end < least - begin &&
+           same_letter(a.at[a.n - 1 - end], b.at[b.n - 1 - end]))
+        end++;
+    const char *x = a.at + begin, *y = b.at + begin;
+    size_t m = a.n - begin - end, n = b.n - begin - end;
+    bool swapped =
+        m == 2 && n == 2 && same_letter(x[0], y[1]) && same_letter(x[1], y[0]);
+    return begin + end > 0 && ((m <= 1 && n <= 1) || swapped);
+}
+
+static bool same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+static bool ends_in_dollar(const struct pieces *before, const char *at)
+{
+    if (before->n == 0)
+        return false;
+    struct span last = before->at[before->n - 1].text;
+    return last.at + last.n == at && last.n > 0 && at[-1] == '$';
 }
 
 static bool read_number(struct span body, struct piece *ret_piece)

@@ -9,11 +9,12 @@ enum source { LITERAL, ITEMS, FIELD, SEQ, SLOT };
 
 struct piece {
     enum source source;
-    struct span text; /* as it was written */
-    const char *how;  /* the ending: "", ".", "/", "//", "/." */
-    size_t field;     /* from 0; SIZE_MAX: {0}, which there is not */
-    size_t hole;      /* for template.c: of the script's */
-    size_t param;     /* and of its parameters */
+    struct span text;        /* as it was written */
+    const char *how;         /* the ending: "", ".", "/", "//", "/." */
+    size_t field;            /* from 0; SIZE_MAX: {0}, which there is not */
+    const struct span *near; /* the column that is nearly named; NULL: it is */
+    size_t hole;             /* for template.c: of the script's */
+    size_t param;            /* and of its parameters */
 };
 
 struct pieces {

@@ -177,9 +177,12 @@ test_a_bad_weight_is_told() {
 }
 
 test_a_bad_choice_is_told() {
-    for option in --output --color --progress --exit; do
+    for option in --output --color --exit; do
         refuses "$option" sometimes
     done
+    vow map --progress=sometimes echo ::: a
+    expect_code 2
+    expect_sentence
 }
 
 # ---- placeholders -----------------------------------------------------------

@@ -328,3 +328,103 @@ test_a_nul_byte_ends_the_run_after_what_runs() {
     expect_out a
     expect_err_has NUL
 }
+
+# ---- what would be wrong in silence -----------------------------------------
+
+# refused SENTENCE ARGUMENT...: vow map refuses these before the first job.
+refused() {
+    sentence=$1
+    shift
+    note "$*"
+    vow map "$@"
+    expect_code 2
+    expect_out
+    expect_err_has "$sentence"
+}
+
+test_several_files_are_several_sources() {
+    seq 2 >numbers
+    printf 'a\nb\n' >letters
+    vow map -k -a numbers -a letters echo '{1}' '{2}' ::: x y
+    expect_code 0
+    expect_out '1 a' '1 a' '1 b' '1 b' '2 a' '2 a' '2 b' '2 b'
+    vow map -k -a numbers --arg-file letters echo
+    expect_out '1 a' '1 b' '2 a' '2 b'
+}
+
+test_a_pattern_is_no_separator() {
+    for pattern in '\s+' '\d' '\W' ' +' ', *' '[,;]' '[[:space:]]+' ',|;' \
+        ' {2,}' '\s*,\s*' '\t+' '\0' 'a\0'; do
+        refused "-C" -C "$pattern" echo '{1}' ::: 'a b'
+    done
+    refused 'text and no pattern' -d '\s' echo ::: a
+}
+
+test_signs_are_separators() {
+    for separator in '|' '||' ' | ' '+' '++' '*' '.' '::' '->' '?' '^' '$' \
+        '[' '{'; do
+        note "$separator"
+        vow map -C "$separator" echo '{1}' '{2}' ::: "a${separator}b"
+        expect_code 0
+        expect_out 'a b'
+    done
+    vow map -C ' \+ ' echo '{2}' ::: 'a + b'
+    expect_out b
+    vow map -C '\|' echo '{2}' ::: 'a|b'
+    expect_out b
+    vow map -C '\r' echo '{2}' ::: "$(printf 'a\rb')"
+    expect_out b
+}
+
+test_a_column_that_is_nearly_named_is_refused() {
+    for name in hos hsot hosts hust Host host2 host2.; do
+        refused "{$name}: no column has this name; did you mean {host}?" \
+            -C, --header echo "{$name}" ::: host,age Ann,41
+    done
+    refused '{ag}: no column' -C, --header 'echo {host} {ag}' ::: host,age Ann,41
+}
+
+test_other_braces_stay() {
+    vow map -k -C, --header echo '{host.}' '{word}' '{a b}' '{{hsot}}' '{i}' \
+        ::: host,i Ann.x,41
+    expect_code 0
+    expect_out 'Ann {word} {a b} {hsot} 41'
+    # shellcheck disable=SC2016 # for the job
+    vow map -C, --header 'hos=1; echo ${hos} {host}' ::: host,x Ann,41
+    expect_out '1 Ann'
+    vow map -C, --header echo '{x}' '{y}' ::: name,z Ann,41
+    expect_out '{x} {y} Ann,41'
+}
+
+test_a_field_that_no_job_has_is_refused() {
+    refused '{2}: no job has more than 1 field' echo '{2}' ::: a b
+    refused '{2}: no job has more than 1 field' grep -E 'a{2}' ::: a
+    refused '{3/}: no job has more than 2 fields' 'echo {3/}' ::: a ::: b
+    refused '{3}: no job has more than 2 fields' -n2 echo '{3}' ::: a b c
+    refused '{3}: no job has more than 2 fields' -n9 echo '{3}' ::: a b
+    refused '{3}: no job has more than 2 fields' -C, echo '{3}' ::: a,b c
+    refused '{2}: no job has more than 1 field' --pool 'p:{2}' -j1 echo ::: a
+    echo a | vow map echo '{2}'
+    expect_code 2
+}
+
+test_a_field_that_a_job_may_have_is_empty() {
+    vow map -k -C, echo '<{2}>' ::: a,b c
+    expect_out '<b>' '<>'
+    vow map -k -n2 echo '<{2}>' ::: a b c
+    expect_out '<b>' '<>'
+    echo a | vow map -C, echo '<{3}>'
+    expect_code 0
+    expect_out '<>'
+}
+
+test_a_header_is_asked_for_as_with_parallel() {
+    for header in '--header :' --header=: --header; do
+        note "$header"
+        # shellcheck disable=SC2086 # words
+        vow map -C, $header echo '{name}' ::: name,age Ann,41
+        expect_code 0
+        expect_out Ann
+    done
+    refused 'write --header' --header=x echo ::: a b
+}

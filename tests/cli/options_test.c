@@ -116,6 +116,9 @@ TEST(options, read_every_spelling)
     check_read("-j --keep x", "3=--keep|x");
     check_read("--color x", "9|x");
     check_read("--color=always x", "9=always|x");
+    check_read("--color always x", "9=always|x");
+    check_read("--color alwaysx x", "9|alwaysx x");
+    check_read("--color", "9|");
     check_read("", "|");
 }
 

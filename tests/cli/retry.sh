@@ -201,3 +201,22 @@ test_run_takes_the_codes_to_retry_on() {
     expect_code 9
     expect_file tries x
 }
+
+test_retries_may_be_asked_for_as_with_curl() {
+    vow map --retry 1 --backoff 1ms 'echo $VOW_TRY >>tries; exit 1; : {}' ::: a
+    expect_code 1
+    expect_lines 2 tries
+}
+
+test_what_to_try_again_needs_retries() {
+    vow map --retry-on 3 false ::: a
+    expect_code 2
+    expect_err_has 'add --retries N'
+    vow run --retry-on 3 -- false
+    expect_code 125
+    echo 'retry-on 3' >"$XDG_CONFIG_HOME/vow.new"
+    mkdir -p "$XDG_CONFIG_HOME/vow"
+    mv "$XDG_CONFIG_HOME/vow.new" "$XDG_CONFIG_HOME/vow/config"
+    vow map true ::: a
+    expect_code 0
+}

@@ -295,3 +295,16 @@ test_a_hidden_cursor_comes_back() {
     tr "$ESC" '\n' <"$T/raw" | sed -n 's/^\[?25\([hl]\).*/\1/p' >cursor
     [ ! -s cursor ] || expect test "$(tail -n 1 cursor)" = h
 }
+
+test_progress_needs_no_word() {
+    vow map --progress echo ::: a
+    expect_code 0
+    expect_out a
+    vow map --progress plain echo ::: a
+    expect_code 0
+    expect_out a
+    expect_err_has '1/1'
+    vow map --progress=soon echo ::: a
+    expect_code 2
+    expect_err_has 'auto, bar, plain, none'
+}
