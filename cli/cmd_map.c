@@ -11,6 +11,7 @@
 #include "signals.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ static void open_all(int argc, char **argv);
 static size_t split(int argc, char **argv, int at);
 static void make_template(char **words, size_t n);
 static void find_program(void);
+static void open_terminal(void);
 static void open_logs(void);
 static void read_done(void);
 static void open_gate(void);
@@ -66,6 +68,8 @@ static void open_all(int argc, char **argv)
     if (s->dry_run)
         return;
     find_program();
+    if (s->tty)
+        open_terminal();
     if (s->results != NULL)
         results_open(s->results);
     open_logs();
@@ -106,6 +110,14 @@ static void find_program(void)
     if (rc != 0)
         die(rc, "vow map: %s: %s", name,
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
+}
+
+static void open_terminal(void)
+{
+    run.jobs.tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (run.jobs.tty < 0 || !proc_in_foreground())
+        die(EXIT_USAGE, "vow map: --tty needs a terminal, and vow must run in "
+                        "its foreground");
 }
 
 static void open_logs(void)

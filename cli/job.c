@@ -29,6 +29,8 @@ enum { LACKS_MS = 20, LACKS_MAX_MS = 5000 /* with nothing running */ };
 static const char *key_of(const struct job *j);
 static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
 static int launch(struct job *j);
+static int stdin_of(const struct jobs *js);
+static bool in_our_group(const struct jobs *js);
 static int open_streams(struct job *j, int *ret_out, int *ret_err);
 static void fill_env(struct job *j, int retry_fd);
 static char *env_entry(size_t which, const char *format, ...)
@@ -37,6 +39,8 @@ static void begin_try(void *job);
 static bool may_come(struct job *j, int error);
 static void not_started(struct job *j, int error);
 static void reject_try(struct job *j, vow_error *e);
+static struct job *job_of(struct proc *p);
+static void on_process_stopped(struct proc *p);
 static void on_process_end(struct proc *p);
 static void classify(struct job *j);
 static uint64_t asked_to_wait_ms(struct job *j);
@@ -240,20 +244,20 @@ static int launch(struct job *j)
     }
     fill_env(j, ends[1]);
     if (error == 0)
-        error = proc_start(
-            &j->proc, &(struct proc_opts){.path = path,
-                                          .argv = js->command.argv,
-                                          .env = js->env,
-                                          .in = js->inherit ? 0 : js->null,
-                                          .out = out,
-                                          .err = err,
-                                          .also = ends[1],
-                                          .in_our_group = js->inherit &&
-                                                          proc_in_foreground(),
-                                          .timeout_ms = s->timeout_ms,
-                                          .seq = j->seq,
-                                          .kill = &s->kill,
-                                          .ended = on_process_end});
+        error = proc_start(&j->proc,
+                           &(struct proc_opts){.path = path,
+                                               .argv = js->command.argv,
+                                               .env = js->env,
+                                               .in = stdin_of(js),
+                                               .out = out,
+                                               .err = err,
+                                               .also = ends[1],
+                                               .in_our_group = in_our_group(js),
+                                               .timeout_ms = s->timeout_ms,
+                                               .seq = j->seq,
+                                               .kill = &s->kill,
+                                               .ended = on_process_end,
+                                               .stopped = on_process_stopped});
     if (ends[1] >= 0)
         (void)close(ends[1]);
     if (out > 2 && out != js->null)
@@ -263,6 +267,19 @@ static int launch(struct job *j)
     if (path != js->program)
         free(path);
     return error;
+}
+
+static int stdin_of(const struct jobs *js)
+{
+    if (js->inherit)
+        return STDIN_FILENO;
+    return js->tty > 0 ? js->tty : js->null;
+}
+
+/* Then it can use the terminal, and Ctrl-C and Ctrl-Z reach it. */
+static bool in_our_group(const struct jobs *js)
+{
+    return (js->inherit || js->tty > 0) && proc_in_foreground();
 }
 
 /* Keeps J2. */
@@ -347,10 +364,26 @@ static void not_started(struct job *j, int error)
 
 /* ---- the end of a try ---------------------------------------------------- */
 
+static struct job *job_of(struct proc *p)
+{
+    return (struct job *)(void *)((char *)p - offsetof(struct job, proc));
+}
+
+static void on_process_stopped(struct proc *p)
+{
+    const struct job *j = job_of(p);
+    if (j->jobs->inherit)
+        say("vow run: the command wants to use the terminal, but runs in the "
+            "background: it is ended; run it in the foreground");
+    else
+        say("job %llu wants to use the terminal, which jobs do not have: it is "
+            "ended; --tty runs one job at a time and lends it the terminal",
+            (unsigned long long)j->seq);
+}
+
 static void on_process_end(struct proc *p)
 {
-    struct job *j =
-        (struct job *)(void *)((char *)p - offsetof(struct job, proc));
+    struct job *j = job_of(p);
     vow_deferred *attempt = j->attempt;
     vow_deferred *late = j->late;
     stream_end(&j->out);
@@ -401,6 +434,8 @@ static void classify(struct job *j)
                      .code = exited ? WEXITSTATUS(status) : WTERMSIG(status)};
     if (!job_failed(j) && (j->out.error != 0 || j->err.error != 0))
         j->end.code = EXIT_BROKEN; /* what it wrote is not all there */
+    if (!job_failed(j) && j->proc.wanted_tty)
+        j->end.code = EXIT_CANNOT_RUN;
     if (j->proc.timed_out || j->late != NULL) {
         j->end.kind = END_TIMEOUT;
         j->end.exited = exited;
@@ -456,7 +491,7 @@ static bool worth_another(const struct job *j)
 {
     const struct retry_on *on = &j->jobs->settings->retry_on;
     unsigned code = (unsigned)j->end.code & 255;
-    if (j->stopped || j->end.kind == END_NOT_RUN)
+    if (j->stopped || j->end.kind == END_NOT_RUN || j->proc.wanted_tty)
         return false;
     if (j->end.kind == END_TIMEOUT)
         return on->timeout;
@@ -584,6 +619,8 @@ const char *job_end_text(const struct job *j, char *into, size_t room)
         (void)snprintf(into, room, "lost its place");
     else if (j->end.kind == END_TIMEOUT)
         (void)snprintf(into, room, "timed out");
+    else if (j->proc.wanted_tty && job_failed(j))
+        (void)snprintf(into, room, "wanted the terminal");
     else if (j->end.kind == END_SIGNAL)
         (void)snprintf(into, room, "killed by %s",
                        units_signal_name(j->end.code, name));

@@ -28,6 +28,8 @@ struct jobs {
     struct template *template;
     char *program; /* the path; NULL: it depends on the job */
     bool inherit;  /* a job has our stdin, stdout and stderr */
+    int tty;       /* --tty: the stdin of a job, which has our foreground; 0:
+                      a job has none */
     void (*on_start)(struct job *j);     /* a try was started */
     void (*on_last_end)(struct job *j);  /* the process of its last try ended */
     void (*on_end)(void);                /* the process of any try has ended */
@@ -97,7 +99,7 @@ bool job_failed(const struct job *j);
 /* 0 to 255: as a shell would say it. */
 int job_exit_code(const struct job *j);
 /* The same for people: "exit 3", "killed by TERM", "timed out",
- * "lost its place". */
+ * "wanted the terminal", "lost its place". */
 const char *job_end_text(const struct job *j, char *into, size_t room);
 void job_record(struct job *j, struct text *command, struct record *ret);
 

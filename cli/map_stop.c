@@ -84,9 +84,10 @@ void map_on_store_down(vow_error *e)
     map_stop(HALT_SOON, 0);
 }
 
+/* What the terminal sent, a job of --tty has got already; other jobs have groups
+ * of their own. */
 void map_on_signal(int number, bool by_terminal)
 {
-    (void)by_terminal; /* jobs have groups of their own */
     switch (number) {
     case SIGCHLD:
         procs_reap();
@@ -114,7 +115,7 @@ void map_on_signal(int number, bool by_terminal)
         }
         run.by_signal = number;
         emit_do_not_wait();
-        map_stop(HALT_NOW, number);
+        map_stop(HALT_NOW, by_terminal && run.settings.tty ? SIGCONT : number);
     }
 }
 

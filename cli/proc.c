@@ -59,6 +59,7 @@ static int start_as_script(struct proc *p, const struct proc_opts *o);
 static void watch(struct proc *p, const struct proc_opts *o);
 static struct proc **find(pid_t pid);
 static bool reap_one(void);
+static void end_stopped(void);
 static void ended(struct proc *p, int status, const struct rusage *usage);
 static bool group_left(const struct proc *p);
 static void finish(struct proc *p);
@@ -235,6 +236,7 @@ static void watch(struct proc *p, const struct proc_opts *o)
     p->kill = o->kill;
     p->seq = o->seq;
     p->ended = o->ended;
+    p->stopped = o->stopped;
     if (o->timeout_ms > 0)
         vow_call_at(&p->timer, procs.loop,
                     vow_loop_due_ns(procs.loop, o->timeout_ms), on_timeout, p);
@@ -251,6 +253,7 @@ void procs_reap(void)
 {
     while (reap_one())
         ;
+    end_stopped();
     for (size_t i = 0; i < BUCKETS && procs.told > 0; i++)
         for (struct proc *p = procs.table[i], *next; p != NULL; p = next) {
             next = p->next;
@@ -280,6 +283,30 @@ static bool reap_one(void)
     if (*at != NULL)
         ended(*at, status, &usage);
     return true;
+}
+
+/* In the background of a terminal, a process that reads it (TTIN) or changes its
+ * modes (TTOU) is stopped with its group, until somebody brings the group to the
+ * foreground. Nobody does that for a group of ours. */
+static void end_stopped(void)
+{
+    siginfo_t info = {.si_pid = 0};
+    while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 &&
+           info.si_pid != 0) {
+        struct proc *p = *find(info.si_pid);
+        bool by_terminal =
+            info.si_status == SIGTTIN || info.si_status == SIGTTOU;
+        if (p != NULL && by_terminal && p->own_group && !p->told) {
+            p->wanted_tty = true;
+            if (p->stopped != NULL)
+                p->stopped(p);
+            else
+                say("the command wants to use the terminal and cannot, as it "
+                    "runs in the background: it is ended");
+            proc_stop(p, 0);
+        }
+        info.si_pid = 0;
+    }
 }
 
 static struct proc **find(pid_t pid)

@@ -31,15 +31,17 @@ struct proc_opts {
     uint64_t timeout_ms;         /* 0: none */
     uint64_t seq;                /* of the job, as it is in its environment */
     const struct kill_seq *kill; /* outlives the process */
-    proc_fn ended; /* called once, when it has ended however; it may be used
+    proc_fn ended;   /* called once, when it has ended however; it may be used
                       again or freed inside */
+    proc_fn stopped; /* called once, when the terminal has stopped it and it is
+                        about to be ended: tells why; NULL: a general word */
 };
 
 /* In the caller's memory, where it stays until it has ended. */
 struct proc {
     pid_t pid; /* 0: it does not run; negative: only its group is left */
     struct proc *next;
-    proc_fn ended;
+    proc_fn ended, stopped;
     const struct kill_seq *kill;
     size_t kill_at;   /* the step that comes next */
     int first;        /* instead of its first signal; 0: that */
@@ -48,7 +50,8 @@ struct proc {
     vow_call timer;   /* its timeout, then the steps of its killing */
     bool own_group;
     bool timed_out;
-    bool told; /* to stop, for whatever reason */
+    bool told;       /* to stop, for whatever reason */
+    bool wanted_tty; /* and was stopped by the terminal for it */
     uint64_t seq;
     uint64_t start_us; /* since 1970 */
     uint64_t start_ns; /* of the loop's clock */
@@ -59,7 +62,8 @@ struct proc {
 };
 
 void procs_open(vow_loop *loop);
-/* On SIGCHLD: see who has ended. */
+/* On SIGCHLD: see which have ended, and end those that wait for a terminal they
+ * will never get. */
 void procs_reap(void);
 size_t procs_running(void);
 

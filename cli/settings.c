@@ -24,6 +24,7 @@ enum id {
     ID_REPLACE,
     ID_SHELL,
     ID_EXEC,
+    ID_TTY,
     ID_JOBS,
     ID_RATE,
     ID_EVEN,
@@ -75,6 +76,9 @@ static const struct option_def map_options[] = {
     {ID_SHELL, '\0', "shell", "PATH",
      "the shell for the shell form (default sh)", NULL, "FILE"},
     {ID_EXEC, '\0', "exec", NULL, "never use a shell", NULL, NULL},
+    {ID_TTY, '\0', "tty", NULL, "one job at a time, with the terminal", NULL,
+     NULL},
+    {ID_TTY, 'o', "open-tty", NULL, NULL, NULL, NULL},
     {ID_JOBS, 'j', "jobs", "N|N%|Nx",
      "jobs at once (default: one per processor)", "Limits", NULL},
     {ID_JOBS, 'P', "max-procs", "N", NULL, NULL, NULL},
@@ -226,6 +230,7 @@ static bool looks_like_pattern(const char *s);
 static char *unescaped(const struct options *o);
 static int one_of(const struct options *o, const char *const *words);
 static void check(const struct options *o, const char *sentence);
+static void lend_terminal(struct settings *s, const struct options *o);
 static void check_together(const struct settings *s, const struct options *o);
 
 int settings_read(struct settings *s, const struct verb_def *verb, int argc,
@@ -245,6 +250,8 @@ int settings_read(struct settings *s, const struct verb_def *verb, int argc,
     s->output_said = s->retry_on_said = false;
     while ((id = options_next(&o)) > 0)
         take(s, id, &o);
+    if (s->tty)
+        lend_terminal(s, &o);
     check_together(s, &o);
     if (s->jobs == 0 && (verb == &map_verb || s->pool != NULL))
         s->jobs = jobs; /* without a pool it says nothing to `run` */
@@ -296,6 +303,9 @@ static void read_one(struct settings *s, int id, const struct options *o)
         break;
     case ID_EXEC:
         s->exec = true;
+        break;
+    case ID_TTY:
+        s->tty = true;
         break;
     default:
         read_limit(s, id, o);
@@ -560,6 +570,29 @@ static char *unescaped(const struct options *o)
     return t.at;
 }
 
+/* As xargs -o and parallel --tty do. */
+static void lend_terminal(struct settings *s, const struct options *o)
+{
+    int code = o->verb->usage_code;
+    const char *verb = o->verb->name;
+    if (s->jobs > 1 || s->pool != NULL)
+        die(code,
+            "vow %s: --tty runs one job at a time: leave out -j and --pool",
+            verb);
+    if (s->output_said && s->output != OUTPUT_LIVE)
+        die(code,
+            "vow %s: with --tty jobs write to the terminal themselves: "
+            "leave out --output",
+            verb);
+    if (s->bar || s->progress != NULL)
+        die(code,
+            "vow %s: with --tty the terminal is the job's: leave out "
+            "--bar and --progress",
+            verb);
+    s->jobs = 1;
+    s->output = OUTPUT_LIVE;
+}
+
 static void check_together(const struct settings *s, const struct options *o)
 {
     int code = o->verb->usage_code;
@@ -591,6 +624,8 @@ static void check_together(const struct settings *s, const struct options *o)
     if (s->results != NULL &&
         (s->output == OUTPUT_LINE || s->output == OUTPUT_LIVE))
         die(code, "vow %s: --results needs --output group or none", verb);
+    if (s->tag && s->output == OUTPUT_LIVE)
+        die(code, "vow %s: --tag needs --output group or line", verb);
     if (s->keep_order && s->output != OUTPUT_GROUP)
         die(code, "vow %s: -k needs grouped output", verb);
 }

@@ -23,6 +23,7 @@ struct settings {
     const char *replace;
     const char *shell;
     bool exec;
+    bool tty; /* a job has the terminal; then one runs at a time, and live */
 
     /* limits */
     uint32_t jobs; /* 0: not said */

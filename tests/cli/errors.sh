@@ -281,3 +281,11 @@ test_jobs_after_one_that_is_too_long_still_run() {
     expect has_line "$OUT" before
     expect has_line "$OUT" after
 }
+
+test_the_nearest_option_is_named_as_the_help_has_it() {
+    for words in '--retrys --retries' '--max-proc --jobs' '--open-ty --tty'; do
+        vow map "${words% *}" 1 true ::: a
+        expect_code 2
+        expect_err_has "did you mean '${words#* }'?"
+    done
+}
