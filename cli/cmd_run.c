@@ -193,6 +193,7 @@ static void write_logs(void)
     struct text command = {0};
     struct record r;
     char *sentence = NULL;
+    const char *file = s->log;
     int rc = 0;
     job_record(one.job, &command, &r);
     if (s->log != NULL) {
@@ -202,13 +203,17 @@ static void write_logs(void)
             rc = errno;
     }
     if (s->joblog != NULL && rc == 0) {
-        FILE *f = joblog_open(s->joblog, true, &sentence);
+        file = s->joblog;
+        FILE *f = joblog_open(file, true, &sentence);
         rc = f == NULL ? -1 : joblog_write(f, &r);
         if (f != NULL && fclose(f) != 0 && rc == 0)
             rc = errno;
     }
-    if (rc != 0)
-        say("vow run: %s", sentence != NULL ? sentence : strerror(rc));
+    if (sentence != NULL)
+        say("vow run: %s", sentence);
+    else if (rc != 0)
+        say("vow run: cannot write to %s: %s", file, strerror(rc));
+    free(sentence);
     text_free(&command);
 }
 

@@ -11,6 +11,7 @@
 #include "signals.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What xargs would exit with. */
@@ -18,9 +19,12 @@ enum { XARGS_FAILED = 123, XARGS_255 = 124, XARGS_KILLED = 125 };
 enum { COUNT_MAX = 100 };
 
 static int xargs_code(const struct job *j);
-static void remember(struct job *j);
-static void cannot_write(const char *file, int error, const struct job *j);
+static void remember_job(struct failure *list, uint64_t n, struct job *j);
+static bool is_recorded(const char *file, int error);
+static void cannot_close(const char *file, int error);
 static void summary(void);
+static void list_jobs(const struct failure *list, uint64_t n);
+static bool count_given(uint64_t *ret_given);
 
 void map_count(struct job *j)
 {
@@ -32,9 +36,7 @@ void map_count(struct job *j)
         return;
     int code = xargs_code(j);
     run.worst = code > run.worst ? code : run.worst;
-    if (run.failed < FAILURES_SHOWN)
-        remember(j);
-    run.failed++;
+    remember_job(run.failures, run.failed++, j);
 }
 
 static int xargs_code(const struct job *j)
@@ -47,10 +49,11 @@ static int xargs_code(const struct job *j)
 }
 
 /* The beginning of a long command says enough. */
-static void remember(struct job *j)
+static void remember_job(struct failure *list, uint64_t n, struct job *j)
 {
-    struct failure *f = &run.failures[run.failed];
     struct fields fields = job_fields(j);
+    if (n >= FAILURES_SHOWN)
+        return;
     text_clear(&run.command);
     template_show(run.jobs.template, &fields, &run.command);
     bool cut = run.command.n > SHOWN_BYTES;
@@ -58,35 +61,51 @@ static void remember(struct job *j)
         run.command.n = SHOWN_BYTES;
         text_add_str(&run.command, " ...");
     }
-    f->command = mem_copy(run.command.at, run.command.n);
-    (void)job_end_text(j, f->end, sizeof(f->end));
+    list[n].command = mem_copy(run.command.at, run.command.n);
+    (void)job_end_text(j, list[n].end, sizeof(list[n].end));
 }
 
 void map_write_logs(struct job *j)
 {
     struct record r;
     const struct settings *s = &run.settings;
+    bool all = true;
     if (run.log == NULL && run.joblog == NULL && s->results == NULL)
         return;
     job_record(j, &run.command, &r);
     if (s->results != NULL)
-        results_end(j, s->results, r.command);
+        all &= is_recorded(s->results, results_end(j, s->results, r.command));
     if (run.log != NULL)
-        cannot_write(s->log, log_write(run.log, &r), j);
+        all &= is_recorded(s->log, log_write(run.log, &r));
     if (run.joblog != NULL)
-        cannot_write(s->joblog, joblog_write(run.joblog, &r), j);
+        all &= is_recorded(s->joblog, joblog_write(run.joblog, &r));
+    if (!all)
+        remember_job(run.missing, run.unrecorded++, j);
 }
 
-static void cannot_write(const char *file, int error, const struct job *j)
+/* A run that is to be resumed must not go on unrecorded: what runs may finish,
+ * nothing more is started. */
+static bool is_recorded(const char *file, int error)
+{
+    if (error == 0)
+        return true;
+    run.broken = true;
+    if (run.unwritable == NULL)
+        say("cannot write to %s: %s; no more jobs are started", file,
+            strerror(error));
+    if (run.unwritable == NULL)
+        run.unwritable = file;
+    if (run.stopping == HALT_NEVER)
+        map_stop(HALT_SOON, 0);
+    return false;
+}
+
+static void cannot_close(const char *file, int error)
 {
     if (error == 0)
         return;
     run.broken = true;
-    if (j == NULL)
-        say("cannot write to %s: %s", file, strerror(error));
-    else
-        say("cannot write to %s: %s; job %llu is not in it", file,
-            strerror(error), (unsigned long long)j->seq);
+    say("cannot write to %s: %s", file, strerror(error));
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -102,9 +121,9 @@ void map_finish(void)
     if (run.by_signal != 0)
         guard_hunt_children();
     if (run.log != NULL)
-        cannot_write(run.settings.log, log_close(run.log), NULL);
+        cannot_close(run.settings.log, log_close(run.log));
     if (run.joblog != NULL && fclose(run.joblog) != 0)
-        cannot_write(run.settings.joblog, errno, NULL);
+        cannot_close(run.settings.joblog, errno);
     if (run.by_signal == 0)
         summary();
     emit_drain();
@@ -113,18 +132,50 @@ void map_finish(void)
 
 static void summary(void)
 {
+    char rest[64] = "";
+    uint64_t given = 0, unrun = run.unrun;
+    bool known = count_given(&given);
+    if (known)
+        unrun = given - run.done;
+    else
+        given = run.done;
+    if (!known)
+        (void)snprintf(rest, sizeof(rest),
+                       ", the rest of the input was not run");
+    else if (unrun > 0)
+        (void)snprintf(rest, sizeof(rest), ", %llu %s not run",
+                       (unsigned long long)unrun, unrun == 1 ? "was" : "were");
     if (run.failed > 0)
-        say("%llu of %llu jobs failed:", (unsigned long long)run.failed,
-            (unsigned long long)run.done);
-    for (uint64_t i = 0; i < run.failed && i < FAILURES_SHOWN; i++)
-        say_command("  %s: %s", run.failures[i].end, run.failures[i].command);
-    if (run.failed > FAILURES_SHOWN)
-        say("  and %llu more",
-            (unsigned long long)(run.failed - FAILURES_SHOWN));
+        say("%llu of %llu jobs failed%s:", (unsigned long long)run.failed,
+            (unsigned long long)given, rest);
+    list_jobs(run.failures, run.failed);
+    if (run.unrecorded > 0)
+        say("%llu of %llu jobs ended and are not in %s%s:",
+            (unsigned long long)run.unrecorded, (unsigned long long)given,
+            run.unwritable, rest);
+    list_jobs(run.missing, run.unrecorded);
     if (run.settings.verbose)
         say("%llu done, %llu failed, %llu left out, %llu not run",
             (unsigned long long)run.done, (unsigned long long)run.failed,
-            (unsigned long long)run.skipped, (unsigned long long)run.unrun);
+            (unsigned long long)run.skipped, (unsigned long long)unrun);
+}
+
+static void list_jobs(const struct failure *list, uint64_t n)
+{
+    for (uint64_t i = 0; i < n && i < FAILURES_SHOWN; i++)
+        say_command("  %s: %s", list[i].end, list[i].command);
+    if (n > FAILURES_SHOWN)
+        say("  and %llu more", (unsigned long long)(n - FAILURES_SHOWN));
+}
+
+/* The jobs that were given, without those that --resume has left out. False: a
+ * part of the input was not read. */
+static bool count_given(uint64_t *ret_given)
+{
+    bool guess = false;
+    uint64_t all = run.ended ? run.pulled : input_total(run.input, &guess);
+    *ret_given = all - run.skipped;
+    return run.ended || (all > 0 && !guess);
 }
 
 int map_exit_code(void)

@@ -59,6 +59,9 @@ struct run {
     vow_deferred *room; /* the source waits until that is less; NULL: no */
     int worst;          /* for --exit xargs */
     struct failure failures[FAILURES_SHOWN];
+    const char *unwritable; /* the log or the folder that took no record */
+    uint64_t unrecorded;    /* jobs that have ended and have none there */
+    struct failure missing[FAILURES_SHOWN]; /* the first of these */
     struct text command;
 };
 extern struct run run;

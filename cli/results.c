@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 static int open_in(const struct job *j, const char *dir, const char *name);
-static void write_file(struct job *j, const char *dir, const char *name,
-                       struct span s);
+static int write_file(const struct job *j, const char *dir, const char *name,
+                      struct span s);
 static void add_stream(struct text *t, const char *name, struct stream *s);
 
 void results_open(const char *dir)
@@ -66,24 +66,27 @@ static int open_in(const struct job *j, const char *dir, const char *name)
     return fd;
 }
 
-void results_end(struct job *j, const char *dir, struct span command)
+int results_end(struct job *j, const char *dir, struct span command)
 {
     char code[16];
     int n = snprintf(code, sizeof(code), "%d\n", job_exit_code(j));
-    write_file(j, dir, "command", command);
-    write_file(j, dir, "exit", (struct span){.at = code, .n = (size_t)n});
+    int error = write_file(j, dir, "command", command);
+    if (error == 0)
+        error = write_file(j, dir, "exit",
+                           (struct span){.at = code, .n = (size_t)n});
+    return error;
 }
 
-static void write_file(struct job *j, const char *dir, const char *name,
-                       struct span s)
+static int write_file(const struct job *j, const char *dir, const char *name,
+                      struct span s)
 {
     int fd = open_in(j, dir, name);
     if (fd < 0)
-        return;
-    if (write(fd, s.at, s.n) != (ssize_t)s.n)
-        say("--results: job %llu: %s: %s", (unsigned long long)j->seq, name,
-            strerror(errno));
+        return errno;
+    ssize_t n = write(fd, s.at, s.n);
+    int error = n < 0 ? errno : n < (ssize_t)s.n ? ENOSPC : 0;
     (void)close(fd);
+    return error;
 }
 
 void results_json(struct job *j, const struct record *r)

@@ -13,7 +13,8 @@
 void results_open(const char *dir);
 /* Before a try: its streams go to files. */
 void results_begin(struct job *j, const char *dir);
-void results_end(struct job *j, const char *dir, struct span command);
+/* Its command and exit: 0, or an errno. */
+int results_end(struct job *j, const char *dir, struct span command);
 
 /* One line of JSON on stdout, with stdout and stderr as strings. */
 void results_json(struct job *j, const struct record *r);

@@ -198,3 +198,17 @@ test_exit_xargs_says_126_and_127() {
     vow map --exit xargs no-such-command-at-all ::: a
     expect_code 127
 }
+
+# ---- how many ---------------------------------------------------------------
+
+test_jobs_that_were_not_run_are_counted() {
+    vow map -j2 --stop-after 300ms sleep ::: 300 301 302 303
+    expect_code 3
+    expect_err_has 'vow: 2 of 4 jobs failed, 2 were not run:'
+    vow map -j1 -e 'exit {}' ::: 0 7 0
+    expect_code 7
+    expect_err_has 'vow: 1 of 3 jobs failed, 1 was not run:'
+    yes 7 | vow map -j1 -e 'exit {}'
+    expect_code 7
+    expect_err_has 'vow: 1 of 1 jobs failed, the rest of the input was not run:'
+}

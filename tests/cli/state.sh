@@ -31,10 +31,62 @@ test_a_log_that_cannot_be_written_is_told_before_the_first_job() {
     expect_not test -e ran
 }
 
-test_a_log_on_a_full_disk_is_told() {
-    vow map --log /dev/full true ::: a
-    expect_failure
-    expect test -s "$ERR"
+# No line per job: the first loss is told, and what ended without a record is
+# listed.
+expect_told_once() {
+    expect_code 125
+    expect test "$(grep -c "cannot write to $1: " "$ERR")" -eq 1
+    expect_err_has "$2; no more jobs are started"
+    expect_err_has "are not in $1, "
+    expect test "$(wc -l <"$ERR")" -lt 30
+    expect test "$(find . -name 'ran.*' | wc -l)" -lt 100
+}
+
+test_a_log_on_a_full_disk_ends_the_run() {
+    seq 1000 >numbers
+    ln -s /dev/full full
+    vow map -j2 --log full -a numbers 'touch ran.{}'
+    expect_told_once full 'No space left on device'
+}
+
+test_results_that_cannot_be_written_end_the_run() {
+    seq 1000 >numbers
+    vow map -j2 --results res -a numbers 'touch ran.{}; rm -r res/{}'
+    expect_told_once res 'No such file or directory'
+}
+
+# A limit on the size of files stands for a disk that fills up: the log has some
+# jobs by then.
+test_a_run_whose_disk_got_full_is_resumed_without_a_gap() {
+    seq 100 >numbers
+    (ulimit -f 8 && vow map -j2 --log log -a numbers 'echo {} >>ran')
+    expect_told_once log 'File too large'
+    recorded=$(wc -l <log)
+    expect test "$recorded" -ge 1
+    missing=$(sed -n 's/^vow: \([0-9]*\) of 100 jobs ended and .*/\1/p' "$ERR")
+    expect test "$((recorded + missing))" -eq "$(wc -l <ran)"
+    expect_json log
+    vow map -j2 --log log --resume -a numbers 'echo {} >>ran'
+    expect_code 0
+    expect_lines 100 log
+    expect_lines "$((100 + missing))" ran
+}
+
+test_a_joblog_on_a_full_disk_ends_the_run() {
+    seq 1000 >numbers
+    (ulimit -f 8 && vow map -j2 --joblog log -a numbers 'touch ran.{}; : x {}')
+    expect_code 125
+    expect_told_once log 'File too large'
+}
+
+test_the_log_of_run_on_a_full_disk_is_told() {
+    head -c 2000 /dev/zero | tr '\0' x >long
+    for _ in 1 2 3; do
+        (ulimit -f 8 && vow run --log log -- sh -c 'exit 3' "$(cat long)")
+        expect_code 3
+    done
+    expect_err 'vow run: cannot write to log: File too large'
+    expect_json log
 }
 
 test_a_joblog_has_nine_columns() {
@@ -247,6 +299,7 @@ goes_on_after() {
     : >ran
     start map -j1 --log log --resume "$killed_job" ::: a b c
     wait_for test -e ready
+    wait_for has_lines 1 log # b may begin before a is recorded
     kill "-$1" "$PID"
     finish
     expect_signal "$1"
