@@ -212,7 +212,8 @@ static int dry_run(void)
         if (map_already_done(j))
             continue;
         struct fields fields = job_fields(j);
-        template_show(run.jobs.template, &fields, &run.command);
+        template_show_on(STDOUT_FILENO, run.jobs.template, &fields,
+                         &run.command);
         text_add_str(&run.command, "\n");
         emit_text(STDOUT_FILENO, &run.command);
         if (emit_behind())

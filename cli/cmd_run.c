@@ -129,11 +129,11 @@ static void make_job(void)
 static void on_start(struct job *j)
 {
     struct text command = {0};
-    struct record r;
     brake_started(&one.brake);
     if (!one.settings.verbose)
         return;
-    job_record(j, &command, &r);
+    struct fields fields = job_fields(j);
+    template_show_on(STDERR_FILENO, one.jobs.template, &fields, &command);
     say_command("%.*s (try %u)", (int)command.n, command.at, j->tries);
     text_free(&command);
 }

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What xargs would exit with. */
 enum { XARGS_FAILED = 123, XARGS_255 = 124, XARGS_KILLED = 125 };
@@ -55,7 +56,7 @@ static void remember_job(struct failure *list, uint64_t n, struct job *j)
     if (n >= FAILURES_SHOWN)
         return;
     text_clear(&run.command);
-    template_show(run.jobs.template, &fields, &run.command);
+    template_show_on(STDERR_FILENO, run.jobs.template, &fields, &run.command);
     bool cut = run.command.n > SHOWN_BYTES;
     if (cut) {
         run.command.n = SHOWN_BYTES;

@@ -15,6 +15,7 @@
 #include "pool_use.h"
 #include "results.h"
 #include "say.h"
+#include "table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static uint32_t weight_of(const struct job *j);
 static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
                          void *user);
 static void add_tags(struct job *j);
+static void add_tag(struct text *tag, int fd, const struct fields *f);
 static void not_ahead(struct job *j);
 static void room_again(void);
 static void on_start(struct job *j);
@@ -189,11 +191,20 @@ static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
 static void add_tags(struct job *j)
 {
     struct fields fields = job_fields(j);
-    for (size_t i = 0; i < fields.n_items; i++) {
-        text_add(&j->out.tag, fields.items[i].at, fields.items[i].n);
-        text_add_str(&j->out.tag, i + 1 < fields.n_items ? " " : "\t");
+    add_tag(&j->out.tag, STDOUT_FILENO, &fields);
+    add_tag(&j->err.tag, STDERR_FILENO, &fields);
+}
+
+static void add_tag(struct text *tag, int fd, const struct fields *f)
+{
+    bool visible = isatty(fd);
+    for (size_t i = 0; i < f->n_items; i++) {
+        if (visible)
+            table_add_visible(tag, f->items[i]);
+        else
+            text_add(tag, f->items[i].at, f->items[i].n);
+        text_add_str(tag, i + 1 < f->n_items ? " " : "\t");
     }
-    text_add(&j->err.tag, j->out.tag.at, j->out.tag.n);
 }
 
 /* It waits no longer; or it never will. */
@@ -222,7 +233,8 @@ static void on_start(struct job *j)
     if (run.settings.verbose) {
         struct fields fields = job_fields(j);
         text_clear(&run.command);
-        template_show(run.jobs.template, &fields, &run.command);
+        template_show_on(STDERR_FILENO, run.jobs.template, &fields,
+                         &run.command);
         if (j->tries > 1)
             say_command("%.*s (try %u)", (int)run.command.n, run.command.at,
                         j->tries);

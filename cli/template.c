@@ -10,6 +10,7 @@
 #include "template.h"
 
 #include "shell_form.h"
+#include "table.h"
 #include "template_cut.h"
 
 #include <ctype.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DIGITS = 24 }; /* of a number, with its NUL */
 
@@ -86,6 +88,9 @@ static void add_each(const struct piece *p, const struct fields *f,
 static void add_argument(struct command *c, const char *s);
 static void end_argument(struct command *c);
 static void set_argv(struct command *c);
+static void show_command(struct template *t, const struct fields *f,
+                         bool visible, struct text *into);
+static void make_visible(struct text *t, size_t from);
 static void show_hole(const struct template *t, const struct piece *p,
                       const struct fields *f, struct text *into);
 static void hash_part(crypto_generichash_state *h, char kind, struct span s);
@@ -578,23 +583,51 @@ void command_free(struct command *c)
 void template_show(struct template *t, const struct fields *f,
                    struct text *ret_text)
 {
+    show_command(t, f, false, ret_text);
+}
+
+void template_show_on(int fd, struct template *t, const struct fields *f,
+                      struct text *ret_text)
+{
+    show_command(t, f, isatty(fd), ret_text);
+}
+
+static void show_command(struct template *t, const struct fields *f,
+                         bool visible, struct text *into)
+{
     struct command words = {0};
     if (t->shell == NULL) {
         (void)template_expand(t, f, &words);
         for (size_t i = 0; i < words.argc; i++) {
-            text_add(ret_text, " ", i > 0);
-            text_add_quoted(ret_text, span_of(words.argv[i]));
+            size_t from = into->n;
+            text_add(into, " ", i > 0);
+            text_add_quoted(into, span_of(words.argv[i]));
+            if (visible)
+                make_visible(into, from);
         }
         command_free(&words);
         return;
     }
     for (size_t i = 0; i < t->pieces.n; i++) {
         const struct piece *p = &t->pieces.at[i];
+        size_t from = into->n;
         if (p->source == LITERAL)
-            text_add(ret_text, p->text.at, p->text.n);
+            text_add(into, p->text.at, p->text.n);
         else
-            show_hole(t, p, f, ret_text);
+            show_hole(t, p, f, into);
+        if (p->source != LITERAL && visible)
+            make_visible(into, from);
     }
+}
+
+static void make_visible(struct text *t, size_t from)
+{
+    struct text shown = {0};
+    table_add_visible(&shown,
+                      (struct span){.at = t->at + from, .n = t->n - from});
+    t->n = from;
+    text_add(t, shown.at, shown.n);
+    text_free(&shown);
 }
 
 static void show_hole(const struct template *t, const struct piece *p,

@@ -79,6 +79,10 @@ void command_free(struct command *c);
  * place, properly quoted. */
 void template_show(struct template *t, const struct fields *f,
                    struct text *ret_text);
+/* The same for that descriptor: on a terminal, what a value would do to it is
+ * shown as escapes. Newlines of the script itself stay. */
+void template_show_on(int fd, struct template *t, const struct fields *f,
+                      struct text *ret_text);
 
 /* What identifies the job by content: 16 bytes that depend on the words of the
  * command and the values in their places, each with its length, and on neither

@@ -308,3 +308,52 @@ test_progress_needs_no_word() {
     expect_code 2
     expect_err_has 'auto, bar, plain, none'
 }
+
+# ---- items that would do something to a terminal ----------------------------
+
+# The title of the window, a bell, a line of its own, and a control of 8 bits.
+shown='\x1b]0;PWN\a'
+make_hostile() {
+    printf '\033]0;PWN\007\nvow: all is well\302\233' >item
+}
+
+# expect_escaped: nothing of the item has reached the terminal as it is.
+expect_escaped() {
+    wait_for terminal_over
+    show_screen
+    expect_not grep -qF "$(printf '\033]0;PWN')" "$T/raw"
+    expect_not grep -qF "$(printf '\302\233')" "$T/raw"
+    expect_not grep -q '^vow: all is well' "$T/raw"
+    screen >"$T/screen"
+    expect grep -qF -e "$shown"'\nvow: all is well\u009b' "$T/screen"
+}
+
+test_items_are_escaped_on_a_terminal() {
+    make_hostile
+    for options in 'map false' 'map "exit 1; : {}"' 'map "exit 1; : \"{}\""' \
+        'map -v true' 'map --dry-run echo' 'map --dry-run "echo '"'{}'"'"' \
+        'map --tag "echo x; : {}"' 'map --tag --output line "echo x >&2; : {}"' \
+        'map -v --tty true' 'run -v true'; do
+        note "$options"
+        case $options in
+        run*) terminal 200 24 sh "\"\$VOW\" $options \"\$(cat item)\"" ;;
+        *) terminal 200 24 sh "\"\$VOW\" $options ::: \"\$(cat item)\"" ;;
+        esac
+        expect_escaped
+    done
+}
+
+test_a_script_of_several_lines_stays_so_on_a_terminal() {
+    terminal 80 24 sh '"$VOW" map --dry-run "echo {}
+echo 2" ::: a'
+    wait_for terminal_over
+    expect test "$(screen | tr '\n' /)" = 'echo a/echo 2/'
+}
+
+test_items_are_as_they_are_elsewhere() {
+    make_hostile
+    vow map --dry-run echo ::: "$(cat item)"
+    expect_bytes "echo '$(cat item)'\n"
+    vow map --tag 'echo x; : {}' ::: "$(cat item)"
+    expect_bytes "$(cat item)\tx\n"
+}
