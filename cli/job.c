@@ -90,8 +90,7 @@ struct job *job_new(struct jobs *js)
         items = j->items; /* its memory goes round */
     }
     *j = (struct job){.jobs = js, .items = items, .retry_after = -1};
-    j->out = (struct stream){.file = -1, .ear.fd = -1};
-    j->err = j->out;
+    j->out = j->err = stream_of(0);
     return j;
 }
 

@@ -44,6 +44,7 @@ static vow_future *deliver(size_t index, vow_future *outcome, void *user);
 static void show_held(void);
 static bool may_flow(const struct stream *out);
 static void show(struct job *j);
+static void show_json(struct job *j);
 static void look_around(void);
 static void draw(void *user);
 
@@ -326,9 +327,7 @@ static void show(struct job *j)
         run.broken = true;
     }
     if (s->json && !j->unrun) {
-        struct record r;
-        job_record(j, &run.command, &r);
-        results_json(j, &r);
+        show_json(j);
     } else if (s->output == OUTPUT_GROUP) {
         stream_emit(&j->out);
         stream_emit(&j->err);
@@ -339,6 +338,18 @@ static void show(struct job *j)
     run.undelivered--;
     room_again();
     streams_go_on();
+}
+
+static void show_json(struct job *j)
+{
+    struct record r;
+    job_record(j, &run.command, &r);
+    int error = results_json(j, &r);
+    if (error == 0)
+        return;
+    say("job %llu: there is no room for its JSON: %s",
+        (unsigned long long)j->seq, strerror(error));
+    run.broken = true;
 }
 
 /* ---- limits that change -------------------------------------------------- */

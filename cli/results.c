@@ -15,7 +15,8 @@
 static int open_in(const struct job *j, const char *dir, const char *name);
 static int write_file(const struct job *j, const char *dir, const char *name,
                       struct span s);
-static void add_stream(struct text *t, const char *name, struct stream *s);
+static void add_stream(struct stream *json, const char *name, struct stream *s);
+static size_t whole_characters(const struct text *t);
 
 void results_open(const char *dir)
 {
@@ -89,8 +90,9 @@ static int write_file(const struct job *j, const char *dir, const char *name,
     return error;
 }
 
-void results_json(struct job *j, const struct record *r)
+int results_json(struct job *j, const struct record *r)
 {
+    struct stream json = stream_of(STDOUT_FILENO);
     struct text t = {0};
     char name[16];
     text_addf(&t, "{\"seq\":%llu,\"command\":", (unsigned long long)r->seq);
@@ -105,22 +107,46 @@ void results_json(struct job *j, const struct record *r)
     text_addf(&t, ",\"timeout\":%s,\"tries\":%u,\"start\":%.6f,\"wall\":%.6f",
               r->end.kind == END_TIMEOUT ? "true" : "false", r->tries,
               (double)r->start_us / 1e6, (double)r->wall_us / 1e6);
-    add_stream(&t, "stdout", &j->out);
-    add_stream(&t, "stderr", &j->err);
-    text_add_str(&t, "}\n");
-    emit_text(STDOUT_FILENO, &t);
+    stream_keep(&json, t.at, t.n);
+    text_free(&t);
+    add_stream(&json, "stdout", &j->out);
+    add_stream(&json, "stderr", &j->err);
+    stream_keep(&json, "}\n", 2);
+    if (json.error == 0)
+        stream_emit(&json);
+    stream_drop(&json);
+    return json.error;
 }
 
-/* What a job wrote is one string, so it is put together in memory. */
-static void add_stream(struct text *t, const char *name, struct stream *s)
+/* Chunk by chunk: what a job wrote may be more than the memory. */
+static void add_stream(struct stream *json, const char *name, struct stream *s)
 {
-    struct text all = {0};
+    struct text left = {0}, made = {0};
     uint64_t at = 0;
     size_t n;
     const char *chunk;
-    while ((chunk = stream_chunk(s, &at, &n)) != NULL)
-        text_add(&all, chunk, n);
-    text_addf(t, ",\"%s\":", name);
-    text_add_json(t, text_span(&all));
-    text_free(&all);
+    text_addf(&made, ",\"%s\":\"", name);
+    while ((chunk = stream_chunk(s, &at, &n)) != NULL) {
+        text_add(&left, chunk, n);
+        size_t whole = whole_characters(&left);
+        text_add_json_part(&made, (struct span){.at = left.at, .n = whole});
+        memmove(left.at, left.at + whole, left.n - whole);
+        left.n -= whole;
+        stream_keep(json, made.at, made.n);
+        text_clear(&made);
+    }
+    text_add_json_part(&made, text_span(&left));
+    text_add_str(&made, "\"");
+    stream_keep(json, made.at, made.n);
+    text_free(&left);
+    text_free(&made);
+}
+
+/* Up to the first byte of the last character, if that may be torn. */
+static size_t whole_characters(const struct text *t)
+{
+    for (size_t i = 1; i < 4 && i <= t->n; i++)
+        if ((unsigned char)t->at[t->n - i] >= 0xc0)
+            return t->n - i;
+    return t->n;
 }

@@ -16,7 +16,8 @@ void results_begin(struct job *j, const char *dir);
 /* Its command and exit: 0, or an errno. */
 int results_end(struct job *j, const char *dir, struct span command);
 
-/* One line of JSON on stdout, with stdout and stderr as strings. */
-void results_json(struct job *j, const struct record *r);
+/* One line of JSON on stdout, with stdout and stderr as strings: 0, or the errno
+ * of the file in which it waits; then nothing of it is written. */
+int results_json(struct job *j, const struct record *r);
 
 #endif

@@ -54,7 +54,6 @@ static void end_flow(const struct stream *s);
 static void look_again(void *user);
 static bool read_some(struct stream *s);
 static ssize_t splice_some(struct stream *s);
-static void keep(struct stream *s, const char *at, size_t n);
 static void lost(struct stream *s, int error);
 static void lines(struct stream *s, const char *at, size_t n);
 static void end_line_of_others(const struct stream *s, struct text *out);
@@ -66,11 +65,16 @@ static void stop(struct stream *s);
 static void forget_stopped(struct stream *s);
 static void close_file(struct stream *s);
 
+struct stream stream_of(int target)
+{
+    return (struct stream){.target = target, .file = -1, .ear.fd = -1};
+}
+
 int stream_open(struct stream *s, int target)
 {
     int ends[2];
     static uint64_t numbers;
-    *s = (struct stream){.target = target, .file = -1, .ear.fd = -1};
+    *s = stream_of(target);
     s->number = ++numbers;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
@@ -139,7 +143,7 @@ static bool read_some(struct stream *s)
     if (s->by_lines)
         lines(s, buffer, (size_t)n);
     else if (!splices || s->by_hand || s->error != 0)
-        keep(s, buffer, (size_t)n);
+        stream_keep(s, buffer, (size_t)n);
     return true;
 }
 
@@ -232,7 +236,7 @@ static ssize_t splice_some(struct stream *s)
     return n;
 }
 
-static void keep(struct stream *s, const char *at, size_t n)
+void stream_keep(struct stream *s, const char *at, size_t n)
 {
     if (s->error != 0)
         return;
@@ -448,14 +452,14 @@ void stream_emit(struct stream *s)
 /* What is in a file goes to another one. */
 static void add_tags(struct stream *s)
 {
-    struct stream tagged = {.target = s->target, .file = -1, .ear.fd = -1};
+    struct stream tagged = stream_of(s->target);
     uint64_t at = 0;
     size_t n;
     const char *chunk;
     while ((chunk = stream_chunk(s, &at, &n)) != NULL) {
         struct text out = {0};
         add_lines(&out, s, chunk, n);
-        keep(&tagged, out.at, out.n);
+        stream_keep(&tagged, out.at, out.n);
         text_free(&out);
     }
     close_file(s);

@@ -39,11 +39,15 @@ void streams_open(vow_loop *loop, bool (*may_flow)(const struct stream *s));
 /* The one that flows; NULL: none. */
 const struct stream *streams_flowing(void);
 
+/* One of our own, for bytes that are only kept and emitted. */
+struct stream stream_of(int target);
 /* A pipe; returns the job's end, for the caller to close when it has started,
  * or -1 and errno. */
 int stream_open(struct stream *s, int target);
 /* Everything goes to this file from the start (--results); moved. */
 void stream_keep_in(struct stream *s, int file);
+/* Keep these bytes behind the others; what is wrong is then in `error`. */
+void stream_keep(struct stream *s, const char *at, size_t n);
 /* The job has ended: read what is left, close the pipe. */
 void stream_end(struct stream *s);
 /* Forget what was kept. */

@@ -17,7 +17,8 @@
 #include <string.h>
 
 static void grow(struct text *t, size_t more);
-static void add_json_ascii(struct text *t, unsigned char c);
+static bool is_json_plain(unsigned char c);
+static void add_json_escape(struct text *t, unsigned char c);
 static bool is_plain_word(struct span s);
 static bool is_reserved(struct span s);
 
@@ -93,19 +94,36 @@ static void grow(struct text *t, size_t more)
 
 void text_add_json(struct text *t, struct span s)
 {
-    const unsigned char *at = (const unsigned char *)s.at;
     text_add(t, "\"", 1);
+    text_add_json_part(t, s);
+    text_add(t, "\"", 1);
+}
+
+void text_add_json_part(struct text *t, struct span s)
+{
+    const unsigned char *at = (const unsigned char *)s.at;
     for (size_t i = 0; i < s.n;) {
-        size_t n = utf8_length(at + i, s.n - i);
+        size_t n = 0;
+        while (i + n < s.n && is_json_plain(at[i + n]))
+            n++;
+        text_add(t, at + i, n);
+        i += n;
+        if (i == s.n)
+            break;
+        n = utf8_length(at + i, s.n - i);
         if (n == 0)
             text_addf(t, "\\udc%02x", at[i]);
         else if (n == 1)
-            add_json_ascii(t, at[i]);
+            add_json_escape(t, at[i]);
         else
             text_add(t, at + i, n);
         i += n > 0 ? n : 1;
     }
-    text_add(t, "\"", 1);
+}
+
+static bool is_json_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
 /* By the table of RFC 3629. */
@@ -146,17 +164,15 @@ size_t utf8_length(const unsigned char *at, size_t n)
     return length;
 }
 
-static void add_json_ascii(struct text *t, unsigned char c)
+static void add_json_escape(struct text *t, unsigned char c)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t";
     static const char letters[] = "\"\\bfnrt";
     const char *found = c != 0 ? strchr(escaped, c) : NULL;
     if (found != NULL)
-        text_addf(t, "\\%c", letters[found - escaped]);
-    else if (c < 0x20 || c == 0x7f)
-        text_addf(t, "\\u%04x", c);
+        text_add(t, (char[]){'\\', letters[found - escaped]}, 2);
     else
-        text_add(t, &c, 1);
+        text_addf(t, "\\u%04x", c);
 }
 
 void text_add_quoted(struct text *t, struct span s)

@@ -36,6 +36,9 @@ void text_addf(struct text *t, const char *format, ...)
 /* As a JSON string with its quotes. Bytes that are not UTF-8 become the
  * characters U+DC80 to U+DCFF written as escapes, so that nothing is lost. */
 void text_add_json(struct text *t, struct span s);
+/* The same without its quotes. A part may end before any byte that is none of
+ * 0x80 to 0xbf: there no character is torn. */
+void text_add_json_part(struct text *t, struct span s);
 /* For pasting into a shell: as it is if that is safe, else quoted. */
 void text_add_quoted(struct text *t, struct span s);
 void text_clear(struct text *t);

@@ -79,6 +79,23 @@ test_great_output_takes_little_memory() {
     expect_small
 }
 
+# Two bytes per character: many a chunk ends within one.
+test_great_output_in_json_takes_little_memory() {
+    mkfifo json
+    tr -d '\n' <json | wc -c >count &
+    counter=$!
+    OUT=$PWD/json
+    start map -j2 --json 'yes {} | tr -d "\n" | head -c 30000001' ::: aé é
+    OUT=/dev/null
+    watch_memory
+    wait "$counter"
+    expect_code 0
+    read -r bytes <count
+    expect test "$bytes" -ge 60000002
+    expect test "$bytes" -le 60001000
+    expect_small
+}
+
 test_a_line_without_end_takes_little_memory() {
     mkfifo bytes
     wc -c <bytes >count &

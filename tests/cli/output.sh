@@ -270,6 +270,29 @@ test_json_holds_any_bytes() {
     expect_json "$OUT"
 }
 
+# It is written in pieces, which end anywhere within a character.
+test_json_tears_no_character() {
+    for before in '' a aa aaa; do
+        note "${#before}"
+        { printf %s "$before"; yes 😀 | tr -d '\n' | head -c 400000; } >bytes
+        vow map --json cat ::: bytes
+        expect_code 0
+        # shellcheck disable=SC2016 # for perl
+        perl -MJSON::PP -0777 -ne '
+            my $s = decode_json($_)->{stdout}; utf8::encode($s); print $s' \
+            "$OUT" >decoded
+        cmp bytes decoded || fail 'the output has changed'
+    done
+}
+
+# As JSON it is twice as long, and longer than a file may be.
+test_json_that_finds_no_room_is_told() {
+    (ulimit -f 800 && vow map --json 'yes "" | head -c 300000; : {}' ::: a)
+    expect_code 125
+    expect_out
+    expect_err_has 'job 1: there is no room for its JSON: File too large'
+}
+
 # ---- readers that leave, disks that are full --------------------------------
 
 test_a_reader_that_leaves_ends_the_run_quietly() {
