@@ -19,6 +19,7 @@
 #include "guard.h"
 #include "listing.h"
 #include "lock_hold.h"
+#include "nested.h"
 #include "proc.h"
 #include "say.h"
 #include "signals.h"
@@ -32,7 +33,7 @@
 
 enum { ID_SHARED = 1, ID_SLOTS, ID_ONCE, ID_TIMEOUT, ID_KILL_SEQ, ID_ON_LOST };
 enum { LABEL_MAX = VOW_LABEL_MAX - 8, LABEL_CUT = 128 }; /* of the name */
-enum { ENV_ADDED = 4, LEASE_MS = 10000 };
+enum { ENV_ADDED = 5, LEASE_MS = 10000 };
 
 static const struct option_def options[] = {
     {ID_SHARED, 's', "shared", NULL,
@@ -92,6 +93,7 @@ static struct {
     struct proc proc;
     vow_deferred *over; /* the command */
     int by_signal;
+    pid_t above; /* has the lock, and waits for us; 0: nobody */
     bool lost;
 } lock;
 
@@ -104,6 +106,8 @@ static void make_ready(void);
 static void make_ask(void);
 static void tell_difference(const char *label);
 static void make_label(struct text *ret_label);
+static void look_above(void);
+static void on_name_joined(const vow_event *event, void *unused);
 static void get_place(void);
 static _Noreturn void not_had(int code, const char *why);
 static int run_command(void);
@@ -119,8 +123,10 @@ int cmd_lock(int argc, char **argv)
 {
     read_command(argc, argv);
     make_ready();
+    lock.store.on_event = on_name_joined;
     lock.authority = store_open_or_die(lock.loop, &lock.store);
     make_ask();
+    look_above();
     get_place();
     int code = run_command();
     leave(); /* keeps L1 */
@@ -273,11 +279,35 @@ static void make_label(struct text *ret_label)
         text_addf(ret_label, "~%s", vow_name_text(&name, printed));
 }
 
+/* If commands above us leave too little, we would wait for ourselves. They may
+ * have lost it, so we do ask; but we do not wait. */
+static void look_above(void)
+{
+    const struct lock_ask *a = &lock.ask;
+    if (a->once || lock.store.no_wait || lock.store.waits)
+        return;
+    uint64_t held = nested_weight(&lock.store, a->label, NULL, &lock.above);
+    lock.ask.try_once = held > 0 && held + a->weight > a->places;
+}
+
+/* The same of a name, whose owner is known when it is asked for. */
+static void on_name_joined(const vow_event *event, void *unused)
+{
+    (void)unused;
+    if (event->kind != VOW_EVENT_JOINED || lock.store.no_wait ||
+        lock.store.waits)
+        return;
+    lock.above = nested_owner(&lock.store, event->fence);
+    lock.ask.try_once = lock.above != 0;
+    if (lock.ask.try_once && lock.place != NULL)
+        (void)vow_cancel(lock.place, NULL);
+}
+
 /* Or do not come back. */
 static void get_place(void)
 {
     lock.place = lock_get(&lock.hold, lock.authority, &lock.ask);
-    if (lock.by_signal != 0) /* before we asked */
+    if (lock.by_signal != 0 || (lock.ask.once && lock.ask.try_once))
         (void)vow_cancel(lock.place, NULL);
     int rc = vow_loop_run_until(lock.loop, lock.place);
     if (rc == 0)
@@ -298,6 +328,11 @@ static void get_place(void)
 static _Noreturn void not_had(int code, const char *why)
 {
     struct text word = {0};
+    if (lock.ask.try_once && (code == VOW_EBUSY || code == VOW_ECANCELED))
+        die(EXIT_BROKEN,
+            "vow lock: '%s' is held by process %d, which has started this "
+            "command and waits for it; take another name, -n or -w",
+            lock.name, lock.above);
     if (code == VOW_EBUSY || code == VOW_ETIMEDOUT)
         exit(lock.store.busy_code);
     if (code != VOW_EDOUBT)
@@ -367,7 +402,7 @@ static char **make_env(void)
         bool told = false;
         for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
             told |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
-        if (!told)
+        if (!told && !nested_is_variable(environ[i]))
             env[kept++] = environ[i];
     }
     guard_word(&run, 1);
@@ -376,6 +411,13 @@ static char **make_env(void)
     env[kept++] = run.at;
     env[kept++] = name.at;
     env[kept++] = fence.at;
+    char *held = nested_variable(
+        &(struct nested_hold){.store = &lock.store,
+                              .fence = lock.once ? lock.hold.fence : 0,
+                              .pool = lock.ask.label,
+                              .weight = lock.ask.weight});
+    if (held != NULL)
+        env[kept++] = held;
     return env;
 }
 

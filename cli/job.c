@@ -11,6 +11,7 @@
  */
 #include "job.h"
 #include "guard.h"
+#include "nested.h"
 #include "pool_use.h"
 #include "say.h"
 #include "store_open.h"
@@ -23,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TEMPFAIL = 75, ENV_ADDED = 8, REFUSED = -1 };
+enum { TEMPFAIL = 75, ENV_ADDED = 9, REFUSED = -1 };
 enum { LACKS_MS = 20, LACKS_MAX_MS = 5000 /* with nothing running */ };
 
 static const char *key_of(const struct job *j);
@@ -71,7 +72,7 @@ void jobs_open(struct jobs *js)
         bool added = false;
         for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
             added |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
-        if (!added)
+        if (!added && !nested_is_variable(environ[i]))
             js->env[js->n_env++] = environ[i];
     }
     js->null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -131,6 +132,7 @@ vow_future *job_run(struct job *j)
                             .deadline_ms = s->deadline_ms,
                             .key = key_of(j),
                             .retry = &retry};
+    vow_error *refused = pool_refuses(o.key, o.weight);
     if (s->deadline_ms > 0)
         j->due_us = proc_now_us() + s->deadline_ms * 1000;
     j->next = j->jobs->live;
@@ -138,7 +140,8 @@ vow_future *job_run(struct job *j)
     if (j->next != NULL)
         j->next->prev = j;
     j->jobs->live = j;
-    j->whole = vow_gate_run(j->jobs->gate, try_start, j, &o);
+    j->whole = refused != NULL ? vow_rejected(j->jobs->loop, refused)
+                               : vow_gate_run(j->jobs->gate, try_start, j, &o);
     return vow_then(j->whole, on_ok, on_fail, j);
 }
 
@@ -313,8 +316,13 @@ static int open_streams(struct job *j, int *ret_out, int *ret_err)
 static void fill_env(struct job *j, int retry_fd)
 {
     static struct text word;
+    static char *held;
     struct jobs *js = j->jobs;
     size_t n = js->n_env;
+    free(held);
+    held = pool_held(key_of(j), j->weight);
+    if (held != NULL)
+        js->env[n++] = held;
     guard_word(&word, j->seq);
     js->env[n++] = word.at;
     js->env[n++] = env_entry(0, "VOW_SEQ=%llu", (unsigned long long)j->seq);

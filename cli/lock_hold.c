@@ -29,7 +29,7 @@ vow_future *lock_get(struct lock_hold *h, vow_authority *a,
 static bool at_once(const struct lock_hold *h)
 {
     const struct store_opts *s = h->ask->store;
-    return s->no_wait || (s->waits && s->wait_ms == 0);
+    return s->no_wait || h->ask->try_once || (s->waits && s->wait_ms == 0);
 }
 
 static vow_future *bounded(const struct lock_hold *h, vow_future *f)

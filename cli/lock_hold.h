@@ -10,6 +10,7 @@ struct lock_ask {
     bool once;
     uint32_t places; /* of the pool, and how many of them; not with `once` */
     uint32_t weight;
+    bool try_once;     /* who has it waits for us: do not wait */
     uint64_t grace_ms; /* before the lease ends, it counts as lost */
     const struct store_opts *store;
 };

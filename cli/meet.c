@@ -10,6 +10,7 @@
 #include "ears.h"
 #include "emit.h"
 #include "guard.h"
+#include "nested.h"
 #include "proc.h"
 #include "replay.h"
 #include "say.h"
@@ -56,6 +57,7 @@ static void open_our_own(struct shared *s, vow_error *failed);
 static void tell_trouble(const char *why, const char *so);
 static void note_trouble(const char *why);
 static void wait_for_store(struct shared *s, vow_error *failed);
+static void refuse_ourselves(uint64_t fence);
 static void listen_for_signals(void);
 static void as_cat_would(void);
 static void on_signal(int number, bool by_terminal);
@@ -147,8 +149,10 @@ static void on_event(const vow_event *event, void *unused)
     (void)unused;
     uint32_t how = policy(meet.shared);
     bool gives_up = meet.shared->store.no_wait && !meet.works;
-    if (event->kind == VOW_EVENT_JOINED)
+    if (event->kind == VOW_EVENT_JOINED) {
         listen_for_signals();
+        refuse_ourselves(event->fence);
+    }
     if (event->kind == VOW_EVENT_UP)
         note_trouble(NULL);
     if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
@@ -172,6 +176,26 @@ static void note_trouble(const char *why)
 const char *meet_trouble(void)
 {
     return meet.trouble;
+}
+
+/* Who runs it waits for a command that waits for us. */
+static void refuse_ourselves(uint64_t fence)
+{
+    const struct shared *s = meet.shared;
+    pid_t owner = 0;
+    if (!s->store.no_wait && !s->store.waits && !meet_is_over())
+        owner = nested_owner(&s->store, fence);
+    if (owner == 0)
+        return;
+    if (s->steps != NULL)
+        say("vow pipe: a step is run by process %d, which has started this "
+            "command and waits for it; take another step",
+            owner);
+    else
+        say("vow share: %s is run by process %d, which has started this "
+            "command and waits for it; take another name, -n or -w",
+            s->name != NULL ? s->name : s->command[0], owner);
+    meet_over(EXIT_BROKEN);
 }
 
 vow_loop *meet_loop(void)

@@ -2,6 +2,7 @@
 /* pool_use.c - see pool_use.h. */
 #include "pool_use.h"
 #include "listing.h"
+#include "nested.h"
 #include "say.h"
 #include "store_open.h"
 
@@ -27,6 +28,7 @@ static struct {
     struct command made;
     vow_pool_limits limits;
     uint32_t each; /* that one key may have in this run */
+    bool bounded;  /* no job waits for ever */
     void (*on_jobs)(uint32_t jobs);
     vow_call look;
 } use;
@@ -62,6 +64,7 @@ void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
         return;
     vow_pool_limits said = pool_limits(s->jobs, &s->rate, s->even);
     split(s->pool, verb, placeholders);
+    use.bounded = s->deadline_ms > 0;
     use.loop = loop;
     use.store = store_opts_of(verb);
     if (s->store.url != NULL)
@@ -80,6 +83,10 @@ void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
             verb->name, use.name);
     else
         use.limits = said;
+    VOW_AUTO(vow_error)
+    refused = use.key == NULL ? pool_refuses(use.literal, 1) : NULL;
+    if (refused != NULL)
+        die(EXIT_BROKEN, "vow %s: %s", verb->name, vow_error_message(refused));
     int rc = vow_pool_open(use.authority, use.name,
                            VOW_POOL(.limits = said, .grace_ms = grace_ms()),
                            &use.pool);
@@ -179,6 +186,32 @@ const char *pool_key(const struct fields *f)
         return use.literal;
     (void)template_expand(use.key, f, &use.made); /* never a shell's */
     return use.made.argv[0] + 1;
+}
+
+vow_error *pool_refuses(const char *key, uint32_t weight)
+{
+    pid_t holder;
+    uint32_t most = use.limits.concurrent;
+    if (use.authority == NULL || most == 0 || use.bounded)
+        return NULL;
+    uint64_t held = nested_weight(&use.store, use.name, key, &holder);
+    if (held == 0 || held + weight <= most)
+        return NULL;
+    return vow_error_new(
+        use.loop, VOW_EDEADLK,
+        "pool '%s%s%s' lets %u in, and %llu of these are held by commands that "
+        "have started this one and wait for it, such as process %d; take "
+        "another pool",
+        use.name, key == NULL ? "" : ":", key == NULL ? "" : key, most,
+        (unsigned long long)held, holder);
+}
+
+char *pool_held(const char *key, uint32_t weight)
+{
+    if (use.pool == NULL)
+        return nested_variable(NULL);
+    return nested_variable(&(struct nested_hold){
+        .store = &use.store, .pool = use.name, .key = key, .weight = weight});
 }
 
 uint32_t pool_weight_most(void)

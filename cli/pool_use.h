@@ -36,6 +36,13 @@ void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
 void pool_behind(vow_gate_opts *o);
 /* The key of a job, valid until the next is asked for; NULL: none. */
 const char *pool_key(const struct fields *f);
+/* Why a job with this key and weight would wait for itself for ever, owned:
+ * commands that have started us hold too much of the pool. NULL: it would
+ * not. */
+vow_error *pool_refuses(const char *key, uint32_t weight);
+/* "VOW_HELD=..." for a job that has a place, see nested.h; to be freed; NULL:
+ * there is nothing to tell. */
+char *pool_held(const char *key, uint32_t weight);
 /* What no weight may exceed. */
 uint32_t pool_weight_most(void);
 /* Time for a job to end when its place is lost. */

@@ -12,6 +12,7 @@
 #include "emit.h"
 #include "guard.h"
 #include "meet.h"
+#include "nested.h"
 #include "say.h"
 #include "show.h"
 
@@ -29,7 +30,7 @@ enum {
     SEND_MAX = 1 << 20,
     SEND_MS = 20, /* between two chunks for those who follow */
     LEASE_MS = 10000,
-    ENV_ADDED = 6,
+    ENV_ADDED = 7,
     SECOND_US = 1000000
 };
 
@@ -160,6 +161,12 @@ static char **make_env(const struct runner *r)
     env[n++] = entry("VOW_FENCE=%llu",
                      (unsigned long long)vow_lease_fence(r->o.lease));
     env[n++] = entry("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
+    uint64_t fence = meet_alone() ? 0 : vow_lease_fence(r->o.lease);
+    char *held = nested_variable(
+        fence == 0 ? NULL
+                   : &(struct nested_hold){.store = &s->store, .fence = fence});
+    if (held != NULL)
+        env[n++] = held;
     if (s->timeout_ms > 0) {
         uint64_t due_us = proc_now_us() + s->timeout_ms * 1000;
         env[n++] = entry("VOW_DEADLINE=%llu.%06llu",
@@ -176,7 +183,7 @@ static bool is_ours(const char *variable)
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
         if (strncmp(variable, ours[i], strlen(ours[i])) == 0)
             return true;
-    return false;
+    return nested_is_variable(variable);
 }
 
 static char *entry(const char *format, ...)
