@@ -36,6 +36,7 @@ const struct verb_def doctor_verb = {
         "\n"
         "  vow doctor\n"
         "  vow doctor --store redis://cache.local\n",
+    .operands = "",
     .options = options,
     .run = cmd_doctor,
     .usage_code = EXIT_BROKEN};

@@ -39,6 +39,7 @@ const struct verb_def limit_verb = {
              "  vow limit api\n"
              "  vow limit api -j 10 --rate 20/s\n"
              "  vow limit api --rate none\n",
+    .operands = "NAME",
     .options = options,
     .run = cmd_limit,
     .usage_code = EXIT_BROKEN};

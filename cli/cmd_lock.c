@@ -68,6 +68,7 @@ const struct verb_def lock_verb = {
         "  vow lock db -s -- ./read\n"
         "  vow lock gpu --slots 2 -- ./train\n"
         "  vow lock payout --once -- ./pay\n",
+    .operands = "NAME COMMAND",
     .options = options,
     .run = cmd_lock,
     .usage_code = EXIT_BROKEN};

@@ -17,6 +17,7 @@ const struct verb_def result_verb = {
     .about = "print the result of named work, as the command did",
     .story = "What the command wrote to stdout and stderr, and its exit code.\n"
              "The exit code is 66 when there is no result.\n",
+    .operands = "NAME",
     .options = result_options,
     .run = cmd_result,
     .usage_code = EXIT_BROKEN};
@@ -28,6 +29,7 @@ const struct verb_def forget_verb = {
     .story =
         "The exit code is 0 when it is gone or was not there, 75 while it\n"
         "runs.\n",
+    .operands = "NAME",
     .options = options,
     .run = cmd_forget,
     .usage_code = EXIT_BROKEN};
@@ -37,6 +39,7 @@ const struct verb_def cancel_verb = {
     .usage = "[OPTION...] NAME",
     .about = "stop named work where it runs, for all who wait for it",
     .story = "The exit code is 66 when it does not run.\n",
+    .operands = "NAME",
     .options = options,
     .run = cmd_cancel,
     .usage_code = EXIT_BROKEN};

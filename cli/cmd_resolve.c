@@ -49,6 +49,7 @@ const struct verb_def resolve_verb = {
         "  vow resolve charge:4711 --done receipt.txt\n"
         "  vow resolve charge:4711 --failed\n"
         "  vow resolve charge:4711 --retry\n",
+    .operands = "NAME",
     .options = options,
     .run = cmd_resolve,
     .usage_code = EXIT_BROKEN};

@@ -15,10 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ID_JSON = 1 };
+enum { ID_JSON = 1, ID_NAMES };
+enum { OFFER_S = 1 /* a completion does not wait longer */ };
 
 static const struct option_def options[] = {
     {ID_JSON, '\0', "json", NULL, "one line of JSON for each", "Show", NULL},
+    {ID_NAMES, '\0', "names", "VERB", NULL, NULL, NULL}, /* completion's */
     STORE_ROW,
     {.id = 0}};
 
@@ -33,6 +35,7 @@ const struct verb_def status_verb = {
         "  vow status\n"
         "  vow status nightly\n"
         "  vow status --json | jq -r 'select(.state == \"running\").runner'\n",
+    .operands = "NAME",
     .options = options,
     .run = cmd_status,
     .usage_code = EXIT_BROKEN};
@@ -44,13 +47,25 @@ static size_t pick_pools(const vow_pools *all, const char *word,
 static bool is_pool(const vow_pool_info *p, const char *word);
 static void show(const struct manage *m, const vow_records *names,
                  const vow_pools *pools, bool json);
+static bool is_worth_a_look(const struct store_opts *s);
+static void offer_names(const struct manage *m, const char *verb,
+                        const vow_records *names, const vow_pools *pools);
+static bool is_for_verb(const vow_record *r, const char *verb);
+static void offer_one(struct text *out, const char *label);
+static const char *lock_in(const char *label);
 
 int cmd_status(int argc, char **argv)
 {
     bool json = false;
+    const char *offer_to = NULL;
+    int id;
     struct manage m = manage_of(&status_verb, argc, argv);
-    while (manage_option(&m) > 0)
-        json = true;
+    while ((id = manage_option(&m)) > 0) {
+        json = json || id == ID_JSON;
+        offer_to = id == ID_NAMES ? m.options.value : offer_to;
+    }
+    if (offer_to != NULL && !is_worth_a_look(&m.store))
+        return 0;
     manage_open(&m);
     vow_future *f = vow_authority_list(m.authority);
     vow_future *g = vow_authority_pools(m.authority);
@@ -62,8 +77,11 @@ int cmd_status(int argc, char **argv)
     vow_pool_info *others = mem_new((pools->n + 1) * sizeof(others[0]));
     size_t n = pick_names(names, m.word, some);
     size_t n_pools = pick_pools(pools, m.word, others);
-    show(&m, &(vow_records){.n = n, .at = some},
-         &(vow_pools){.n = n_pools, .at = others}, json);
+    if (offer_to != NULL)
+        offer_names(&m, offer_to, names, pools);
+    else
+        show(&m, &(vow_records){.n = n, .at = some},
+             &(vow_pools){.n = n_pools, .at = others}, json);
     free(some);
     free(others);
     vow_future_unref(f);
@@ -132,4 +150,78 @@ static void show(const struct manage *m, const vow_records *names,
         listing_pool_json(&out, &pools->at[i]);
     manage_print(m, &out);
     text_free(&out);
+}
+
+/* ---- for completion ------------------------------------------------------ */
+
+/* It makes no store, and ends soon: whoever presses a key waits for it. */
+static bool is_worth_a_look(const struct store_opts *s)
+{
+    char *url = store_address(s);
+    bool there = strncmp(url, "file:", 5) != 0 || access(url + 5, F_OK) == 0;
+    free(url);
+    (void)alarm(OFFER_S);
+    return there;
+}
+
+/* A line for each word that the verb could be given. */
+static void offer_names(const struct manage *m, const char *verb,
+                        const vow_records *names, const vow_pools *pools)
+{
+    struct text out = {0};
+    bool all = strcmp(verb, "status") == 0;
+    bool locks = all || strcmp(verb, "lock") == 0;
+    bool limits = all || strcmp(verb, "limit") == 0;
+    text_add(&out, "", 0);
+    for (size_t i = 0; i < names->n; i++) {
+        const char *label = names->at[i].label;
+        vow_name name = store_name_of(label);
+        if (!vow_name_equal(&name, &names->at[i].name))
+            continue; /* that is not what it is asked for by */
+        if (locks && lock_in(label) != NULL)
+            offer_one(&out, lock_in(label));
+        else if (is_for_verb(&names->at[i], verb))
+            offer_one(&out, label);
+    }
+    for (size_t i = 0; i < pools->n; i++) {
+        const char *label = pools->at[i].label;
+        if (lock_in(label) != NULL ? locks : limits)
+            offer_one(&out, lock_in(label) != NULL ? lock_in(label) : label);
+    }
+    manage_print(m, &out);
+    text_free(&out);
+}
+
+static bool is_for_verb(const vow_record *r, const char *verb)
+{
+    if (strcmp(verb, "result") == 0)
+        return r->says == VOW_SAYS_SETTLED;
+    if (strcmp(verb, "forget") == 0)
+        return r->says == VOW_SAYS_SETTLED || r->says == VOW_SAYS_DOUBT;
+    if (strcmp(verb, "cancel") == 0)
+        return r->says == VOW_SAYS_WAIT;
+    if (strcmp(verb, "resolve") == 0)
+        return r->says == VOW_SAYS_DOUBT;
+    return strcmp(verb, "status") == 0 || strcmp(verb, "share") == 0;
+}
+
+/* A name comes from whoever uses the store and lands on a command line: only
+ * one that means nothing to a shell is offered. */
+static void offer_one(struct text *out, const char *label)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:@%+-,";
+    if (label[0] != '\0' && label[0] != '-' &&
+        label[strspn(label, plain)] == '\0')
+        text_addf(out, "%s\n", label);
+}
+
+/* The name in "lock:NAME" and "slots:NAME"; NULL: it is none. */
+static const char *lock_in(const char *label)
+{
+    if (strncmp(label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
+        return label + strlen(LOCK_LABEL);
+    if (strncmp(label, SLOTS_LABEL, strlen(SLOTS_LABEL)) == 0)
+        return label + strlen(SLOTS_LABEL);
+    return NULL;
 }

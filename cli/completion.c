@@ -8,7 +8,9 @@
  * HOW   bash and fish get a function that walks the words, and the table as a
  *       function that tells which options take values. zsh has both already,
  *       in _arguments. Behind the options the shells' own completion of
- *       commands goes on, and behind ::: that of files.
+ *       commands goes on, and behind ::: that of files. Verbs that take a name
+ *       are offered those of the store (vow status --names VERB, which ends
+ *       within a second), and programs only behind --.
  */
 #include "options.h"
 
@@ -78,6 +80,23 @@ static const char bash_functions[] =
     "    esac\n"
     "}\n"
     "\n"
+    "# The names that the verb could be given; programs and files are not.\n"
+    "_vow_names() {\n"
+    "    local i name names store=()\n"
+    "    compopt +o default +o bashdefault 2> /dev/null\n"
+    "    for ((i = 2; i < last; i++)); do\n"
+    "        case ${words[i]} in\n"
+    "        --store) store=(--store \"${words[i + 1]}\") ;;\n"
+    "        --store=*) store=(\"${words[i]}\") ;;\n"
+    "        esac\n"
+    "    done\n"
+    "    mapfile -t names < <(\"${words[0]}\" status --names \"$verb\" \\\n"
+    "        \"${store[@]}\" 2> /dev/null < /dev/null)\n"
+    "    for name in \"${names[@]}\"; do\n"
+    "        [[ $name == \"$cur\"* ]] && COMPREPLY+=(\"$name\")\n"
+    "    done\n"
+    "}\n"
+    "\n"
     "# The command begins at words[$1].\n"
     "_vow_command() {\n"
     "    local i function\n"
@@ -138,22 +157,25 @@ static const char bash_functions[] =
     "}\n"
     "\n"
     "_vow_complete() {\n"
-    "    local i\n"
+    "    local i named= operands\n"
     "    if ((last < 2)); then\n"
     "        _vow_words \"$verbs --help --version\"\n"
     "        return\n"
     "    fi\n"
+    "    _vow_operands \"$verb\"\n"
     "    for ((i = 2; i < last; i++)); do\n"
-    "        case ${words[i]} in\n"
-    "        --)\n"
+    "        value=\n"
+    "        case $operands:${words[i]} in\n"
+    "        *COMMAND:--)\n"
     "            _vow_command $((i + 1))\n"
     "            return\n"
     "            ;;\n"
-    "        -?*) _vow_wants \"${words[i]}\" ;;\n"
-    "        *)\n"
+    "        *:-?*) _vow_wants \"${words[i]}\" ;;\n"
+    "        COMMAND:*)\n"
     "            _vow_command $i\n"
     "            return\n"
     "            ;;\n"
+    "        *) named=1 ;;\n"
     "        esac\n"
     "        [[ -z $value ]] || ((++i))\n"
     "    done\n"
@@ -168,14 +190,30 @@ static const char bash_functions[] =
     "        [[ -n $value ]] || _vow_value \"$verb $prefix\"\n"
     "        _vow_value_words\n"
     "        ;;\n"
-    "    *:-*)\n"
-    "        _vow_options \"$verb\"\n"
-    "        _vow_words \"$options\"\n"
-    "        ;;\n"
+    "    *:-*) _vow_more_options ;;\n"
     "    help:*) _vow_words \"$verbs\" ;;\n"
     "    completion:*) _vow_words 'bash zsh fish' ;;\n"
-    "    *) _vow_command \"$last\" ;;\n"
+    "    *)\n"
+    "        case $operands:$named in\n"
+    "        COMMAND:*)\n"
+    "            _vow_command \"$last\"\n"
+    "            return\n"
+    "            ;;\n"
+    "        NAME*:) _vow_names ;;\n"
+    "        esac\n"
+    "        [[ -n $cur ]] || _vow_more_options\n"
+    "        ;;\n"
     "    esac\n"
+    "}\n"
+    "\n"
+    "_vow_more_options() {\n"
+    "    local offered=(\"${COMPREPLY[@]}\")\n"
+    "    compopt +o default +o bashdefault 2> /dev/null\n"
+    "    _vow_options \"$verb\"\n"
+    "    [[ $operands:$named == 'NAME COMMAND:1' ]] && options=\"-- "
+    "$options\"\n"
+    "    _vow_words \"$options\"\n"
+    "    COMPREPLY+=(\"${offered[@]}\")\n"
     "}\n"
     "\n"
     "_vow() {\n"
@@ -192,6 +230,33 @@ static const char bash_functions[] =
     "complete -o bashdefault -o default -F _vow vow\n";
 
 static const char zsh_functions[] =
+    "# VERB OPERANDS...\n"
+    "_vow_names() {\n"
+    "    if ((${words[(i)--]} < CURRENT)); then\n"
+    "        [[ $3 != COMMAND ]] || _vow_behind\n"
+    "        return\n"
+    "    fi\n"
+    "    local i=${words[(I)--store(|=*)]}\n"
+    "    local -a names store\n"
+    "    ((i > 0)) && store=($words[i])\n"
+    "    [[ $store == --store ]] && store+=($words[i+1])\n"
+    "    names=(${(f)\"$(vow status --names $1 $store 2> /dev/null < "
+    "/dev/null)\"})\n"
+    "    (($#names)) && compadd -a names\n"
+    "}\n"
+    "\n"
+    "# Behind the name: a command, if it stands behind --.\n"
+    "_vow_behind() {\n"
+    "    local i=${words[(i)--]}\n"
+    "    if ((i < CURRENT)); then\n"
+    "        shift $i words\n"
+    "        ((CURRENT -= i))\n"
+    "        _normal\n"
+    "    else\n"
+    "        compadd -- --\n"
+    "    fi\n"
+    "}\n"
+    "\n"
     "_vow_arguments() {\n"
     "    if ((${words[(I):::(:|)]} > 0 && ${words[(I):::(:|)]} < CURRENT)); "
     "then\n"
@@ -223,14 +288,15 @@ static const char zsh_functions[] =
     "fi\n";
 
 static const char fish_functions[] =
-    "# Prints where the cursor is (verb, option, value or command), the verb, "
-    "and\n"
-    "# the words of the command that stand before the cursor.\n"
+    "# Prints where the cursor is (verb, option, named: behind a name, value "
+    "or\n"
+    "# command), the verb, and the words of the command before the cursor.\n"
     "function __vow_place\n"
     "    set -l words (commandline -opc)\n"
     "    set -l verb $words[2]\n"
     "    set -e words[1..2]\n"
     "    set -l value no\n"
+    "    set -l place option\n"
     "    if test -z \"$verb\"\n"
     "        echo verb\n"
     "        return\n"
@@ -245,7 +311,9 @@ static const char fish_functions[] =
     "        switch $word\n"
     "            case --\n"
     "                set -e words[1]\n"
-    "                printf '%s\\n' command $verb $words\n"
+    "                string match -q '*COMMAND' (__vow_operands $verb)\n"
+    "                and printf '%s\\n' command $verb $words\n"
+    "                or printf '%s\\n' $place $verb\n"
     "                return\n"
     "            case '--*=*'\n"
     "            case '--*'\n"
@@ -253,12 +321,15 @@ static const char fish_functions[] =
     "            case '-?*'\n"
     "                set value (__vow_letters $verb $word)\n"
     "            case '*'\n"
-    "                printf '%s\\n' command $verb $words\n"
-    "                return\n"
+    "                if test (__vow_operands $verb) = COMMAND\n"
+    "                    printf '%s\\n' command $verb $words\n"
+    "                    return\n"
+    "                end\n"
+    "                set place named\n"
     "        end\n"
     "        set -e words[1]\n"
     "    end\n"
-    "    test $value = yes; and echo value; or echo option\n"
+    "    test $value = yes; and echo value; or echo $place\n"
     "    echo $verb\n"
     "end\n"
     "\n"
@@ -278,8 +349,8 @@ static const char fish_functions[] =
     "\n"
     "function __vow_at # VERB\n"
     "    set -l place (__vow_place)\n"
-    "    contains -- $place[1] option value; and test \"$place[2]\" = "
-    "$argv[1]\n"
+    "    contains -- $place[1] option named value\n"
+    "    and test \"$place[2]\" = $argv[1]\n"
     "end\n"
     "\n"
     "function __vow_at_verb\n"
@@ -291,12 +362,28 @@ static const char fish_functions[] =
     "    switch $place[1]\n"
     "        case option\n"
     "            not contains -- $place[2] help completion\n"
+    "            and test (__vow_operands $place[2]) = COMMAND\n"
     "            and not string match -q -- '-*' (commandline -ct)\n"
     "        case command\n"
     "            return 0\n"
     "        case '*'\n"
     "            return 1\n"
     "    end\n"
+    "end\n"
+    "\n"
+    "function __vow_at_name # PLACE OPERANDS...\n"
+    "    set -l place (__vow_place)\n"
+    "    test $place[1] = $argv[1]; and contains -- (__vow_operands $place[2]) "
+    "$argv[2..-1]\n"
+    "end\n"
+    "\n"
+    "function __vow_names\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -l store (string match -- '--store=*' $words)\n"
+    "    set -l at (contains -i -- --store $words)\n"
+    "    and set store --store $words[(math $at + 1)]\n"
+    "    command $words[1] status --names $words[2] $store 2>/dev/null "
+    "</dev/null\n"
     "end\n"
     "\n"
     "function __vow_command\n"
@@ -312,6 +399,9 @@ static const char fish_functions[] =
     "complete -c vow -e\n"
     "complete -c vow -f\n"
     "complete -c vow -n __vow_at_command -a '(__vow_command)'\n"
+    "complete -c vow -n '__vow_at_name option NAME \"NAME COMMAND\"' -a "
+    "'(__vow_names)'\n"
+    "complete -c vow -n '__vow_at_name named \"NAME COMMAND\"' -a '\\--'\n"
     "complete -c vow -n '__vow_at completion' -a 'bash zsh fish'\n"
     "complete -c vow -n __vow_at_verb -l help -d 'show the help'\n"
     "complete -c vow -n __vow_at_verb -l version -d 'show the version'\n";
@@ -330,6 +420,17 @@ static void put_bash(FILE *out)
     for (size_t i = 0; verbs[i] != NULL; i++)
         put_bash_options(out, verbs[i]);
     fputs("    *) options='-h --help' ;;\n"
+          "    esac\n"
+          "}\n\n"
+          "# Sets operands to what a verb takes besides options.\n"
+          "_vow_operands() {\n"
+          "    case $1 in\n",
+          out);
+    for (size_t i = 0; verbs[i] != NULL; i++)
+        if (verbs[i]->operands != NULL)
+            fprintf(out, "    %s) operands='%s' ;;\n", verbs[i]->name,
+                    verbs[i]->operands);
+    fputs("    *) operands=COMMAND ;;\n"
           "    esac\n"
           "}\n\n"
           "# Sets value to what stands behind an option; empty: nothing.\n"
@@ -395,15 +496,22 @@ static void put_zsh(FILE *out)
           "    case $1 in\n",
           out);
     for (size_t i = 0; verbs[i] != NULL; i++) {
-        fprintf(out, "    %s)\n        _arguments -s -S -A '-*' \\\n",
-                verbs[i]->name);
+        const char *operands = verbs[i]->operands;
+        fprintf(out, "    %s)\n        _arguments -s -S%s \\\n", verbs[i]->name,
+                operands == NULL ? " -A '-*'" : "");
         for (const struct option_def *d = first_of(verbs[i]); d->id != 0; d++)
             put_zsh_option(out, d);
-        fputs("            '(- *)'{-h,--help}'[show the help]' \\\n"
-              "            '(-): :_command_names -e' \\\n"
-              "            '(-)*:: :_vow_arguments'\n"
-              "        ;;\n",
-              out);
+        fputs("            '(- *)'{-h,--help}'[show the help]'", out);
+        if (operands == NULL)
+            fputs(" \\\n            '(-): :_command_names -e'"
+                  " \\\n            '(-)*:: :_vow_arguments'",
+                  out);
+        else if (operands[0] != '\0')
+            fprintf(out, " \\\n            ': : _vow_names %s %s'",
+                    verbs[i]->name, operands);
+        if (operands != NULL && strstr(operands, "COMMAND") != NULL)
+            fputs(" \\\n            '*: : _vow_behind'", out);
+        fputs("\n        ;;\n", out);
     }
     fputs("    esac\n}\n\n", out);
     fputs(zsh_functions, out);
@@ -475,7 +583,16 @@ static void put_fish(FILE *out)
                 put_spellings(out, verbs[i], d, "        case ", " ");
                 fputs("\n            return 0\n", out);
             }
-    fputs("    end\n    return 1\nend\n\n", out);
+    fputs("    end\n    return 1\nend\n\n"
+          "# VERB: what it takes besides options.\n"
+          "function __vow_operands\n"
+          "    switch $argv[1]\n",
+          out);
+    for (size_t i = 0; verbs[i] != NULL; i++)
+        if (verbs[i]->operands != NULL)
+            fprintf(out, "        case %s\n            echo '%s'\n",
+                    verbs[i]->name, verbs[i]->operands);
+    fputs("        case '*'\n            echo COMMAND\n    end\nend\n\n", out);
     fputs(fish_functions, out);
     fputs("complete -c vow -n '__vow_at help' -a '", out);
     put_verbs(out);

@@ -23,10 +23,12 @@ struct option_def {
 };
 
 struct verb_def {
-    const char *name;  /* "map" */
-    const char *usage; /* "[OPTION...] COMMAND [ARG...] [::: INPUT...]" */
-    const char *about; /* one line for `vow help` */
-    const char *story; /* paragraphs and examples behind the options */
+    const char *name;     /* "map" */
+    const char *usage;    /* "[OPTION...] COMMAND [ARG...] [::: INPUT...]" */
+    const char *about;    /* one line for `vow help` */
+    const char *story;    /* paragraphs and examples behind the options */
+    const char *operands; /* for completion: "NAME", "NAME COMMAND" (the command
+                             only behind --), "" for none; NULL: a command */
     const struct option_def *options;  /* ends with id 0 */
     int (*run)(int argc, char **argv); /* argv[0] is the verb */
     int usage_code;                    /* exit code of bad usage */

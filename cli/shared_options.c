@@ -126,6 +126,7 @@ const struct verb_def share_verb = {
         "  vow share \"nightly:$(date +%F)\" --ttl 20h -- ./nightly\n"
         "  vow share --argv --ttl 10m --stale 10s -- kubectl get pods\n"
         "  vow share \"img:$SHA\" --ttl 1d --follow -- docker build .\n",
+    .operands = "NAME COMMAND",
     .options = share_options,
     .run = cmd_share,
     .usage_code = EXIT_BROKEN};
@@ -141,6 +142,7 @@ const struct verb_def pipe_verb = {
         "\n"
         "  vow pipe -s fetch='curl -sf \"$URL\"' -s rows='jq -c .rows[]' \\\n"
         "      --env URL --ttl 1h\n",
+    .operands = "",
     .options = pipe_options,
     .run = cmd_pipe,
     .usage_code = EXIT_BROKEN};

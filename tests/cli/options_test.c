@@ -83,7 +83,32 @@ static const struct verb_def run_verb = {.name = "run",
                                          .about = "run one COMMAND, 'as is'",
                                          .usage_code = EXIT_BROKEN};
 
-const struct verb_def *const verbs[] = {&map_verb, &run_verb, NULL};
+static const struct option_def held_options[] = {
+    {.id = FOLDER, .name = "store", .value = "ADDRESS", .help = "where"},
+    {.id = KEEP, .name = "keep", .help = "keep it"},
+    {.id = 0}};
+
+static const struct verb_def held_verb = {.name = "held",
+                                          .usage = "NAME [--] COMMAND",
+                                          .about = "hold a name",
+                                          .operands = "NAME COMMAND",
+                                          .options = held_options,
+                                          .usage_code = EXIT_BROKEN};
+
+static const struct verb_def seen_verb = {.name = "seen",
+                                          .usage = "[NAME]",
+                                          .about = "see names",
+                                          .operands = "NAME",
+                                          .usage_code = EXIT_BROKEN};
+
+static const struct verb_def bare_verb = {.name = "bare",
+                                          .usage = "",
+                                          .about = "take nothing",
+                                          .operands = "",
+                                          .usage_code = EXIT_BROKEN};
+
+const struct verb_def *const verbs[] = {&map_verb,  &run_verb,  &held_verb,
+                                        &seen_verb, &bare_verb, NULL};
 
 struct line {
     const struct verb_def *verb;
@@ -341,6 +366,9 @@ TEST(options, list_all_verbs)
         "Verbs:\n"
         "  map         run COMMAND once per input\n"
         "  run         run one COMMAND, 'as is'\n"
+        "  held        hold a name\n"
+        "  seen        see names\n"
+        "  bare        take nothing\n"
         "  completion  print a completion script: bash, zsh or fish\n"
         "  help        show this, or the help of a verb\n"
         "\n"
@@ -382,7 +410,8 @@ TEST(completion, is_for_three_shells)
 
 TEST(completion, of_bash_offers_verbs_and_options)
 {
-    check_completed("vow ''", "--help --version completion help map run");
+    check_completed("vow ''",
+                    "--help --version bare completion held help map run seen");
     check_completed("vow m", "map");
     check_completed("vow map --",
                     "--a-name-that-is-long --arg-file --color --help --jobs "
@@ -424,6 +453,29 @@ TEST(completion, of_bash_offers_commands_and_files_behind_the_options)
     check_completed("vow map mkfifo ap", "apart");
     check_completed("vow map mkfifo -j ap", "apart");
     check_completed("vow map mkfifo ::: a", "a file,apart");
+}
+
+TEST(completion, of_bash_offers_names_and_programs_only_behind_the_dashes)
+{
+    check_completed("vow seen ''", "--help -h alpha seen--");
+    check_completed("vow seen al", "alpha");
+    check_completed("vow seen mkfif", "");
+    check_completed("vow seen ap", "");
+    check_completed("vow seen alpha ''", "--help -h");
+    check_completed("vow seen --", "--help");
+    check_completed("vow held al", "alpha");
+    check_completed("vow held held", "held--");
+    check_completed("vow held --store x: held", "held---store-x:");
+    check_completed("vow held --store = x held", "held---store=x-");
+    check_completed("vow held --keep mkfif", "");
+    check_completed("vow held alpha mkfif", "");
+    check_completed("vow held alpha ''", "-- --help --keep --store -h");
+    check_completed("vow held alpha --k", "--keep");
+    check_completed("vow held alpha -- mkfif", "mkfifo");
+    check_completed("vow held --keep alpha -- mkfifo ap", "apart");
+    check_completed("vow held -- mkfif", "mkfifo");
+    check_completed("vow bare ''", "--help -h");
+    check_completed("vow bare mkfif", "");
 }
 
 TEST(completion, of_zsh_is_a_script)
@@ -493,6 +545,7 @@ static void check_completed(const char *bash_words, const char *want)
     static const char test[] =
         "set -e; cd \"$1\"; mkdir bin; touch 'a file' apart bin/tool\n"
         "source ./script\n"
+        "vow() { [[ $1 != status ]] || printf '%s\\n' alpha \"$3-$4-$5\"; }\n"
         "eval \"COMP_WORDS=($2)\"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n"
         "COMP_LINE=${COMP_WORDS[*]}; COMP_LINE=${COMP_LINE// = /=}\n"
         "COMP_LINE=${COMP_LINE/% =/=}\n"
