@@ -39,4 +39,23 @@ function(vow_add_cli)
   target_link_libraries(vow_cli PRIVATE vow_warnings ${uv} ${sodium}
     ${sqlite} Threads::Threads m ${CMAKE_DL_LIBS})
   install(TARGETS vow_cli)
+  vow_add_completion(bash bash-completion/completions/vow)
+  vow_add_completion(zsh zsh/site-functions/_vow)
+  vow_add_completion(fish fish/vendor_completions.d/vow.fish)
+endfunction()
+
+# vow_add_completion(SHELL FILE): the command prints the script, so a build for
+# another machine has none.
+function(vow_add_completion shell file)
+  if(CMAKE_CROSSCOMPILING)
+    return()
+  endif()
+  set(script ${PROJECT_BINARY_DIR}/completion.${shell})
+  add_custom_command(TARGET vow_cli POST_BUILD
+    COMMAND vow_cli completion ${shell} > ${script}
+    BYPRODUCTS ${script} VERBATIM)
+  cmake_path(GET file PARENT_PATH dir)
+  cmake_path(GET file FILENAME name)
+  install(FILES ${script} DESTINATION ${CMAKE_INSTALL_DATADIR}/${dir}
+    RENAME ${name})
 endfunction()

@@ -162,14 +162,19 @@ typedef struct vow_resolution {
     vow_bytes *value;
     uint64_t ttl_ms;
 } vow_resolution;
+static inline vow_resolution
+vow_resolution_of(enum vow_what_happened how, vow_bytes *value, uint64_t ttl_ms)
+{
+    vow_resolution r = {how, value, ttl_ms};
+    return r;
+}
 #define vow_authority_resolve(a, name, fence, how, value, ttl_ms)              \
-    vow_authority_resolve_at(                                                  \
-        VOW_HERE, (a), (name), (fence),                                        \
-        &(const vow_resolution){(how), (value), (ttl_ms)})
-VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3, 5)
+    vow_authority_resolve_at(VOW_HERE, (a), (name), (fence),                   \
+                             vow_resolution_of((how), (value), (ttl_ms)))
+VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
 vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
                                      const vow_name *name, uint64_t fence,
-                                     const vow_resolution *what);
+                                     vow_resolution what);
 
 typedef struct vow_authority_stats {
     size_t names;    /* in the table */

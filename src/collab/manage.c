@@ -81,18 +81,18 @@ vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
 
 vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
                                      const vow_name *name, uint64_t fence,
-                                     const vow_resolution *what)
+                                     vow_resolution what)
 {
-    if (what->how < VOW_IT_HAPPENED || what->how > VOW_DO_IT_AGAIN)
+    if (what.how < VOW_IT_HAPPENED || what.how > VOW_DO_IT_AGAIN)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "an unknown resolution");
     struct request r = {.begin = begin_resolve,
                         .name = *name,
                         .commit = {.hold = {.name = *name, .epoch = fence},
                                    .flags = VOW_COMMIT_RESOLVE,
-                                   .outcome = (uint32_t)what->how,
-                                   .value = what->value,
-                                   .ttl_ms = what->ttl_ms}};
+                                   .outcome = (uint32_t)what.how,
+                                   .value = what.value,
+                                   .ttl_ms = what.ttl_ms}};
     return send(site, a, &r, NULL);
 }
 

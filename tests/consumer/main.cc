@@ -14,6 +14,18 @@ struct unref {
 };
 using future = std::unique_ptr<vow_future, unref>;
 
+// Named work from C++: nothing is in doubt, and the authority says so.
+static bool nothing_in_doubt(vow_loop *loop)
+{
+    future opened(vow_authority_open(loop, "memory:", nullptr));
+    if (vow_loop_run_until(loop, opened.get()) != 0)
+        return false;
+    auto *a = static_cast<vow_authority *>(vow_as_ptr(vow_get(opened.get())));
+    vow_name name = vow_name_of("payout:2026-11");
+    future r(vow_authority_resolve(a, &name, 1, VOW_IT_FAILED, nullptr, 0));
+    return vow_loop_run_until(loop, r.get()) == VOW_ENOENT;
+}
+
 int main()
 {
     vow_loop_opts opts{};
@@ -32,7 +44,8 @@ int main()
             got = static_cast<int>(vow_as_int(vow_get(done.get())));
     }
     std::printf("vow %s from C++: %d\n", vow_version(), got);
-    bool on_uv = vow_loop_uv(loop) != nullptr;
+    bool on_uv = uv_loop_alive(vow_loop_uv(loop)) >= 0;
+    bool named = nothing_in_doubt(loop);
     vow_loop_close(loop);
-    return got == 42 && on_uv ? 0 : 1;
+    return got == 42 && on_uv && named ? 0 : 1;
 }
