@@ -71,8 +71,9 @@ typedef struct vow_authority_opts {
     (&(const vow_authority_opts){.size = sizeof(vow_authority_opts),           \
                                  __VA_ARGS__})
 
-/* Open an authority on a store: "memory:", "file:DIR". The future has it as
- * vow_own(): keep it by vow_authority_ref(vow_as_ptr(value)). Rejected as
+/* Open an authority on a store: "memory:", "file:DIR", "redis://HOST" and its
+ * kin (vow/store_redis.h), "etcd://HOST" (vow/store_etcd.h). The future has it
+ * as vow_own(): keep it by vow_authority_ref(vow_as_ptr(value)). Rejected as
  * vow_store_open() says, and VOW_EINVAL (a pulse that is not shorter than the
  * lease, unknown flags). Since 0.1. */
 #define vow_authority_open(loop, url, opts)                                    \

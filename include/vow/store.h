@@ -182,7 +182,9 @@ struct vow_store {
     const vow_store_ops *ops;
 };
 
-/* Open a store by its address: "memory:", "file:DIR". The future has a
+/* Open a store by its address: "memory:", "file:DIR", "redis://HOST",
+ * "rediss://HOST", "unix:PATH", "redis-sentinel://HOST/NAME", "etcd://HOST",
+ * "etcds://HOST"; vow-store(7) has all of an address. The future has a
  * vow_store as vow_ptr(), which the caller closes. Rejected: VOW_EINVAL (an
  * address that is none, with a sentence), VOW_ENOTSUP (a store this library was
  * built without), or why it cannot be used. Since 0.1. */
