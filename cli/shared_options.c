@@ -360,6 +360,9 @@ static void check_together(const struct shared *s, const struct options *o,
         sentence =
             "--fenced and --once need the store: --if-store-down is wait "
             "or fail";
+    else if (s->mode == VOW_ONCE && (s->stale_ms > 0 || s->refresh))
+        sentence = "--once cannot be combined with --stale: a result is made "
+                   "anew by running the command again";
     if (sentence != NULL)
         die(o->verb->usage_code, "vow %s: %s. See vow %s --help", o->verb->name,
             sentence, o->verb->name);

@@ -73,7 +73,9 @@ typedef struct vow_share_opts {
     uint64_t ttl_ms;       /* results are kept; 0: for those who wait */
     uint64_t fail_ttl_ms;  /* failures are kept */
     uint64_t stale_ms;     /* older: answer with it, and let ONE of all who ask
-                              make it anew, out of sight; 0: never */
+                              make it anew, out of sight; 0: never;
+                              UINT64_MAX: never, but wait for one who does if
+                              the result has expired. Not with VOW_ONCE */
     double early;          /* make it anew before it expires, by chance, the
                               more likely the longer it takes to make: 1 is
                               usual, larger is earlier; 0: never */

@@ -48,10 +48,11 @@ static bool still_patient(struct vow__entry *e);
 static void obey(struct vow__entry *e, const vow_record *r);
 static bool has_lapsed(const struct vow__entry *e);
 static void owned(struct vow__entry *e, const vow_record *r);
-static bool may_be_refreshed(const struct vow__entry *e);
-static void look_for_refresh(struct vow__entry *e);
-static void on_refresh_seen(int code, const vow_record *r, size_t n,
-                            void *entry);
+static bool other_run_of(const struct vow__entry *e, vow_name *ret_name);
+static void look_for_other_run(struct vow__entry *e, const vow_name *name);
+static void on_other_run_seen(int code, const vow_record *r, size_t n,
+                              void *entry);
+static void wait_for_refresh(struct vow__entry *e);
 static void wait_for(struct vow__entry *e, const vow_record *r);
 static void idle(void *entry);
 
@@ -410,44 +411,60 @@ static void owned(struct vow__entry *e, const vow_record *r)
             vow__ask_refuse(a, VOW_ERETRY, NULL);
     }
     e->takeovers = r->takeovers;
-    if (may_be_refreshed(e))
-        look_for_refresh(e);
+    vow_name name;
+    if (other_run_of(e, &name))
+        look_for_other_run(e, &name);
     else
         vow__lease_begin(e, false);
 }
 
-/* Its last result has expired; is somebody still at making it anew? */
-static bool may_be_refreshed(const struct vow__entry *e)
+/* A result is made under its own name, or, while it is there, under the name of
+ * its refresh. The owner of one of the two names looks at the other before it
+ * begins: of two owners, at least the later one sees the other. */
+static bool other_run_of(const struct vow__entry *e, vow_name *ret_name)
 {
     bool aging = false;
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
         const struct vow__ask *a = vow__ask_of(l);
-        aging = aging ||
-                (!a->refresh && (a->opts->stale_ms > 0 || a->opts->early > 0));
+        if (a->refresh) {
+            *ret_name = a->target;
+            return true;
+        }
+        aging = aging || a->opts->stale_ms > 0 || a->opts->early > 0;
     }
+    *ret_name = vow__refresh_name(&e->name);
     return aging;
 }
 
-static void look_for_refresh(struct vow__entry *e)
+static void look_for_other_run(struct vow__entry *e, const vow_name *name)
 {
     struct vow__hub *h = vow__hub_of(e);
-    vow_name name = vow__refresh_name(&e->name);
     e->steps++;
     vow__step_begins(h);
-    h->store->ops->peek(h->store, &name, 1, on_refresh_seen, e);
+    h->store->ops->peek(h->store, name, 1, on_other_run_seen, e);
 }
 
-/* Then that one is waited for, as if it had the name. */
-static void on_refresh_seen(int code, const vow_record *r, size_t n,
-                            void *entry)
+/* A refresh gives way to the run of the name, also to one that is yet to come:
+ * a result that has expired is made by an ordinary run. */
+static void on_other_run_seen(int code, const vow_record *r, size_t n,
+                              void *entry)
 {
     struct vow__entry *e = entry;
+    bool known = code == 0 && n == 1;
+    bool refresh = e->asks != NULL && vow__ask_of(e->asks)->refresh;
     e->steps--;
     vow__step_ended(vow__hub_of(e), code);
-    if (code != 0 || n != 1 || r->says != VOW_SAYS_WAIT) {
+    if (known && refresh && r->says != VOW_SAYS_SETTLED)
+        vow__refresh_give_way(e);
+    else if (known && !refresh && r->says == VOW_SAYS_WAIT)
+        wait_for_refresh(e);
+    else
         vow__lease_begin(e, false);
-        return;
-    }
+}
+
+/* As if the refresh had the name. */
+static void wait_for_refresh(struct vow__entry *e)
+{
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = next) {
         struct vow__ask *a = vow__ask_of(l);

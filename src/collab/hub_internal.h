@@ -415,6 +415,8 @@ void vow__entry_again(struct vow__entry *e);
 void vow__entry_settle(struct vow__entry *e, vow_future *outcome);
 void vow__entry_settle_record(struct vow__entry *e, const vow_record *r);
 void vow__entry_reject(struct vow__entry *e, vow_error *error);
+/* Take all who wait out of the entry, for the caller to settle or move. */
+vow_link *vow__entry_take_asks(struct vow__entry *e);
 void vow__entry_free(struct vow__entry *e);
 /* For a store that keeps no values: this one belongs to the name now. */
 void vow__entry_keep(struct vow__hub *h, const vow_name *name, vow_future *f,
@@ -573,6 +575,9 @@ void vow__refresh_for(struct vow__hub *h, const struct vow__ask *because);
 void vow__refresh(struct vow__hub *h, struct vow__ask *a);
 /* The name under which a result is made anew. */
 vow_name vow__refresh_name(const vow_name *name);
+/* The refresh was claimed, and there is no result that it could replace: give
+ * the claim back and ask for the name itself. */
+void vow__refresh_give_way(struct vow__entry *e);
 /* What the commit of such work is. */
 void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit);
 

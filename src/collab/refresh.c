@@ -12,7 +12,11 @@
  *       Early (XFetch): with the time t it took, and a random u in (0, 1], it
  *       is time when t * early * -ln(u) reaches what is left.
  *       Who finds that the old result has expired while it is being made anew
- *       waits for that: there is never a second run beside it.
+ *       waits for that; and who was to make it anew, and finds that it has
+ *       expired, asks as everybody does. Each of the two names is claimed
+ *       first, and then the other is looked at: there is never a second run
+ *       beside the first, if all who ask give stale_ms or early
+ *       (docs/model/refresh.pml).
  * THREADS  the home's loop.
  */
 #include "collab/hub_internal.h"
@@ -81,8 +85,23 @@ void vow__refresh(struct vow__hub *h, struct vow__ask *a)
     a->target = a->name;
     a->name = vow__refresh_name(&a->target);
     a->own.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
-    a->own.mode = VOW_SHARED;
     vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+}
+
+void vow__refresh_give_way(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_link *all = vow__entry_take_asks(e);
+    vow__lease_give_back(e);
+    while (all != NULL) {
+        struct vow__ask *a = vow__ask_of(vow__list_take(&all));
+        a->refresh = false;
+        a->name = a->target;
+        a->own.flags |= VOW_SHARE_NO_REFRESH; /* it was one */
+        if (a->own.store_down == VOW_DOWN_DEFAULT)
+            a->own.store_down = VOW_DOWN_FAIL; /* nobody waits for it */
+        vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+    }
 }
 
 vow_name vow__refresh_name(const vow_name *name)

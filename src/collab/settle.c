@@ -10,15 +10,13 @@
 #include "base/failure.h"
 #include "collab/hub_internal.h"
 
-static vow_link *take_asks(struct vow__entry *e);
 static void over(struct vow__entry *e, uint64_t keep_ms);
 static void expired(void *entry);
 static vow_error *failure_of(struct vow__hub *h, vow_bytes *value);
 static void hand_out(struct vow__ask *a, const vow_record *r,
                      vow_error *failure, vow_future *kept);
 
-/* Take all who wait out of the entry, for the caller to settle. */
-static vow_link *take_asks(struct vow__entry *e)
+vow_link *vow__entry_take_asks(struct vow__entry *e)
 {
     vow_link *all = e->asks;
     for (vow_link *l = all; l != NULL; l = l->next)
@@ -85,7 +83,7 @@ void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
     bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
     const vow_lease *l = e->lease;
     vow__chunks_flush(e);
-    vow_link *all = take_asks(e);
+    vow_link *all = vow__entry_take_asks(e);
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
     uint64_t keep_ms = local && ok ? e->commit.ttl_ms : 0;
     vow_value v = ok ? vow_get(outcome) : vow_nothing();
@@ -137,7 +135,7 @@ void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
         vow__entry_again(e);
         return;
     }
-    vow_link *all = take_asks(e);
+    vow_link *all = vow__entry_take_asks(e);
     struct vow__ask *refresher = NULL;
     for (vow_link *l = all; l != NULL && !r->failed; l = l->next)
         if (refresher == NULL && vow__refresh_due(h, vow__ask_of(l), r))
@@ -179,7 +177,7 @@ static void hand_out(struct vow__ask *a, const vow_record *r,
 void vow__entry_reject(struct vow__entry *e, vow_error *error)
 {
     vow__chunks_flush(e);
-    vow_link *all = take_asks(e);
+    vow_link *all = vow__entry_take_asks(e);
     while (all != NULL)
         vow__ask_reject(vow__ask_of(vow__list_take(&all)), error);
     over(e, 0);

@@ -157,6 +157,11 @@ static const char *complete(const vow_authority *a, const vow_share_opts *given,
         return "an unknown mode, flag or policy";
     if (o.mode != VOW_SHARED && o.store_down == VOW_DOWN_RUN)
         return "work of this mode is not done without the store";
+    bool anew = (o.stale_ms > 0 && o.stale_ms != UINT64_MAX) || o.early > 0 ||
+                (o.flags & VOW_SHARE_REFRESH) != 0;
+    if (o.mode == VOW_ONCE && anew)
+        return "work of mode once is not made anew: leave out stale_ms, early "
+               "and VOW_SHARE_REFRESH";
     if (o.pulse_ms >= lease_ms)
         return "a pulse must be shorter than the lease";
     if (!(o.early >= 0))

@@ -348,7 +348,9 @@ test_what_is_shared_is_as_in_a_folder() {
     alike share.a_command_has_no_descriptors_of_vow \
         share.role_tells_who_ran_and_who_joined share.waiters_get_the_signal \
         share_keep.option_w_waits_so_long share_keep.force_replaces_the_result \
-        share_keep.force_never_makes_two_run_at_once
+        share_keep.force_never_makes_two_run_at_once \
+        share_keep.a_refresh_does_not_begin_beside_a_run \
+        share_keep.a_run_does_not_begin_beside_a_refresh_of_an_expired_result
 }
 
 test_what_is_there_is_told_and_managed() {

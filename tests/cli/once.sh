@@ -26,6 +26,13 @@ test_a_killed_runner_of_share_once_leaves_it_in_doubt() {
     expect test ! -e ran
 }
 
+test_share_once_is_not_made_anew() {
+    vow share --once --ttl 1h --stale 1ms pay -- touch ran
+    expect_code 125
+    expect_err_has '--once cannot be combined with --stale'
+    expect_not test -e ran
+}
+
 test_resolve_done_gives_all_what_was_in_the_file() {
     doubt share --once pay
     printf 'line 1\nline 2' >file

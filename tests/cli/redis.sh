@@ -181,6 +181,23 @@ test_an_old_result_is_made_anew_by_one() {
     expect runs_are 2
 }
 
+test_a_refresh_and_a_run_do_not_begin_beside_each_other() {
+    server || return 0
+    call a share --ttl 1h x -- sh -c "$JOB"
+    call b share --refresh --ttl 1h y -- sh -c "$JOB"
+    wait_for runs_are 2
+    vow share --refresh --ttl 1h x -- touch beside
+    expect_code 0
+    vow share -n --ttl 1h y -- touch beside
+    expect_code 75
+    expect_not test -e beside
+    touch go
+    all_got 'by a' a
+    vow share --ttl 1h y -- touch beside
+    expect_out 'by b'
+    expect_not test -e beside
+}
+
 test_pipelines_with_a_common_beginning_run_it_once() {
     server || return 0
     for last in 'tr a-z A-Z' 'wc -c'; do

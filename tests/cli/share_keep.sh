@@ -167,6 +167,28 @@ test_an_old_result_is_over_in_the_end_whoever_makes_it_anew() {
     expect runs_are 2
 }
 
+test_a_refresh_does_not_begin_beside_a_run() {
+    call a share --ttl 1h x -- sh -c "$JOB"
+    wait_for runs_are 1
+    vow share --refresh --ttl 1h x -- touch beside
+    expect_code 0
+    expect_not test -e beside
+    touch go
+    all_got 'by a' a
+}
+
+test_a_run_does_not_begin_beside_a_refresh_of_an_expired_result() {
+    call a share --refresh --ttl 1h x -- sh -c "$JOB"
+    wait_for runs_are 1
+    vow share -n --ttl 1h x -- touch beside
+    expect_code 75
+    expect_not test -e beside
+    call b share --ttl 1h x -- touch beside
+    touch go
+    all_got 'by a' b
+    expect_not test -e beside
+}
+
 # ---- not to wait, and not to run --------------------------------------------
 
 test_peek_runs_nothing() {

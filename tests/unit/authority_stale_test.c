@@ -230,6 +230,82 @@ TEST(authority_stale, who_wants_to_refresh_by_itself_is_left_alone)
     cache_close(&c);
 }
 
+/* ---- never beside another run ------------------------------------------- */
+
+TEST(authority_stale, a_refresh_does_not_begin_beside_a_run)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    world_advance_ms(&c.s.w, TTL);
+    vow_future *f[3] = {ask(&c, 0, 0)};
+    world_turn(&c.s.w);
+    CHECK_INT_EQ(c.l.n, 2);
+    f[1] = ask(&c, 1, VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT);
+    world_turn(&c.s.w);
+    CHECK_CODE(f[1], VOW_EBUSY);
+    f[2] = ask(&c, 1, VOW_SHARE_REFRESH);
+    world_advance_ms(&c.s.w, 10);
+    CHECK_PENDING(f[2]);
+    CHECK_INT_EQ(c.l.n, 2);
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    CHECK_TEXT(f[0], "new");
+    CHECK_TEXT(f[2], "new");
+    let_go(f, 3);
+    cache_close(&c);
+}
+
+TEST(authority_stale, a_refresh_of_an_expired_result_is_an_ordinary_run)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    world_advance_ms(&c.s.w, TTL);
+    vow_future *f[2] = {ask(&c, 0, VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT)};
+    world_turn(&c.s.w);
+    CHECK_INT_EQ(c.l.n, 2);
+    f[1] = vow_share(c.s.at[1].a, &c.name, labor_work, &c.l, NULL);
+    world_advance_ms(&c.s.w, 10);
+    CHECK_INT_EQ(c.l.n, 2); /* also without stale_ms it waits for that */
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    CHECK_TEXT(f[0], "new");
+    CHECK_TEXT(f[1], "new");
+    check_get(&c, 1, "new", VOW_ROLE_CACHED);
+    let_go(f, 2);
+    cache_close(&c);
+}
+
+/* Around the expiry, at a store whose answers take 30 ms. */
+static void refresh_and_ask(int refresh_ms, int ask_ms)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    world_advance_ms(&c.s.w, TTL - STALE - 200); /* 100 ms are left */
+    for (size_t i = 0; i < 2; i++)
+        c.s.at[i].flaky.delay_ms[STEP_CLAIM] =
+            c.s.at[i].flaky.delay_ms[STEP_PEEK] = 30;
+    vow_future *f[2] = {NULL};
+    for (int ms = 0; ms <= 200; ms += 10) {
+        if (ms == refresh_ms)
+            f[0] = ask(&c, 0, VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT);
+        if (ms == ask_ms)
+            f[1] = ask(&c, 1, 0);
+        world_advance_ms(&c.s.w, 10); /* labor_begin() counts who runs */
+    }
+    stage_heal(&c.s, &c.l, f, 2);
+    CHECK_CODE(f[1], 0);
+    (void)vow_error_of(f[0]);
+    let_go(f, 2);
+    cache_close(&c);
+}
+
+TEST(authority_stale, a_refresh_and_a_run_never_go_on_at_once)
+{
+    for (int refresh_ms = 0; refresh_ms <= 200; refresh_ms += 10)
+        for (int ask_ms = 0; ask_ms <= 200; ask_ms += 10)
+            refresh_and_ask(refresh_ms, ask_ms);
+}
+
 TEST(authority_stale, what_is_made_anew_can_be_stopped_and_then_forgotten)
 {
     struct cache c;

@@ -550,3 +550,30 @@ TEST(share_options, a_value_can_count_as_a_failure_and_still_be_shared)
     f = vow_future_unref(f);
     rig_close(&r);
 }
+
+/* A refresh would run it again, and nobody would be told of a doubt. */
+TEST(share_options, work_of_mode_once_is_not_made_anew)
+{
+    struct rig r;
+    rig_open(&r, 1);
+    struct hand h = {.loop = r.w.loop};
+    vow_name name = vow_name_of("once");
+    const vow_share_opts refused[] = {
+        *VOW_SHARE(.mode = VOW_ONCE, .ttl_ms = 1000, .stale_ms = 1),
+        *VOW_SHARE(.mode = VOW_ONCE, .ttl_ms = 1000, .early = 1),
+        *VOW_SHARE(.mode = VOW_ONCE, .flags = VOW_SHARE_REFRESH)};
+    for (size_t i = 0; i < 3; i++) {
+        VOW_AUTO(vow_future)
+        f = vow_share(r.at[0], &name, counted, &h, &refused[i]);
+        world_turn(&r.w);
+        CHECK_INT_EQ(vow_error_code(vow_error_of(f)), VOW_EINVAL);
+    }
+    VOW_AUTO(vow_future)
+    f = vow_share(r.at[0], &name, counted, &h,
+                  VOW_SHARE(.mode = VOW_ONCE, .stale_ms = UINT64_MAX));
+    world_turn(&r.w);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), 0);
+    CHECK_INT_EQ(h.runs, 1);
+    f = vow_future_unref(f);
+    rig_close(&r);
+}
