@@ -113,6 +113,7 @@ static void get_place(void);
 static _Noreturn void not_had(int code, const char *why);
 static int run_command(void);
 static int start_command(void);
+static bool is_in_doubt(int *code);
 static char **make_env(void);
 static void on_ended(struct proc *p);
 static uint64_t grace_ms(void);
@@ -130,7 +131,8 @@ int cmd_lock(int argc, char **argv)
     look_above();
     get_place();
     int code = run_command();
-    leave(); /* keeps L1 */
+    if (!is_in_doubt(&code))
+        leave(); /* keeps L1 */
     if (lock.by_signal != 0) {
         (void)guard_hunt(0);
         guard_hunt_children();
@@ -368,6 +370,27 @@ static int run_command(void)
         return EXIT_TIMEOUT;
     return WIFEXITED(status) ? WEXITSTATUS(status)
                              : EXIT_SIGNAL + WTERMSIG(status);
+}
+
+/* With --once, a command that was killed by a signal of somebody else may be
+ * half done: the lock is not given back. What the terminal sends to all of our
+ * group counts as a signal to us. */
+static bool is_in_doubt(int *code)
+{
+    const struct proc *p = &lock.proc;
+    struct text word = {0};
+    char name[16];
+    int number = WIFSIGNALED(p->status) ? WTERMSIG(p->status) : 0;
+    bool typed = !p->own_group && (number == SIGINT || number == SIGQUIT);
+    if (!lock.once || number == 0 || typed || p->told || lock.by_signal != 0)
+        return false;
+    text_add_quoted(&word, text_span(&lock.label));
+    say("vow lock: the command of '%s' was killed by %s, and the lock is in "
+        "doubt. Find out, then: vow resolve %s --retry",
+        lock.name, units_signal_name(number, name), word.at);
+    text_free(&word);
+    *code = EXIT_BROKEN;
+    return true;
 }
 
 static int start_command(void)

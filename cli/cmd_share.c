@@ -25,6 +25,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PUBLISH_MS = 5000 };
@@ -240,10 +241,18 @@ static void on_published(struct runner *r)
 
 static void on_doubt(struct runner *r)
 {
-    (void)r;
-    say("vow share: %s was canceled when it had begun, and is in doubt. Find "
-        "out, then: %s (or --done FILE, or --failed)",
-        one.label, how_to("vow resolve --retry"));
+    struct text how = {0};
+    char name[16];
+    show_kept_back();
+    if (r->stopped != NULL)
+        text_add_str(&how, "canceled when it had begun");
+    else
+        text_addf(&how, "killed by %s",
+                  units_signal_name(WTERMSIG(r->proc.status), name));
+    say("vow share: %s was %s, and is in doubt. Find out, then: %s (or --done "
+        "FILE, or --failed)",
+        one.label, how.at, how_to("vow resolve --retry"));
+    text_free(&how);
     meet_over(EXIT_BROKEN);
 }
 

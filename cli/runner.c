@@ -391,7 +391,8 @@ static void on_end(struct proc *p)
         r->o.lost_ended(r);
         return;
     }
-    if (r->stopped != NULL && r->o.doubt != NULL && !r->too_big) {
+    bool killed = WIFSIGNALED(p->status) && !p->told; /* by somebody else */
+    if ((r->stopped != NULL || killed) && r->o.doubt != NULL && !r->too_big) {
         r->o.doubt(r);
         return;
     }

@@ -51,7 +51,8 @@ struct runner_opts {
     runner_fn lost_ended;
     /* The same, and no other will have a result. */
     runner_fn hopeless;
-    /* Somebody canceled what is not to run twice; NULL if that is not so. */
+    /* What is not to run twice was canceled, or killed by a signal that is not
+     * ours; NULL if it may run twice. */
     runner_fn doubt;
 };
 

@@ -192,5 +192,6 @@ static void store_free(struct vow__sq *s)
     vow__sq_pile_free(s, &s->letters);
     vow__sq_pile_free(s, &s->litter);
     vow__sq_pile_free(s, &s->unsent);
+    vow__sq_pile_free(s, &s->dead);
     vow__mem_free(&alloc, s, sizeof(*s));
 }

@@ -143,8 +143,10 @@ struct vow__sq {
     bool swept;       /* inside of a step that sweeps */
     bool waited;      /* has been registered as waiting, or in a queue */
     bool claim_wrote; /* the last one had to */
-    int64_t owns;     /* names, about */
-    uint64_t files;   /* values written */
+    struct vow__sq_pile dead; /* instances that this step has found dead */
+    bool reread;    /* one of them is new: what was read may be too old */
+    int64_t owns;   /* names, about */
+    uint64_t files; /* values written */
 
     size_t handles; /* of libuv, not closed */
     vow_deferred *closing;

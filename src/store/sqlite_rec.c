@@ -50,6 +50,7 @@ enum {
 };
 
 static int find_wait(struct vow__sq *s, struct vow__sq_rec *r);
+static bool owner_died(struct vow__sq *s, const unsigned char *id);
 static int numbers(struct vow__sq *s);
 static bool numbers_sound(const uint64_t n[NUMBERS]);
 static const unsigned char *numbers_read(const unsigned char *at,
@@ -282,9 +283,29 @@ uint32_t vow__sq_rec_says(struct vow__sq *s, const struct vow__sq_rec *r)
     bool over = r->end_us != SQ_FOREVER && r->end_us <= s->now_us;
     if (r->state != SQ_RUNS)
         return r->hidden || over ? VOW_SAYS_NONE : VOW_SAYS_SETTLED;
-    if (!over && !(r->owned && vow__sq_gone(s, r->inst)))
+    if (!over && !(r->owned && owner_died(s, r->inst)))
         return VOW_SAYS_WAIT;
     return r->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+}
+
+/* An owner commits before it ends. So a record that was read before its owner
+ * was found dead may lack the owner's last commit: the owner counts as alive,
+ * and the step reads the record again. Nobody commits while we write. */
+static bool owner_died(struct vow__sq *s, const unsigned char *id)
+{
+    if (!vow__sq_gone(s, id))
+        return false;
+    bool known = s->phase == SQ_WRITES;
+    for (size_t at = 0; at < s->dead.size && !known; at += SQ_ID)
+        known = memcmp(s->dead.at + at, id, SQ_ID) == 0;
+    if (known)
+        return true;
+    void *at = vow__sq_pile_add(s, &s->dead, SQ_ID);
+    if (at == NULL)
+        return false; /* until the next look */
+    memcpy(at, id, SQ_ID);
+    s->reread = true;
+    return false;
 }
 
 int vow__sq_rec_wake(struct vow__sq *s, const struct vow__sq_rec *r,

@@ -43,6 +43,8 @@
 
 enum {
     MOVED = 1 << 20,      /* as a code of SQLite's: the file is another's */
+    REREAD = 1 << 21,     /* the same: an owner has died, see owner_died() */
+    REREADS_MAX = 8,      /* of one step; then the next look tells */
     LOOK_US = 100 * 1000, /* between looks at the path */
     CHECKPOINT_FRAMES = 1000,
     CHECKPOINT_AGAIN = 500, /* more, when readers kept the log from ending */
@@ -56,7 +58,7 @@ enum {
 static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
                void *arg);
 static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
-                   void *arg);
+                   void *arg, bool rereads);
 static int begin(struct vow__sq *s, enum vow__sq_how how);
 static int finish(struct vow__sq *s);
 static void undo(struct vow__sq *s);
@@ -84,6 +86,7 @@ int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
                             "in the child");
     vow__sq_patience(s);
     s->full = false;
+    s->dead.size = 0;
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
     leave(s);
@@ -108,13 +111,16 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     long nap_us = NAP_FIRST_US;
     int damages = 0;
     int moves = 0;
+    int rereads = 0;
     bool emptied = false;
     for (;;) {
         int rc = vow__sq_open(s);
         if (rc == 0)
-            rc = attempt(s, how, fn, arg);
+            rc = attempt(s, how, fn, arg, rereads < REREADS_MAX);
         if (rc == SQLITE_BUSY_SNAPSHOT) {
             how = VOW__SQ_WRITE;
+        } else if (rc == REREAD) {
+            rereads++;
         } else if (is_busy(rc) && how == VOW__SQ_GUESS) {
             how = VOW__SQ_READ;
         } else if (is_busy(rc)) {
@@ -146,13 +152,16 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
 }
 
 static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
-                   void *arg)
+                   void *arg, bool rereads)
 {
     s->letters.size = 0;
     s->litter.size = 0;
+    s->reread = false;
     int rc = begin(s, how);
     if (rc == 0)
         rc = fn(s, arg);
+    if (rc == 0 && s->reread && rereads)
+        rc = REREAD;
     if (rc == 0)
         rc = finish(s);
     if (rc != 0)

@@ -190,3 +190,36 @@ test_lock_once_is_for_one_holder() {
     vow lock pay --once --slots 2 -- true
     expect_code 125
 }
+
+# As the kernel does when memory runs out: nobody knows how far it came.
+test_a_command_that_is_killed_by_somebody_else_is_in_doubt() {
+    for words in 'share pay' 'lock pay'; do
+        # shellcheck disable=SC2086 # a list of words
+        vow $words --once -- sh -c 'kill -KILL $$'
+        expect_code 125
+        expect_err_has 'killed by KILL'
+        expect_err_has 'vow resolve'
+        # shellcheck disable=SC2086 # a list of words
+        vow $words --once -- touch ran
+        expect_code 125
+        expect_err_has doubt
+        expect_not test -e ran
+    done
+    vow resolve --retry pay
+    vow resolve --retry lock:pay
+    expect_code 0
+    vow share pay -- sh -c 'kill -KILL $$'
+    expect_code 137
+}
+
+test_an_end_by_a_time_limit_leaves_no_doubt() {
+    for words in 'share pay' 'lock pay'; do
+        # shellcheck disable=SC2086 # a list of words
+        vow $words --once --timeout 10ms -- sleep 60
+        expect_code 124
+        # shellcheck disable=SC2086 # a list of words
+        vow $words --once -- echo again
+        expect_code 0
+        expect_out again
+    done
+}

@@ -381,3 +381,47 @@ TEST(sqlite_live, what_the_dead_left_is_swept)
     kit_close(&k);
     folder_close(&f);
 }
+/* A reader, and the owner of a name, which commits and ends when the reader has
+ * read the name for the first time. */
+struct reading {
+    struct kit *owner;
+    vow_name name;
+    uint64_t epoch;
+    unsigned reads;
+    uint32_t says;
+};
+
+static int read_and_judge(struct vow__sq *s, void *arg)
+{
+    struct reading *r = arg;
+    struct vow__sq_rec rec;
+    int rc = vow__sq_rec_find(s, &r->name, &rec);
+    if (r->reads++ == 0) {
+        CHECK_UINT_EQ(kit_commit(r->owner, "a", 1, r->epoch, 1).says,
+                      VOW_SAYS_OWN);
+        kit_close(r->owner);
+    }
+    r->says = vow__sq_rec_says(s, &rec);
+    return rc;
+}
+
+TEST(sqlite_live, who_commits_and_ends_while_it_is_read_is_not_taken_for_dead)
+{
+    struct folder f;
+    struct kit owner;
+    struct kit k;
+    folder_open(&f);
+    kit_open(&owner, f.path);
+    kit_open(&k, f.path);
+    vow_claim_ask ask = kit_ask("a", 1);
+    ask.mode = VOW_ONCE;
+    struct reading r = {.owner = &owner,
+                        .name = ask.name,
+                        .epoch = kit_claim_as(&owner, &ask).epoch};
+    CHECK_INT_EQ(
+        vow__sq_step(vow__sq_of(k.store), VOW__SQ_READ, read_and_judge, &r), 0);
+    CHECK_UINT_EQ(r.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(r.reads, 2);
+    kit_close(&k);
+    folder_close(&f);
+}
