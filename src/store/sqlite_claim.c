@@ -41,6 +41,7 @@ static uint32_t finds(struct vow__sq *s, const struct claim *c);
 static bool same(const vow_token *a, const vow_token *b);
 static int keep(struct vow__sq *s, struct claim *c);
 static int own(struct vow__sq *s, struct claim *c);
+static int begin_once(struct vow__sq *s);
 static int give_up(struct vow__sq *s, struct claim *c);
 static int await(struct vow__sq *s, struct claim *c);
 static int stop_waiting(struct vow__sq *s, const struct vow__sq_rec *r);
@@ -69,6 +70,8 @@ void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
         r.value = c.value;
         if (c.says == VOW_SAYS_WAIT && c.rec.owned)
             vow__sq_watch(s, c.rec.inst);
+        if (c.says == VOW_SAYS_OWN && ask->mode == VOW_ONCE)
+            vow__sq_age_mark(s, s->high);
         if (c.inherited)
             vow__sq_bury(s, c.dead);
         done(0, &r, 1, user);
@@ -211,6 +214,8 @@ static int own(struct vow__sq *s, struct claim *c)
         rc = vow__sq_epoch(s, above, &r->epoch);
     if (rc == 0 && over)
         rc = vow__sq_rec_count(s, r);
+    if (rc == 0 && ask->mode == VOW_ONCE)
+        rc = begin_once(s);
     if (rc != 0)
         return rc;
     c->inherited = over && r->owned;
@@ -240,6 +245,19 @@ static int own(struct vow__sq *s, struct claim *c)
     c->says = VOW_SAYS_OWN;
     s->owns++;
     return vow__sq_rec_put(s, r, NULL);
+}
+
+/* Nobody knows whether it was begun before, if records were lost. */
+static int begin_once(struct vow__sq *s)
+{
+    char why[SQ_LOST_MAX] = "";
+    if (!vow__sq_lost_read(s, why))
+        return vow__sq_epoch_count(s);
+    return vow__sq_fail(s, VOW_EIO,
+                        "the store has lost its records (%s), and this may "
+                        "have been begun before: find out, then remove "
+                        "%s/lost",
+                        why, s->folder);
 }
 
 /* Too many owners were lost: that is its result, and nobody's. */

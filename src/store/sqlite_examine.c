@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    FINDINGS = 6,
+    FINDINGS = 7,
     SAYS_MAX = SQ_PATH_MAX + 128,
     FIXED_VERSION = 3051003, /* of SQLite: log and checkpoint cannot cross */
     TMPFS = 0x01021994
@@ -45,6 +45,7 @@ static const char *system_name(uint32_t type);
 static void judge_sqlite(struct exam *e);
 static void judge_files(struct vow__sq *s, struct exam *e);
 static void judge_damage(struct exam *e);
+static void judge_lost(struct vow__sq *s, struct exam *e);
 static void judge_processes(struct vow__sq *s, struct exam *e);
 static uint64_t size_of(struct vow__sq *s, const char *file);
 static void add(struct exam *e, uint32_t level, const char *what,
@@ -63,6 +64,7 @@ void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user)
         judge_sqlite(e);
         judge_files(s, e);
         judge_damage(e);
+        judge_lost(s, e);
         judge_processes(s, e);
     }
     done(code, code == 0 ? e->at : NULL, code == 0 ? e->n : 0, user);
@@ -190,6 +192,16 @@ static void judge_damage(struct exam *e)
                      "made again."
                    : "",
         "%s", e->damaged ? e->damage : "none");
+}
+
+static void judge_lost(struct vow__sq *s, struct exam *e)
+{
+    char why[SQ_LOST_MAX] = "";
+    if (vow__sq_lost_read(s, why))
+        add(e, VOW_FINDING_WARN, "lost",
+            "Nothing is begun with --once until somebody has found out what "
+            "had been begun, and removes the file 'lost' in the folder.",
+            "the records: %s", why);
 }
 
 /* ---- who takes part ------------------------------------------------------ */

@@ -3,7 +3,9 @@
  *
  *   FOLDER/vow.db         records, waiters, chunks, pools (and -wal, -shm)
  *   FOLDER/lock           held by who makes the file, or sets it aside
- *   FOLDER/mark           removed with a file that is set aside
+ *   FOLDER/mark           removed with a file that is set aside; its bytes show
+ *                         that a file is an older copy, and the last sweep
+ *   FOLDER/lost           records were lost, and why: see sqlite_make.c
  *   FOLDER/line           tickets of writers: a fair order, no safety
  *   FOLDER/live/INST      locked as long as the instance lives
  *   FOLDER/sock/INST      where its wake-ups arrive
@@ -38,7 +40,8 @@ enum {
     SQ_GROWS_BY = 1 << 18,  /* bytes of the file */
     SQ_PATH_MAX = 440,      /* of the folder: SQLite takes 512 */
     SQ_FILE_MAX = 128,      /* the name of a value's file, with its NUL */
-    SQ_WHY_MAX = SQ_PATH_MAX + 160,
+    SQ_LOST_MAX = 128,      /* why records were lost, with its NUL */
+    SQ_WHY_MAX = SQ_PATH_MAX + 160 + SQ_LOST_MAX,
     SQ_BOOT_MAX = 40,          /* "7d0c1b1e-..." with its NUL */
     SQ_SQL_MAX = 128,          /* prepared statements; a power of two */
     SQ_INLINE_MAX = 64 * 1024, /* longer values have a file */
@@ -234,6 +237,13 @@ int vow__sq_make_folders(struct vow__sq *s);
 /* SQLite found it damaged: set it aside if that is so. `surely`: do not look
  * again. */
 int vow__sq_damaged(struct vow__sq *s, bool surely);
+/* Records were lost: write down why, for all who come. True: some were, until
+ * somebody removes the file. */
+int vow__sq_lost_write(struct vow__sq *s, const char *why);
+bool vow__sq_lost_read(struct vow__sq *s, char why[SQ_LOST_MAX]);
+/* Is the file an older copy? Write down how new it is. */
+int vow__sq_age_check(struct vow__sq *s);
+void vow__sq_age_mark(struct vow__sq *s, int64_t high);
 /* The files belong to another boot or clock, of which nobody lives. */
 int vow__sq_adopt(struct vow__sq *s);
 int vow__sq_connect(struct vow__sq *s, const char *name, int flags);

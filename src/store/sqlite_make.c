@@ -7,10 +7,13 @@
  * HOW   All of this is done by who has `lock`. A new file is made under another
  *       name, whole, and then gets its own. A damaged one is renamed, with what
  *       belongs to it, and then `mark` is removed, by which all who have it
- *       open notice. A file of another boot is kept: what is in doubt stays in
- *       doubt, limits stay, and what was granted within a rate counts as
- *       granted now, as nobody knows how long the machine was off. All else was
- *       of processes that are no more.
+ *       open notice. What was in a file that was damaged, removed or replaced
+ *       by an older copy is not known any more, and `lost` says so: until
+ *       somebody removes that, nothing in mode VOW_ONCE is begun.
+ *       A file of another boot is kept: what is in doubt stays in doubt, limits
+ *       stay, and what was granted within a rate counts as granted now, as
+ *       nobody knows how long the machine was off. All else was of processes
+ *       that are no more.
  * THREADS  loop thread only.
  */
 #include "store/sqlite_make.h"
@@ -181,8 +184,13 @@ int vow__sq_make(struct vow__sq *s)
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    if (fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW) != 0)
-        rc = make_file(s);
+    if (fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        bool removed = s->opened > 0 || faccessat(s->dir, "live", F_OK,
+                                                  AT_SYMLINK_NOFOLLOW) == 0;
+        rc = removed ? vow__sq_lost_write(s, "vow.db was removed") : 0;
+        if (rc == 0)
+            rc = make_file(s);
+    }
     if (rc > 0)
         rc = vow__sq_fail_sqlite(s, rc);
     lock_drop(lock);
@@ -201,9 +209,7 @@ int vow__sq_make_folders(struct vow__sq *s)
 static int make_file(struct vow__sq *s)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int rc = vow__sq_make_folders(s);
-    if (rc < 0)
-        return rc;
+    int rc;
     remove_all(s, "vow.db.new");
     remove_all(s, "vow.db"); /* a log that was left would be played into it */
     int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
@@ -229,7 +235,7 @@ static int make_file(struct vow__sq *s)
     vow__sq_disconnect(s);
     if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
         return vow__sq_fail_errno(s, "vow.db", errno);
-    return 0;
+    return vow__sq_make_folders(s); /* last: they show that it was there */
 }
 
 static void remove_all(struct vow__sq *s, const char *name)
@@ -320,6 +326,7 @@ static bool is_whole(struct vow__sq *s)
 static int set_aside(struct vow__sq *s)
 {
     char aside[64];
+    char why[128];
     char from[32];
     char to[80];
     char path[SQ_PATH_MAX + 32];
@@ -329,6 +336,10 @@ static int set_aside(struct vow__sq *s)
         (void)snprintf(aside, sizeof(aside), "vow.db.damaged-%d", n);
     } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
              ++n < ASIDE_MAX);
+    (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %s", aside);
+    int rc = vow__sq_lost_write(s, why);
+    if (rc < 0)
+        return rc;
     static const char *const ends[] = {"-wal", "-shm", ""};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         (void)snprintf(from, sizeof(from), "vow.db%s", ends[i]);
@@ -341,6 +352,56 @@ static int set_aside(struct vow__sq *s)
     if (s->opts.on_damage != NULL)
         s->opts.on_damage(path, s->opts.on_damage_user);
     return 0;
+}
+
+/* ---- lost records -------------------------------------------------------- */
+
+int vow__sq_lost_write(struct vow__sq *s, const char *why)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(s->dir, "lost", flags, 0600);
+    if (fd < 0)
+        return errno == EEXIST ? 0 : vow__sq_fail_errno(s, "lost", errno);
+    ssize_t n = write(fd, why, strlen(why));
+    (void)close(fd); /* the file counts, its text is for people */
+    return n < 0 ? vow__sq_fail_errno(s, "lost", errno) : 0;
+}
+
+bool vow__sq_lost_read(struct vow__sq *s, char why[SQ_LOST_MAX])
+{
+    int fd = openat(s->dir, "lost", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT;
+    ssize_t n = read(fd, why, SQ_LOST_MAX - 1);
+    (void)close(fd);
+    why[n > 0 ? n : 0] = '\0';
+    why[strcspn(why, "\n")] = '\0';
+    return true;
+}
+
+/* `mark` has the number `high` of the last claim in mode VOW_ONCE. A file with
+ * a smaller one is a copy from before that claim. The mark is read first: it is
+ * written after the commit. */
+int vow__sq_age_check(struct vow__sq *s)
+{
+    int64_t marked = 0;
+    int64_t high = 0;
+    if (pread(s->mark, &marked, sizeof(marked), 0) != sizeof(marked))
+        return 0;
+    int rc = vow__sq_pragma(s, "SELECT high FROM meta", &high);
+    if (rc != 0 || marked <= high)
+        return rc;
+    rc = vow__sq_lost_write(s, "vow.db was replaced by an older copy");
+    if (rc == 0)
+        vow__sq_age_mark(s, high);
+    return rc;
+}
+
+/* If this fails, an older copy may go unnoticed, and nothing else happens. */
+void vow__sq_age_mark(struct vow__sq *s, int64_t high)
+{
+    if (pwrite(s->mark, &high, sizeof(high), 0) < 0)
+        return;
 }
 
 /* ---- another boot ------------------------------------------------------- */

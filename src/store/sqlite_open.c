@@ -304,7 +304,9 @@ static int check_version(struct vow__sq *s)
 static int check_clock(struct vow__sq *s)
 {
     bool ours;
-    int rc = vow__sq_clock_ours(s, &ours);
+    int rc = vow__sq_age_check(s);
+    if (rc == 0)
+        rc = vow__sq_clock_ours(s, &ours);
     if (rc != 0 || ours)
         return rc;
     rc = vow__sq_adopt(s);

@@ -370,6 +370,16 @@ int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch)
     return vow__sq_do(s, q);
 }
 
+int vow__sq_epoch_count(struct vow__sq *s)
+{
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "UPDATE meta SET high=high+1 RETURNING high");
+    int rc;
+    while (vow__sq_row(s, q, &rc))
+        s->high = sqlite3_column_int64(q, 0);
+    return rc;
+}
+
 static int numbers(struct vow__sq *s)
 {
     sqlite3_stmt *q = vow__sq_sql(s, "SELECT base,high FROM meta");

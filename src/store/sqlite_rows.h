@@ -83,6 +83,8 @@ void vow__sq_text_cut(char *to, const char *from);
 int vow__sq_epoch(struct vow__sq *s, int64_t above, int64_t *ret_epoch);
 /* One was given elsewhere. */
 int vow__sq_epoch_seen(struct vow__sq *s, int64_t epoch);
+/* Raise s->high: a file in which that is smaller is older. */
+int vow__sq_epoch_count(struct vow__sq *s);
 
 /* Times and spans without overflow. */
 int64_t vow__sq_us_of_ms(uint64_t ms);

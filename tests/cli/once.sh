@@ -223,3 +223,43 @@ test_an_end_by_a_time_limit_leaves_no_doubt() {
         expect_out again
     done
 }
+
+# ---- records that were lost -------------------------------------------------
+
+# expect_lost WORD: share and lock begin nothing with --once, whoever asks; all
+# else goes on. When somebody has removed `lost`, they do.
+expect_lost() {
+    for words in 'share --once pay' 'share --once pay' 'lock --once pay'; do
+        # shellcheck disable=SC2086 # a list of words
+        vow $words -- touch ran
+        expect_code 125
+        expect_err_has "$1"
+        expect_err_has "remove $T/store/lost"
+        expect_lines 1 "$ERR"
+    done
+    expect_not test -e ran
+    vow share other -- echo shared
+    expect_out shared
+    vow doctor
+    expect_code 0
+    expect_out_has "$1"
+    rm "$T/store/lost"
+    vow share --once pay -- echo again
+    expect_code 0
+    expect_out again
+}
+
+test_a_damaged_file_stops_what_must_not_be_begun_twice() {
+    vow share --once --ttl 1h pay -- true
+    perl -e 'print "garbage " x 4096' >"$T/store/vow.db"
+    rm -f "$T"/store/vow.db-*
+    vow share other -- true
+    expect_code 0
+    expect_lost 'was damaged'
+}
+
+test_a_removed_file_stops_what_must_not_be_begun_twice() {
+    vow share --once --ttl 1h pay -- true
+    rm "$T"/store/vow.db*
+    expect_lost 'was removed'
+}

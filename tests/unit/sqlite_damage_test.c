@@ -191,6 +191,109 @@ TEST(sqlite_damage, all_who_have_it_open_notice)
     folder_close(&f);
 }
 
+/* ---- what must not be begun twice ---------------------------------------- */
+
+static struct kit_answer claim_once(struct kit *k, const char *name,
+                                    uint64_t token)
+{
+    vow_claim_ask ask = kit_ask(name, token);
+    ask.mode = VOW_ONCE;
+    return kit_claim_as(k, &ask);
+}
+
+/* Make a name that was begun in mode VOW_ONCE and has a result. */
+static void settle_once(const char *folder, const char *name)
+{
+    struct kit k;
+    kit_open(&k, folder);
+    struct kit_answer a = claim_once(&k, name, 1);
+    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, name, 1, a.epoch, 3).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    kit_sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/* Every caller is refused, as often as it asks, until `lost` is removed. */
+static void check_once_refused(const char *folder, const char *why)
+{
+    struct kit k;
+    char path[300];
+    for (int i = 0; i < 2; i++) {
+        kit_open(&k, folder);
+        CHECK_UINT_EQ(kit_claim(&k, "shared", 7).says, VOW_SAYS_OWN);
+        for (uint64_t token = 8; token < 10; token++) {
+            CHECK_INT_EQ(claim_once(&k, "pay", token).code, VOW_EIO);
+            if (strstr(kit_why(&k), why) == NULL ||
+                strstr(kit_why(&k), "/lost") == NULL)
+                FAIL("\"%s\" does not say \"%s\"", kit_why(&k), why);
+        }
+        kit_close(&k);
+    }
+    snprintf(path, sizeof(path), "%s/lost", folder);
+    CHECK(unlink(path) == 0);
+    for (int i = 0; i < 2; i++) {
+        kit_open(&k, folder);
+        CHECK_UINT_EQ(claim_once(&k, "pay", 11).says, VOW_SAYS_OWN);
+        kit_close(&k);
+    }
+}
+
+TEST(sqlite_damage, nothing_is_begun_once_after_a_damage)
+{
+    struct folder f;
+    folder_open(&f);
+    settle_once(f.path, "pay");
+    spoil(f.path, 0, 5);
+    check_once_refused(f.path, "damaged");
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, nothing_is_begun_once_after_the_file_was_removed)
+{
+    struct folder f;
+    char path[300];
+    folder_open(&f);
+    settle_once(f.path, "pay");
+    snprintf(path, sizeof(path), "%s/vow.db", f.path);
+    CHECK(unlink(path) == 0);
+    check_once_refused(f.path, "removed");
+    folder_close(&f);
+}
+
+TEST(sqlite_damage, nothing_is_begun_once_after_an_older_copy_came_back)
+{
+    struct folder f;
+    char command[700];
+    folder_open(&f);
+    settle_once(f.path, "other");
+    snprintf(command, sizeof(command), "cp '%s/vow.db' '%s/copy'", f.path,
+             f.path);
+    CHECK_INT_EQ(system(command), 0);
+    settle_once(f.path, "pay");
+    snprintf(command, sizeof(command),
+             "rm -f '%s'/vow.db-* && cp '%s/copy' '%s/vow.db'", f.path, f.path,
+             f.path);
+    CHECK_INT_EQ(system(command), 0);
+    check_once_refused(f.path, "older copy");
+    folder_close(&f);
+}
+
+/* A process that has used the folder knows that there were records in it. */
+TEST(sqlite_damage, who_used_a_removed_folder_begins_nothing_once)
+{
+    struct folder f;
+    struct kit k;
+    char path[300];
+    folder_open(&f);
+    snprintf(path, sizeof(path), "%s/store", f.path);
+    kit_open(&k, path);
+    CHECK_UINT_EQ(claim_once(&k, "pay", 1).says, VOW_SAYS_OWN);
+    folder_remove(path);
+    CHECK_INT_EQ(claim_once(&k, "pay", 2).code, VOW_EIO);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 /* ---- rows that make no sense --------------------------------------------- */
 
 static void on_pools(int code, const vow_pool_info *pools, size_t n, void *user)
