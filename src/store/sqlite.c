@@ -142,7 +142,10 @@ static vow_future *close_store(vow_store *store)
     if (s->joined && (s->waited || s->owns > 0) && s->db != NULL)
         (void)vow__sq_step(s, VOW__SQ_WRITE, part_step, s);
     vow__sq_unwatch_all(s);
+    bool took_part = s->joined;
     vow__sq_leave(s);
+    if (took_part)
+        vow__sq_sweep_all(s);
     vow__sq_tidy(s);
     uv_close((uv_handle_t *)&s->later, on_closed);
     return f;

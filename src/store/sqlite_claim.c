@@ -22,6 +22,7 @@ struct claim {
     struct vow__sq_rec rec;
     uint32_t says;
     bool wrote;     /* it had to */
+    bool waits;     /* it was registered */
     bool inherited; /* from one that is perhaps dead: */
     unsigned char dead[SQ_ID];
     vow_bytes *value;
@@ -62,9 +63,12 @@ void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
         done(VOW_EINVAL, NULL, 0, user);
         return;
     }
+    bool joined = s->joined;
     int code = vow__sq_step(s, s->claim_wrote ? VOW__SQ_GUESS : VOW__SQ_READ,
                             claim_step, &c);
     s->claim_wrote = c.wrote;
+    if (!joined && !c.wrote && !c.waits)
+        vow__sq_leave(s); /* it was to work or to wait, and need not any more */
     if (code == 0) {
         vow_record r = vow__sq_record(s, &c.rec, c.says);
         r.value = c.value;
@@ -87,6 +91,7 @@ static int claim_step(struct vow__sq *s, void *arg)
     struct vow__sq_rec *r = &c->rec;
     c->value = vow_bytes_unref(c->value);
     c->wrote = false;
+    c->waits = false;
     c->inherited = false;
     int rc = vow__sq_rec_find(s, &c->ask->name, r);
     if (rc != 0)
@@ -286,6 +291,7 @@ static int await(struct vow__sq *s, struct claim *c)
     if (rc != 0)
         return rc;
     s->waited = true;
+    c->waits = true;
     sqlite3_stmt *q =
         vow__sq_sql(s, "INSERT OR REPLACE INTO wait VALUES(?1,?2,?3,0,0)");
     vow__sq_bind(q, 1, r->name.hash, sizeof(r->name.hash));

@@ -162,6 +162,8 @@ void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user);
 
 /* After a step, now and then: remove what is over. */
 void vow__sq_sweep(struct vow__sq *s);
+/* The same for everything, if that is due. */
+void vow__sq_sweep_all(struct vow__sq *s);
 void vow__sq_sweep_files(struct vow__sq *s);
 /* If an instance is dead, its files and rows go. */
 void vow__sq_bury(struct vow__sq *s, const unsigned char *id);

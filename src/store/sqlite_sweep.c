@@ -3,14 +3,16 @@
  *
  * WHY   A result that nobody asks for again, a process that was killed: nobody
  *       meets what they leave, and it would stay.
- * HOW   By chance, after one step in some hundreds, so that many short commands
- *       do it as well as one long program: a stretch of the records, and of
- *       what waits, from a name that is drawn. More seldom, the folders: files
- *       of instances that have died, and values that no row names any more and
- *       whose writer has died.
+ * HOW   Rows are removed by chance, after one step in some hundreds, so that
+ *       many short commands do it as well as one long program: a stretch of the
+ *       records, and of what waits, from a name that is drawn. All is swept
+ *       once a minute, by one process that writes or that leaves: `mark` has
+ *       the time of the last sweep. That removes files of instances that have
+ *       died, results in files that are over, and files that no row names any
+ *       more and whose writer has died.
  *       A dead instance's file is locked by who removes it, so that one that is
  *       just being made is not taken for it.
- * LIMITS  ROWS rows, FILES files and FOUND_MAX dead instances in one go.
+ * LIMITS  ROWS rows and FILES files of each folder in one go.
  * THREADS  loop thread only.
  */
 #include "store/sqlite_rows.h"
@@ -24,17 +26,22 @@
 enum {
     ROWS = 1024,
     ROWS_CHANCE = 256, /* one step in so many looks at so many rows */
+    DUE_CHANCE = 16,   /* and one in so many whether a sweep is due */
     FILES = 1024,
-    FILES_CHANCE = 4096, /* and one in so many at the folders */
-    FOUND_MAX = 64
+    FOUND_MAX = 64,
+    ROUNDS_MAX = 64, /* files that cannot be removed come again */
+    DUE_AT = 8       /* where `mark` has the time of the last sweep */
 };
+#define DUE_US (INT64_C(60) * 1000 * 1000)
 /* A lapsed lease that nobody asks for is remembered so long. */
 #define KEEP_US (INT64_C(24) * 3600 * 1000 * 1000)
 
+/* A file with a value, and whether a row names it. */
 struct asked {
     vow_name name;
     const char *file;
     bool named;
+    bool over; /* and the row is */
 };
 
 struct graves {
@@ -42,36 +49,68 @@ struct graves {
     unsigned char id[FOUND_MAX][SQ_ID];
 };
 
+static bool sweep_is_due(struct vow__sq *s);
 static int rows_step(struct vow__sq *s, void *arg);
 static int records(struct vow__sq *s, const unsigned char *from);
 static int hidden_ones(struct vow__sq *s);
 static int delete_over(struct vow__sq *s, sqlite3_stmt *q);
 static void sweep_live(struct vow__sq *s, struct graves *g);
 static bool remove_dead(struct vow__sq *s, const char *hex);
+static void sweep_sockets(struct vow__sq *s);
 static int graves_step(struct vow__sq *s, void *arg);
 static void sweep_values(struct vow__sq *s);
 static bool is_orphan(struct vow__sq *s, const char *file);
 static int named_step(struct vow__sq *s, void *arg);
+static int over_step(struct vow__sq *s, void *arg);
 static DIR *folder(struct vow__sq *s, const char *name);
 
 void vow__sq_sweep(struct vow__sq *s)
 {
     uint64_t chance = vow_loop_random(s->loop);
-    if (s->swept || chance % ROWS_CHANCE != 0)
+    if (s->swept)
+        return;
+    if (chance % DUE_CHANCE == 0)
+        vow__sq_sweep_all(s);
+    if (chance % ROWS_CHANCE != 0)
         return;
     s->swept = true;
     (void)vow__sq_step(s, VOW__SQ_WRITE, rows_step, NULL);
-    if (chance % FILES_CHANCE == 0 && s->dir >= 0)
+    s->swept = false;
+}
+
+void vow__sq_sweep_all(struct vow__sq *s)
+{
+    if (s->swept || s->db == NULL || !sweep_is_due(s))
+        return;
+    s->swept = true;
+    (void)vow__sq_step(s, VOW__SQ_WRITE, rows_step, NULL);
+    if (s->dir >= 0)
         vow__sq_sweep_files(s);
     s->swept = false;
 }
 
+/* A time to come is that of another boot. Two who find it due at once both
+ * sweep, and do no harm. */
+static bool sweep_is_due(struct vow__sq *s)
+{
+    int64_t last = 0;
+    int64_t now = vow__sq_clock_us();
+    bool known = pread(s->mark, &last, sizeof(last), DUE_AT) == sizeof(last);
+    if (known && last <= now && now - last < DUE_US)
+        return false;
+    return pwrite(s->mark, &now, sizeof(now), DUE_AT) == sizeof(now);
+}
+
 void vow__sq_sweep_files(struct vow__sq *s)
 {
-    struct graves g = {.n = 0};
-    sweep_live(s, &g);
-    if (g.n > 0)
-        (void)vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g);
+    struct graves g = {.n = FOUND_MAX};
+    for (int i = 0; i < ROUNDS_MAX && g.n == FOUND_MAX; i++) {
+        g.n = 0;
+        sweep_live(s, &g);
+        if (g.n > 0)
+            (void)vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g);
+    }
+    sweep_sockets(s);
     sweep_values(s);
 }
 
@@ -201,6 +240,24 @@ static bool remove_dead(struct vow__sq *s, const char *hex)
     return dead;
 }
 
+/* An instance makes its live file before its socket, and removes it after. */
+static void sweep_sockets(struct vow__sq *s)
+{
+    DIR *dir = folder(s, "sock");
+    struct dirent *e;
+    if (dir == NULL)
+        return;
+    for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++) {
+        unsigned char id[SQ_ID];
+        char path[64];
+        (void)snprintf(path, sizeof(path), "live/%.40s", e->d_name);
+        if (vow__sq_unhex(e->d_name, id) &&
+            faccessat(s->dir, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    (void)closedir(dir);
+}
+
 /* ---- values ------------------------------------------------------------- */
 
 static void sweep_values(struct vow__sq *s)
@@ -215,7 +272,8 @@ static void sweep_values(struct vow__sq *s)
     (void)closedir(dir);
 }
 
-/* NAME.INST.NUMBER: its writer has died, and no row names it. */
+/* NAME.INST.NUMBER: its writer has died, and no row names it; or its row is over,
+ * and goes too. */
 static bool is_orphan(struct vow__sq *s, const char *file)
 {
     char text[VOW_NAME_TEXT];
@@ -226,24 +284,45 @@ static bool is_orphan(struct vow__sq *s, const char *file)
     memcpy(text, file, sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     if (!vow_name_parse(text, &asked.name) ||
-        !vow__sq_unhex(file + sizeof(text), id) || !vow__sq_gone(s, id))
+        !vow__sq_unhex(file + sizeof(text), id))
         return false;
-    return vow__sq_step(s, VOW__SQ_READ, named_step, &asked) == 0 &&
-           !asked.named;
+    bool gone = vow__sq_gone(s, id); /* first: a writer may commit and end */
+    if (vow__sq_step(s, VOW__SQ_READ, named_step, &asked) != 0)
+        return false;
+    if (asked.over)
+        return vow__sq_step(s, VOW__SQ_WRITE, over_step, &asked) == 0 &&
+               !asked.named;
+    return !asked.named && gone;
 }
 
 static int named_step(struct vow__sq *s, void *arg)
 {
     struct asked *asked = arg;
-    sqlite3_stmt *q =
-        vow__sq_sql(s, "SELECT 1 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
-                       " SELECT 1 FROM once WHERE h=?1 AND file=?2");
+    sqlite3_stmt *q = vow__sq_sql(
+        s, "SELECT st=2 AND ends<=?3 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
+           " SELECT 0 FROM once WHERE h=?1 AND file=?2");
     int rc;
     vow__sq_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
     vow__sq_bind_text(q, 2, asked->file);
+    vow__sq_bind_int(q, 3, s->now_us);
     asked->named = vow__sq_row(s, q, &rc);
+    asked->over = asked->named && sqlite3_column_int(q, 0) != 0;
     if (asked->named)
         (void)sqlite3_reset(q);
+    return rc;
+}
+
+/* asked->named: another has written the row meanwhile, or it was kept. */
+static int over_step(struct vow__sq *s, void *arg)
+{
+    struct asked *asked = arg;
+    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM rec WHERE h=?1 AND file=?2"
+                                     " AND st=2 AND ends<=?3");
+    vow__sq_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
+    vow__sq_bind_text(q, 2, asked->file);
+    vow__sq_bind_int(q, 3, s->now_us);
+    int rc = vow__sq_do(s, q);
+    asked->named = rc != 0 || sqlite3_changes(s->db) == 0;
     return rc;
 }
 

@@ -76,3 +76,16 @@ test_two_hundred_find_what_is_there() {
     expect runs_are 1
     expect_same $MANY
 }
+
+# Many of them find, when it is their turn, that the result is there already.
+test_callers_that_end_in_order_leave_nothing_in_the_folder() {
+    for i in $(seq 20); do
+        for caller in a b c d e f; do
+            call "$caller" share --ttl 1h "name $i" -- true
+        done
+        settle a b c d e f
+    done
+    for folder in live sock val; do
+        expect test -z "$(ls "$T/store/$folder")"
+    done
+}

@@ -2,6 +2,8 @@
 /* sqlite_live_test.c - processes that die, stop and fork. */
 #include "sqlite_kit.h"
 
+#include <fcntl.h>
+
 /* A child that owns a name and holds the only place of a pool, and stays. */
 static pid_t owner(const char *folder, atomic_uint *stage)
 {
@@ -381,6 +383,49 @@ TEST(sqlite_live, what_the_dead_left_is_swept)
     kit_close(&k);
     folder_close(&f);
 }
+
+/* Once a minute, whoever leaves sweeps: what the dead have left, also a socket
+ * alone, and results in files that are over. */
+TEST(sqlite_live, who_leaves_sweeps_if_that_is_due)
+{
+    struct folder f;
+    struct kit k;
+    struct kit_answer got;
+    char path[300];
+    atomic_uint *stage = kit_shared(sizeof(*stage));
+    VOW_AUTO(vow_bytes) value = NULL;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_INT_EQ(vow_bytes_new(k.world.loop, NULL, 100000, &value), 0);
+    vow_commit_ask commit = {
+        .hold = {vow_name_of("v"), kit_token(1), kit_claim(&k, "v", 1).epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .ttl_ms = 1,
+        .value = value};
+    k.store->ops->commit(k.store, &commit, kit_on_answer, &got);
+    CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
+    while (kit_peek(&k, "v").says != VOW_SAYS_NONE)
+        kit_nap_ms(1);
+    value = vow_bytes_unref(value);
+    for (unsigned i = 1; i <= 100; i++) { /* more than are swept in one go */
+        pid_t pid = owner(f.path, stage);
+        kit_await(stage, i);
+        kit_kill(pid);
+    }
+    kit_close(&k);
+    snprintf(path, sizeof(path), "%s/sock/%032d", f.path, 7);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    snprintf(path, sizeof(path), "%s/mark", f.path);
+    CHECK(truncate(path, 0) == 0); /* or longer ago */
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "y", 1).says, VOW_SAYS_OWN);
+    kit_close(&k);
+    CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
+    CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
+    CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
+    folder_close(&f);
+}
+
 /* A reader, and the owner of a name, which commits and ends when the reader has
  * read the name for the first time. */
 struct reading {

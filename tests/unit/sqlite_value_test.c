@@ -163,8 +163,8 @@ TEST(sqlite_value, files_that_the_dead_left_are_swept_and_others_stay)
         settle(&k, "a", LARGE);
         value_path(&f, path);
         snprintf(orphan, sizeof(orphan), "%s0", path);
-        close(open(orphan, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         kit_close(&k);
+        close(open(orphan, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         _exit(0);
     }
     kit_wait(pid);
