@@ -94,11 +94,15 @@ static bool same_folder(struct vow__sq *s)
            ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
 }
 
+/* A folder that cannot be written to can be looked at. */
 static int open_mark(struct vow__sq *s)
 {
-    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
-    s->mark = openat(s->dir, "mark", flags, 0600);
-    return s->mark >= 0 ? 0 : vow__sq_fail_errno(s, "mark", errno);
+    const int flags = O_NOFOLLOW | O_CLOEXEC;
+    s->mark = openat(s->dir, "mark", O_RDWR | O_CREAT | flags, 0600);
+    int error = errno;
+    if (s->mark < 0 && (error == EROFS || error == EACCES))
+        s->mark = openat(s->dir, "mark", O_RDONLY | flags);
+    return s->mark >= 0 ? 0 : vow__sq_fail_errno(s, "mark", error);
 }
 
 /* VOW_EAGAIN: something has been done about it. VOW_EBUSY: others are doing

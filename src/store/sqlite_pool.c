@@ -487,7 +487,8 @@ static int brush_up(struct vow__sq *s, struct vow__sq_pool *p)
     int rc = vow__sq_pool_stale(s, p, &stale);
     if (rc == 0)
         rc = see_crowd(s, p, &c);
-    if (rc != 0 || (!stale && c.n_dead == 0))
+    bool fixed = sqlite3_db_readonly(s->db, "main") == 1;
+    if (rc != 0 || (!stale && c.n_dead == 0) || fixed)
         return rc;
     rc = vow__sq_write(s);
     if (rc == 0)

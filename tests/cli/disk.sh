@@ -59,3 +59,54 @@ no_room_once() {
     expect_err_has doubt
     expect_not test -e again
 }
+
+# ---- to be read only --------------------------------------------------------
+
+test_a_store_that_cannot_be_written_to_can_be_read() {
+    apart disk read_only
+}
+make_read_only() {
+    mount -o remount,ro "$T/disk" 2>/dev/null
+}
+read_only() {
+    small_disk 20m
+    vow share --ttl 1h x -- echo result
+    vow share --ttl 1h long -- sh -c 'head -c 100000 /dev/zero'
+    vow limit pool -j 3
+    call a lock b -- sh -c 'echo >begun; exec sleep 60'
+    call c share --once pay -- sh -c 'echo >begun2; exec sleep 60'
+    wait_for test -e begun -a -e begun2
+    send KILL a
+    send KILL c
+    settle a c
+    wait_for make_read_only # the guardians of both may still have files open
+    vow share --peek x
+    expect_code 0
+    expect_out result
+    expect_err
+    vow result x
+    expect_out result
+    vow result long
+    expect test "$(wc -c <"$OUT")" -eq 100000
+    vow share --peek nothing
+    expect_code 66
+    vow status
+    expect_code 0
+    expect_err
+    expect_out_has done
+    expect_out_has doubt
+    expect_out_has pool
+    vow status x
+    expect_code 0
+    vow share x -- echo not run
+    expect_out result
+    vow lock y -- touch ran
+    expect_code 125
+    expect_lines 1 "$ERR"
+    expect_not test -e ran
+    mount -o remount,rw "$T/disk"
+    vow share --ttl 1h x -- echo not run
+    expect_out result
+    vow lock b -- echo locked
+    expect_out locked
+}
