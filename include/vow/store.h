@@ -122,8 +122,9 @@ typedef struct vow_store_ops {
      * whose owner is gone says NONE. */
     void (*peek)(vow_store *s, const vow_name *names, size_t n,
                  vow_records_fn done, void *user);
-    /* All at once: OWN (its epoch may have grown), CANCEL, LOST, SETTLED. A
-     * record that vanished is made again. */
+    /* All at once: OWN, CANCEL, LOST, SETTLED. A record that vanished is made
+     * again with the epoch of the hold, and takes no more chunks
+     * (VOW_E2BIG): the first ones are gone. */
     void (*pulse)(vow_store *s, const vow_hold *holds, size_t n,
                   uint64_t lease_ms, vow_records_fn done, void *user);
     /* OWN: it has effect (also the second time). LOST: none, another owns it.

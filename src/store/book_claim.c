@@ -250,7 +250,7 @@ static int pulse_one(const struct vow__step *s, const vow_hold *hold,
     return 0;
 }
 
-/* The record has vanished: its owner is still there. */
+/* The record has vanished: its owner is still there, and keeps its epoch. */
 static int revive(const struct vow__step *s, const vow_hold *hold,
                   struct vow__rec **rec)
 {
@@ -264,9 +264,12 @@ static int revive(const struct vow__step *s, const vow_hold *hold,
     if (rc < 0)
         return rc;
     r->token = hold->token;
-    r->epoch = next_epoch(b, hold->epoch);
+    r->epoch = hold->epoch;
+    if (hold->epoch > b->counter)
+        b->counter = hold->epoch; /* keeps B4 */
     r->since_us = b->now_us;
     r->runner = runner_of(s->inst);
+    r->chunks.bytes = b->value_max; /* the first ones are gone: no more */
     *rec = r;
     return 0;
 }

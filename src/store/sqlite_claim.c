@@ -372,7 +372,7 @@ static int pulse_one(struct vow__sq *s, const vow_hold *hold, uint64_t lease_ms,
     return rc;
 }
 
-/* The record has vanished: its owner is still there. */
+/* The record has vanished: its owner is still there, and keeps its epoch. */
 static int revive(struct vow__sq *s, const vow_hold *hold,
                   struct vow__sq_rec *r)
 {
@@ -384,9 +384,12 @@ static int revive(struct vow__sq *s, const vow_hold *hold,
                               .there = true,
                               .state = SQ_RUNS,
                               .token = hold->token,
-                              .since_us = s->now_us};
+                              .epoch = (int64_t)hold->epoch,
+                              .since_us = s->now_us,
+                              /* the first chunks are gone: no more */
+                              .bytes = (int64_t)s->opts.value_max};
     vow__sq_text_cut(r->runner, s->runner);
     if (rc == 0)
-        rc = vow__sq_epoch(s, (int64_t)hold->epoch, &r->epoch);
+        rc = vow__sq_epoch_seen(s, r->epoch);
     return rc == 0 ? vow__sq_rec_put(s, r, NULL) : rc;
 }

@@ -181,6 +181,21 @@ test_an_old_result_is_made_anew_by_one() {
     expect runs_are 2
 }
 
+test_a_run_whose_record_was_lost_keeps_its_fence() {
+    server || return 0
+    call_role a --ttl 1h --pulse "$PULSE" x -- sh -c 'echo "$VOW_FENCE"
+        until [ -e go ]; do sleep 0.02; done'
+    wait_for told_is x state running
+    fence=$(told x fence)
+    redis FLUSHALL >"$T/said"
+    wait_for sh -c '"$VOW" status --json | grep -q fence' # without its label
+    "$VOW" status --json >status
+    expect grep -q "\"fence\": *$fence[,}]" status
+    touch go
+    all_got "$fence" a
+    expect grep -q "\"fence\":$fence," "$T/a.role"
+}
+
 test_a_refresh_and_a_run_do_not_begin_beside_each_other() {
     server || return 0
     call a share --ttl 1h x -- sh -c "$JOB"

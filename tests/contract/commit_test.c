@@ -49,17 +49,32 @@ CONTRACT(pulse, a_settled_name_is_told_as_settled)
     CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_SETTLED);
 }
 
-CONTRACT(pulse, a_record_that_vanished_is_made_again_with_a_larger_epoch)
+/* The command of its owner was told that epoch, and nobody can tell it of
+ * another. */
+CONTRACT(pulse, a_record_that_vanished_is_made_again_with_its_epoch)
 {
     vow_hold hold = hold_of("a", 1, 500);
     struct rig_answer a = rig_pulse(r, 0, &hold, LONG_MS);
     CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK(a.epoch > 500);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, 500), "x").says,
+    CHECK_UINT_EQ(a.epoch, 500);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).epoch, 500);
+    a = rig_claim(r, 1, ASK("a", 2));
+    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.epoch, 500);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, 499), "x").says,
                   VOW_SAYS_LOST);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, a.epoch), "x").says,
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, 500), "x").says,
                   VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_forget(r, 0, "a", 500).says, VOW_SAYS_NONE);
+    CHECK(rig_claim(r, 1, ASK("a", 3)).epoch > 500);
+}
+
+CONTRACT(pulse, a_record_that_was_made_again_takes_no_chunks)
+{
+    vow_hold hold = hold_of("a", 1, 500);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_write(r, 0, &hold, "the second").code, VOW_E2BIG);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_OWN);
 }
 
 CONTRACT(pulse, many_at_once_are_answered_in_their_order)

@@ -27,6 +27,7 @@ struct model_name {
     bool failed, canceled;
     unsigned value; /* its number; 0: VOW_EGAVEUP */
     unsigned chunks;
+    bool made_again; /* by a pulse: it takes no chunks */
     bool waits[RIG_INSTANCES];
     uint64_t wait_token[RIG_INSTANCES];
     uint64_t hidden_ms; /* something may be left of a result for who waited */
@@ -140,6 +141,7 @@ static void model_own(struct model *m, struct model_name *n,
     n->end_ms = m->now_ms + ask->lease_ms;
     n->canceled = false;
     n->chunks = 0;
+    n->made_again = false;
     CHECK_UINT_EQ(a.takeovers, n->takeovers);
 }
 
@@ -318,13 +320,16 @@ static void step_pulse(struct model *m, size_t k, size_t i)
         return;
     if (n->state == ABSENT || roll(m, 4) == 0)
         token = ++m->token;
-    vow_hold hold = {rig_name(NAME[k]), rig_token(token), n->epoch};
+    uint64_t epoch = n->state == ABSENT ? m->epoch + 1 : n->epoch;
+    vow_hold hold = {rig_name(NAME[k]), rig_token(token), epoch};
     uint64_t lease_ms = span(m);
     struct rig_answer a = rig_pulse(m->rig, i, &hold, lease_ms);
     if (n->state == SETTLED) {
         CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
     } else if (n->state == ABSENT) {
+        CHECK_UINT_EQ(a.epoch, epoch);
         model_own(m, n, ASK(NAME[k], token, .lease_ms = lease_ms), token, a);
+        n->made_again = true;
     } else if (n->token != token) {
         CHECK_UINT_EQ(a.says, VOW_SAYS_LOST);
     } else {
@@ -362,9 +367,12 @@ static void step_chunk(struct model *m, size_t k, size_t i)
     struct model_name *n = &m->names[k];
     vow_hold hold = {rig_name(NAME[k]), rig_token(n->token), n->epoch};
     bool runs = n->state == RUNS;
-    CHECK_UINT_EQ(rig_write(m->rig, i, &hold, "x").says,
-                  runs ? VOW_SAYS_OWN : VOW_SAYS_LOST);
-    n->chunks += runs;
+    struct rig_answer a = rig_write(m->rig, i, &hold, "x");
+    if (runs && n->made_again)
+        CHECK_INT_EQ(a.code, VOW_E2BIG);
+    else
+        CHECK_UINT_EQ(a.says, runs ? VOW_SAYS_OWN : VOW_SAYS_LOST);
+    n->chunks += runs && !n->made_again;
     unsigned from = n->chunks > 10 ? n->chunks - 10 : 0;
     struct rig_chunks c = rig_read(m->rig, i, NAME[k], n->epoch, from);
     CHECK_INT_EQ(c.code, runs ? 0 : VOW_ENOENT);

@@ -246,7 +246,7 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
     if (mine) {
         SIM_CHECK(s, r->epoch == x->epoch);
     } else { /* it had vanished */
-        SIM_CHECK(s, r->epoch > x->epoch_max);
+        SIM_CHECK(s, r->epoch == hold->epoch);
         x->takeovers = 0;
         x->canceled = false;
         x->hidden = false;

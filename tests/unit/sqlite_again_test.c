@@ -21,7 +21,7 @@ TEST(sqlite_again, a_removed_folder_is_made_anew)
     folder_remove(path);
     struct kit_answer pulse = kit_pulse(&a, "a", 1, epoch);
     CHECK_UINT_EQ(pulse.says, VOW_SAYS_OWN);
-    CHECK(pulse.epoch > epoch);
+    CHECK_UINT_EQ(pulse.epoch, epoch);
     kit_run_until(&a, &a.doubts, 1);
     CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
     kit_run_until(&b, &b.doubts, 1);

@@ -9,7 +9,7 @@
  *       It is believed only when the watch has had an eighth of the lease to
  *       say otherwise.
  *       All others are read, judged and written, AT_ONCE at a time. A record
- *       that vanished is made again with a larger epoch.
+ *       that vanished is made again with the epoch of its owner.
  *       Each name is pulsed in its lane, so that it is behind the steps that
  *       were begun before.
  * INVARIANTS
@@ -280,13 +280,14 @@ static void write_again(struct ask *a)
     t->next.name = t->name;
     t->next.state = VOW__ER_RUNS;
     t->next.token = a->beat->hold.token;
+    t->next.epoch = a->beat->hold.epoch;
     t->next.lease_ms = a->beat->pulse->lease_ms;
     t->next.since_us = vow__etcd_wall_us();
     t->next.canceled = false;
     t->next.takeovers = 0;
-    t->next.bell = 0;
     t->next.chunks = 0;
-    t->next.chunk_bytes = 0;
+    /* The first ones are gone: no more. */
+    t->next.chunk_bytes = vow__etcd_where_of(t->etcd)->value_max;
     vow__trip_txn(t, &txn);
     vow__own_write(t, &txn, a->beat->hold.epoch, false);
     vow__trip_write(t, &txn);

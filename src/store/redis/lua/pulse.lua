@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 -- pulse.lua - staying the owner of names. A record that vanished is made again
--- with a larger epoch. The record is described in claim.lua.
+-- with the epoch of its owner. The record is described in claim.lua.
 --
 -- KEYS  p:{H} of each name, p:{H}:e of the last
 -- ARGV  lease (ms), channel, runner; token, epoch of each name
@@ -8,6 +8,7 @@
 --       asked to stop), epoch, takeovers
 local lease, me = ARGV[1], ARGV[2]
 local DAY = 86400000
+local FULL = '9007199254740992'
 
 local call, format = redis.call, string.format
 local clock = call('TIME')
@@ -16,19 +17,20 @@ local time = clock[1] .. string.sub('00000' .. clock[2], -6)
 local ends = format('%.0f', now + lease * 1000)
 local keep = format('%.0f', lease + DAY)
 
--- Another has not taken it over: it is still its owner's.
-local function revive(rec, token, epoch, old)
+-- Another has not taken it over: it is still its owner's. The first chunks are
+-- gone: there shall be no more.
+local function revive(rec, token, epoch)
     local highest = KEYS[#KEYS]
-    local number = format('%.0f', math.max(now, epoch + 1, (old or 0) + 1,
-        (call('GET', highest) or 0) + 1))
-    local all = string.find(highest, '{-', 1, true)
-    call('SET', highest, number, 'PX', all and DAY or DAY / 144)
+    if tonumber(epoch) > tonumber(call('GET', highest) or 0) then
+        local all = string.find(highest, '{-', 1, true)
+        call('SET', highest, epoch, 'PX', all and DAY or DAY / 144)
+    end
     call('DEL', rec)
-    call('HSET', rec, 's', 'R', 'o', token, 'e', number, 'd', ends, 'u', time,
+    call('HSET', rec, 's', 'R', 'o', token, 'e', epoch, 'd', ends, 'u', time,
         'L', lease, 'i', me, 'a', '0', 'm', '0', 't', time, 'l', '',
-        'r', ARGV[3])
+        'r', ARGV[3], 'b', FULL)
     call('PEXPIRE', rec, keep)
-    return number
+    return epoch
 end
 
 local out = {}
@@ -47,7 +49,7 @@ for i = 1, #KEYS - 1 do
     elseif tonumber(epoch) > now + DAY * 1000 then
         says, number, takeovers = 5, '0', '0'
     else
-        number, takeovers = revive(rec, token, epoch, f[3]), '0'
+        number, takeovers = revive(rec, token, epoch), '0'
     end
     out[3 * i - 2], out[3 * i - 1], out[3 * i] = says, number, takeovers
 end

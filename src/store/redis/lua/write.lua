@@ -20,12 +20,12 @@ local there, bytes = tonumber(f[4] or 0), tonumber(f[5] or 0)
 if number < there and f[6] == me then -- once more
     return {1}
 end
-if number ~= there then
-    return {254, there}
-end
 bytes = bytes + ARGV[5]
 if bytes > tonumber(ARGV[6]) then
     return {253}
+end
+if number ~= there then
+    return {254, there}
 end
 if there == 0 then
     call('DEL', chunks)
