@@ -24,6 +24,9 @@ struct vow_grant {
     /* Rejected with VOW_ELOST when the grant is lost; else pending until it is
      * released. Borrowed; NULL: it cannot be lost. */
     vow_future *lost;
+    /* The work has begun: a rate counts from here on. Called once by a gate,
+     * before `release`, or not at all. NULL: that is of no interest. */
+    void (*started)(vow_grant *g);
     uint32_t refs;
     bool taken;
     bool released;

@@ -20,7 +20,7 @@ typedef struct vow_pool vow_pool;
 
 typedef struct vow_pool_limits {
     uint32_t concurrent; /* weight at once; 0: any */
-    uint32_t rate;       /* weight granted in any window; 0: any */
+    uint32_t rate;       /* weight started in any window; 0: any */
     uint64_t window_us;  /* of the rate */
 } vow_pool_limits;
 

@@ -66,6 +66,7 @@ typedef struct vow_place_hold {
     vow_name pool;
     vow_name limits_of; /* as it was asked for */
     vow_token token;
+    bool started; /* a renewal: what the place is for has begun */
 } vow_place_hold;
 
 typedef void (*vow_pools_fn)(int code, const vow_pool_info *pools, size_t n,
@@ -100,7 +101,10 @@ typedef struct vow_store_events {
 } vow_store_events;
 
 enum { VOW_STORE_VERSION = 1 };
-enum { VOW_STORE_LOCAL = 1 /* one instance only: results stay in memory */ };
+enum {
+    VOW_STORE_LOCAL = 1, /* one instance only: results stay in memory */
+    VOW_STORE_STARTS = 2 /* rates are those of starts, see `acquire` */
+};
 
 typedef struct vow_store_ops {
     uint32_t version; /* VOW_STORE_VERSION */
@@ -153,7 +157,10 @@ typedef struct vow_store_ops {
 
     /* Places, first come first served; granted when the concurrency has room
      * and the rate allows, both at once. VOW_EINVAL: a weight that no limit
-     * will ever allow. A token that holds a place or queues keeps it. */
+     * will ever allow. A token that holds a place or queues keeps it.
+     * With VOW_STORE_STARTS a grant counts against the rate as of now until a
+     * renewal says that it has started, or it is given back, or its lease
+     * ends; from then on it counts for a window. */
     void (*acquire)(vow_store *s, const vow_place_ask *ask, vow_places_fn done,
                     void *user);
     /* OWN: it was held; WAIT: it queued; NONE. */

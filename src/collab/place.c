@@ -87,6 +87,8 @@ void vow__place_heed(void *place)
         admit(p);
     else if (atomic_load(&p->left) && p->in_heap && p->state != PLACE_LEAVING)
         give_back(p); /* else an answer is on its way */
+    else if (p->state == PLACE_HELD && vow__place_owes_start(p))
+        vow__place_hurry(p);
 }
 
 static void admit(struct vow__place *p)
@@ -199,6 +201,9 @@ static void granted(struct vow__place *p, const vow_place *at)
     p->renew_ns = p->sent_ns + vow__place_renewal_ns(p);
     vow__place_plan(p);
     p->grant.fence = at->fence;
+    atomic_store(&p->rated,
+                 at->limits.rate > 0 &&
+                     (hub_of(p)->store->ops->flags & VOW_STORE_STARTS) != 0);
     vow__end_resolve(&p->answer, vow_nothing());
 }
 

@@ -39,9 +39,11 @@ struct vow__place {
     atomic_uint refs;  /* the home's, its loop's, those of messages and steps */
     vow_authority *of; /* counted */
     atomic_bool left;  /* nobody has a use for it any more */
-    vow_place_ask ask; /* its token is the home's */
-    uint64_t span_ns;  /* it is trusted so long after it was asked for */
-    uint64_t every_ns; /* between two renewals */
+    atomic_bool rated; /* granted under a rate of starts, set before that */
+    atomic_bool started; /* what it is for has begun; set once */
+    vow_place_ask ask;   /* its token is the home's */
+    uint64_t span_ns;    /* it is trusted so long after it was asked for */
+    uint64_t every_ns;   /* between two renewals */
     /* the home's */
     struct vow__named by_token;
     struct vow__heap_node due;
@@ -53,6 +55,7 @@ struct vow__place {
     bool queues;       /* it was told to wait */
     bool woken;        /* ASKING: a wake-up came meanwhile */
     bool renewing;     /* a renewal is in flight */
+    bool stamped;      /* the store was told of the start */
     uint32_t pauses;   /* in a row */
     uint64_t round;    /* how often it was asked for */
     uint64_t sent_ns;  /* when it was last */
@@ -67,6 +70,7 @@ struct vow__place {
     vow_deferred *out; /* of who asked; NULL: settled */
     vow_watch watch;   /* of the answer, then of the loss */
     vow_grant grant;   /* its fence is set before the answer */
+    bool behind_gate;  /* which says when the work starts */
     size_t size;       /* of the block */
     char label[];
 };
@@ -103,6 +107,12 @@ void vow__place_plan(struct vow__place *p);
 void vow__place_pause(struct vow__place *p);
 void vow__place_wake_at(struct vow__place *p, uint64_t due_ns);
 void vow__place_rest(struct vow__place *p);
+/* Its start is known here, and not to the store: renew it now. */
+static inline bool vow__place_owes_start(struct vow__place *p)
+{
+    return atomic_load(&p->started) && !p->stamped;
+}
+void vow__place_hurry(struct vow__place *p);
 /* The store has heard of it since then. */
 void vow__place_heard(struct vow__place *p, uint64_t sent_ns);
 /* How long until its next renewal; when the store wants to be asked again. */

@@ -109,9 +109,11 @@ void vow__place_renew(struct vow__place *first, uint64_t now)
         vow__place_plan(p);
         b->places[b->n] = vow__place_ref(p);
         b->rounds[b->n] = p->round;
-        b->holds[b->n++] = (vow_place_hold){.pool = p->ask.pool,
-                                            .limits_of = p->ask.limits_of,
-                                            .token = p->ask.token};
+        b->holds[b->n++] =
+            (vow_place_hold){.pool = p->ask.pool,
+                             .limits_of = p->ask.limits_of,
+                             .token = p->ask.token,
+                             .started = atomic_load(&p->started)};
     }
     vow__step_begins(h);
     h->store->ops->renew(h->store, b->holds, b->n, lease_ms, on_renewed, b);
@@ -127,6 +129,7 @@ static void on_renewed(int code, const vow_place *at, size_t n, void *batch)
         bool kept = p->state == PLACE_HELD || p->state == PLACE_QUEUED;
         if (kept && p->round == b->rounds[i]) {
             p->renewing = false;
+            p->stamped |= code == 0 && b->holds[i].started;
             if (code == 0 && i < n)
                 heard(p, &at[i], b->sent_ns);
             else
@@ -151,7 +154,10 @@ static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns)
         vow__place_plan(p);
     } else if (at->says == VOW_SAYS_OWN) {
         p->valid_ns = sent_ns + p->span_ns;
-        vow__place_plan(p);
+        if (vow__place_owes_start(p)) /* since the renewal was sent */
+            vow__place_hurry(p);
+        else
+            vow__place_plan(p);
     } else {
         vow__place_gone(p);
     }
@@ -160,6 +166,12 @@ static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns)
 void vow__place_heard(struct vow__place *p, uint64_t sent_ns)
 {
     p->kept_ns = sent_ns + p->ask.lease_ms * VOW__NS_PER_MS;
+}
+
+void vow__place_hurry(struct vow__place *p)
+{
+    p->renew_ns = p->renewing ? p->renew_ns : 0;
+    vow__place_plan(p);
 }
 
 /* It was not heard of: again before the usual time, if there is some left. */

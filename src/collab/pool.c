@@ -61,7 +61,7 @@ static void pool_unref(const vow_backing *b);
 static vow_future *back_acquire(const vow_backing *b, const char *site,
                                 const char *key, uint32_t weight);
 static vow_future *acquire(const char *site, vow_pool *o, const char *key,
-                           const vow_place_ask *what);
+                           const vow_place_ask *what, bool behind_gate);
 static struct vow__place *place_new(vow_pool *o, const char *key,
                                     const vow_place_ask *what);
 static vow_future *place_send(const char *site, struct vow__place *p);
@@ -70,6 +70,7 @@ static void by_message(void *place);
 static void leave(struct vow__place *p);
 static void on_cancel(vow_error *why, void *place);
 static void on_answer(vow_future *f, void *place);
+static void grant_started(vow_grant *g);
 static void grant_release(vow_grant *g);
 static void grant_free(vow_grant *g);
 static void forget(struct vow__place *p);
@@ -194,7 +195,8 @@ static void pool_unref(const vow_backing *b)
 vow_future *vow_pool_acquire_at(const char *site, vow_pool *p, const char *key,
                                 uint32_t weight)
 {
-    return acquire(site, p, key, &(const vow_place_ask){.weight = weight});
+    return acquire(site, p, key, &(const vow_place_ask){.weight = weight},
+                   false);
 }
 
 vow_future *vow_pool_try_at(const char *site, vow_pool *p, const char *key,
@@ -202,17 +204,20 @@ vow_future *vow_pool_try_at(const char *site, vow_pool *p, const char *key,
 {
     return acquire(
         site, p, key,
-        &(const vow_place_ask){.weight = weight, .flags = VOW_PLACE_TRY});
+        &(const vow_place_ask){.weight = weight, .flags = VOW_PLACE_TRY},
+        false);
 }
 
 static vow_future *back_acquire(const vow_backing *b, const char *site,
                                 const char *key, uint32_t weight)
 {
-    return vow_pool_acquire_at(site, pool_of(b), key, weight);
+    return acquire(site, pool_of(b), key,
+                   &(const vow_place_ask){.weight = weight}, true);
 }
 
+/* A gate says when the work starts; for all others it has with the answer. */
 static vow_future *acquire(const char *site, vow_pool *o, const char *key,
-                           const vow_place_ask *what)
+                           const vow_place_ask *what, bool behind_gate)
 {
     vow_loop *loop = o->of->loop;
     if (what->weight == 0)
@@ -224,6 +229,7 @@ static vow_future *acquire(const char *site, vow_pool *o, const char *key,
     struct vow__place *p = place_new(o, key, what);
     if (p == NULL)
         return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
+    p->behind_gate = behind_gate;
     return place_send(site, p);
 }
 
@@ -240,7 +246,8 @@ static struct vow__place *place_new(vow_pool *o, const char *key,
     p->of = vow__handle_ref(o->of);
     p->span_ns = o->span_ns;
     p->every_ns = o->every_ns;
-    p->grant = (vow_grant){.release = grant_release, .free = grant_free};
+    p->grant = (vow_grant){
+        .release = grant_release, .free = grant_free, .started = grant_started};
     p->ask = *what;
     p->ask.pool = o->name;
     p->ask.limits_of = o->name;
@@ -351,6 +358,8 @@ static void on_answer(vow_future *f, void *place)
     vow_error *error = vow_error_of(f);
     p->out = NULL;
     if (out != NULL && error == NULL) {
+        if (!p->behind_gate)
+            grant_started(&p->grant);
         (void)vow_resolve_drop(out, vow_grant_value(&p->grant));
         return;
     }
@@ -366,6 +375,14 @@ static void on_answer(vow_future *f, void *place)
 static struct vow__place *place_of(vow_grant *g)
 {
     return VOW__OUTER(g, struct vow__place, grant);
+}
+
+/* If the message cannot be sent, the next renewal tells. */
+static void grant_started(vow_grant *g)
+{
+    struct vow__place *p = place_of(g);
+    if (atomic_load(&p->rated) && !atomic_exchange(&p->started, true))
+        (void)tell_home(p);
 }
 
 static void grant_release(vow_grant *g)

@@ -25,6 +25,7 @@ static void on_answer(vow_future *asked, void *job);
 static void answered(struct job *j, vow_future *asked);
 static void grant(struct job *j);
 static void on_lost(vow_future *lost, void *job);
+static void tell_start(vow_grant *g);
 static void permit_drop(void *job);
 
 static struct backed *backed_of(const struct job *j)
@@ -152,13 +153,22 @@ static void grant(struct job *j)
 
 /* ---- the grant ----------------------------------------------------------- */
 
+static void tell_start(vow_grant *g)
+{
+    if (g->started != NULL)
+        g->started(g);
+}
+
 void vow__grant_guard(struct job *j, vow_future *attempt)
 {
     const struct job *holder = j;
     while (holder->extra->borrows)
         holder = holder->extra->lender->job;
-    vow_future *lost = backed_of(holder)->grant->lost;
+    vow_grant *grant = backed_of(holder)->grant;
+    vow_future *lost = grant->lost;
     backed_of(j)->attempt = attempt;
+    if (holder == j)
+        tell_start(grant);
     if (lost != NULL)
         vow_watch_settled(&backed_of(j)->watch, lost, on_lost, j);
 }
@@ -188,6 +198,7 @@ vow_permit vow__backed_take(vow_value granted)
     if (granted.tag != vow_own(NULL, permit_drop).tag || j->weight == 0)
         return p;
     vow_gate *g = vow__gate_of(j);
+    tell_start(backed_of(j)->grant);
     backed_of(j)->group = j->group;
     p = (vow_permit){.of = g, .group = backed_of(j), .weight = j->weight};
     p.since_ns = j->u.since_ns;

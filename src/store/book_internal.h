@@ -126,6 +126,7 @@ struct vow__spot {
     struct vow__inst *inst;
     uint32_t weight;
     uint8_t state; /* enum vow__spot_state */
+    bool open;     /* HELD, and its start is not in the ledger */
     uint64_t fence;
     uint64_t again_us; /* when it was told to ask again */
     uint64_t before;   /* how many had come before it, and their weight */

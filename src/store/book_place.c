@@ -31,6 +31,7 @@ static bool rate_blocks(struct vow__book *b, struct vow__lot *lot,
                         struct vow__spot *head, const struct vow__spot *me);
 static void let_in(struct vow__book *b, struct vow__lot *lot,
                    struct vow__spot *p);
+static void spot_start(struct vow__book *b, struct vow__spot *p);
 static void leave_queue(struct vow__lot *lot, struct vow__spot *p);
 static void count_anew(struct vow__lot *lot);
 static void fill(struct vow__book *b, struct vow__spot *p, vow_place *out);
@@ -127,6 +128,8 @@ void vow__book_renew(const struct vow__step *s, const vow_place_hold *holds,
         struct vow__spot *p = spot_find(b, lot, &holds[i].token);
         if (p != NULL)
             spot_lease(b, p, vow__us_of_ms(lease_ms));
+        if (p != NULL && holds[i].started)
+            spot_start(b, p);
         (void)vow__lot_grant(b, lot, NULL);
         if (p != NULL && p->state != VOW__SPOT_OUT)
             fill(b, p, &out[i]);
@@ -193,8 +196,21 @@ static void let_in(struct vow__book *b, struct vow__lot *lot,
     p->fence = ++b->counter;
     lot->held += p->weight; /* keeps P1 */
     lot->holders++;
-    if (lot->law->limits.rate > 0)
-        vow__ledger_add(&lot->ledger, &lot->law->limits, p->weight, b->now_us);
+    p->open = lot->law->limits.rate > 0;
+    if (p->open)
+        vow__ledger_grant(&lot->ledger, p->weight);
+}
+
+/* It has started by now. */
+static void spot_start(struct vow__book *b, struct vow__spot *p)
+{
+    struct vow__lot *lot = p->key.lot;
+    const vow_pool_limits *limits = &lot->law->limits;
+    if (!p->open)
+        return;
+    vow__ledger_expire(&lot->ledger, limits->window_us, b->now_us);
+    vow__ledger_start(&lot->ledger, limits, p->weight, b->now_us);
+    p->open = false;
 }
 
 /* Will it ever fit? */
@@ -273,6 +289,7 @@ void vow__spot_free(struct vow__book *b, struct vow__spot *p)
     } else if (p->state == VOW__SPOT_HELD) {
         lot->held -= p->weight; /* keeps P1 */
         lot->holders--;
+        spot_start(b, p);
     }
     vow__letter_drop(p->inst, &p->letter);
     vow__heap_remove(&lot->ends, &p->by_end);

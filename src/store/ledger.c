@@ -7,7 +7,8 @@
  * HOW   A ring of entries, each with its time and the sum of all units up to
  *       it. What is in the window is a difference of two sums, and the moment
  *       when so many units will have left it is found by halving. A window is
- *       closed at both ends: a grant at t counts until t + W.
+ *       closed at both ends: a start at t counts until t + W. What was granted
+ *       and is not known to have started counts as if it were now.
  *       With a rate above ENTRIES, grants that follow each other closely share
  *       an entry, which counts at the time of its newest: it leaves the window
  *       late, never early, by at most one ENTRIES-th of the window.
@@ -50,7 +51,7 @@ void vow__ledger_expire(struct vow__ledger *l, uint64_t window_us,
 
 uint64_t vow__ledger_used(const struct vow__ledger *l)
 {
-    return l->total - l->left;
+    return l->total - l->left + l->open;
 }
 
 /* Of all units that are still to be granted, number n can follow when number
@@ -67,7 +68,9 @@ uint64_t vow__ledger_when(const struct vow__ledger *l,
     uint64_t used = vow__ledger_used(l);
     uint64_t when = now_us;
     if (used + first > rate)
-        when = leaves_us(l, used + first - rate, limits->window_us);
+        when = used + first - rate > used - l->open
+                   ? plus(plus(now_us, limits->window_us), 1)
+                   : leaves_us(l, used + first - rate, limits->window_us);
     uint64_t span = plus(limits->window_us, 1);
     if (windows > (UINT64_MAX - when) / span)
         return UINT64_MAX;
@@ -93,7 +96,7 @@ static uint64_t leaves_us(const struct vow__ledger *l, uint64_t units,
 
 int vow__ledger_reserve(struct vow__ledger *l, const struct vow_alloc *alloc)
 {
-    if (l->n < l->room)
+    if (l->n + l->n_open < l->room)
         return 0;
     size_t room = l->room == 0 ? FIRST_ROOM : 2 * l->room;
     struct vow__grants *at = vow__mem_new(alloc, room * sizeof(at[0]));
@@ -106,6 +109,21 @@ int vow__ledger_reserve(struct vow__ledger *l, const struct vow_alloc *alloc)
     l->room = room;
     l->first = 0;
     return 0;
+}
+
+void vow__ledger_grant(struct vow__ledger *l, uint32_t weight)
+{
+    l->open += weight;
+    l->n_open++;
+}
+
+void vow__ledger_start(struct vow__ledger *l, const vow_pool_limits *limits,
+                       uint32_t weight, uint64_t now_us)
+{
+    VOW__ASSERT(l->n_open > 0 && l->open >= weight);
+    l->open -= weight;
+    l->n_open--;
+    vow__ledger_add(l, limits, weight, now_us);
 }
 
 void vow__ledger_add(struct vow__ledger *l, const vow_pool_limits *limits,

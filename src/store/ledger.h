@@ -15,6 +15,8 @@ struct vow__ledger {
     uint64_t total;    /* units ever granted */
     uint64_t left;     /* of these, out of the window */
     uint64_t began_us; /* when the newest entry was begun */
+    uint64_t open;     /* units granted whose start is not known yet */
+    size_t n_open;     /* of so many grants */
 };
 
 void vow__ledger_fini(struct vow__ledger *l, const struct vow_alloc *alloc);
@@ -30,8 +32,12 @@ uint64_t vow__ledger_when(const struct vow__ledger *l,
                           const vow_pool_limits *limits, uint64_t ahead,
                           uint32_t weight, uint64_t now_us);
 
-/* Make room for a grant (VOW_ENOMEM), and write it down. */
+/* Make room for a grant (VOW_ENOMEM). It counts as of now until its start is
+ * written down, which needs no memory. */
 int vow__ledger_reserve(struct vow__ledger *l, const struct vow_alloc *alloc);
+void vow__ledger_grant(struct vow__ledger *l, uint32_t weight);
+void vow__ledger_start(struct vow__ledger *l, const vow_pool_limits *limits,
+                       uint32_t weight, uint64_t now_us);
 void vow__ledger_add(struct vow__ledger *l, const vow_pool_limits *limits,
                      uint32_t weight, uint64_t now_us);
 

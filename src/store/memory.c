@@ -167,7 +167,7 @@ int vow__store_memory_open(vow_loop *loop, vow_memory *m, size_t value_max,
     i->quick = real && vow__clock_has_cycles();
     i->ops = OPS;
     i->ops.value_max = value_max;
-    i->ops.flags = m == NULL ? VOW_STORE_LOCAL : 0;
+    i->ops.flags = VOW_STORE_STARTS | (m == NULL ? VOW_STORE_LOCAL : 0);
     i->store.ops = &i->ops;
     int rc = 0;
     if (m == NULL)

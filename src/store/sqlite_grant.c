@@ -45,6 +45,8 @@ int vow__sq_pool_find(struct vow__sq *s, const vow_name *id,
     int rc;
     p->id = *id;
     p->there = false;
+    p->open = 0;
+    p->open_known = false;
     vow__sq_bind(q, 1, id->hash, sizeof(id->hash));
     if (!vow__sq_row(s, q, &rc))
         return rc;
@@ -194,7 +196,7 @@ int vow__sq_place_delete(struct vow__sq *s, struct vow__sq_pool *p,
 {
     sqlite3_stmt *q =
         vow__sq_sql(s, "DELETE FROM place WHERE pool=?1 AND tok=?2"
-                       " RETURNING held,weight");
+                       " RETURNING held,weight,again");
     vow__sq_bind(q, 1, p->id.hash, sizeof(p->id.hash));
     vow__sq_bind(q, 2, &at->token, sizeof(at->token));
     return remove_rows(s, p, q);
@@ -204,6 +206,7 @@ int vow__sq_place_delete(struct vow__sq *s, struct vow__sq_pool *p,
 static int remove_rows(struct vow__sq *s, struct vow__sq_pool *p,
                        sqlite3_stmt *q)
 {
+    uint64_t open = 0;
     int rc;
     while (vow__sq_row(s, q, &rc)) {
         uint64_t weight = (uint64_t)sqlite3_column_int64(q, 1);
@@ -212,9 +215,11 @@ static int remove_rows(struct vow__sq *s, struct vow__sq_pool *p,
         } else {
             p->holders -= p->holders > 0;
             p->held -= weight < p->held ? weight : p->held;
+            open += sqlite3_column_int64(q, 2) == SQ_OPEN ? weight : 0;
         }
     }
-    return rc;
+    p->open_known = p->open_known && open == 0;
+    return rc == 0 && open > 0 ? vow__sq_rate_add(s, p, open) : rc;
 }
 
 /* ---- whose time is over ------------------------------------------------- */
@@ -223,8 +228,9 @@ int vow__sq_reap(struct vow__sq *s, struct vow__sq_pool *p)
 {
     if (p->next_us > s->now_us)
         return 0;
-    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM place WHERE pool=?1"
-                                     " AND ends<=?2 RETURNING held,weight");
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "DELETE FROM place WHERE pool=?1"
+                       " AND ends<=?2 RETURNING held,weight,again");
     vow__sq_bind(q, 1, p->id.hash, sizeof(p->id.hash));
     vow__sq_bind_int(q, 2, s->now_us);
     int rc = remove_rows(s, p, q);
@@ -234,8 +240,9 @@ int vow__sq_reap(struct vow__sq *s, struct vow__sq_pool *p)
 int vow__sq_reap_inst(struct vow__sq *s, struct vow__sq_pool *p,
                       const unsigned char *id)
 {
-    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM place WHERE pool=?1"
-                                     " AND inst=?2 RETURNING held,weight");
+    sqlite3_stmt *q =
+        vow__sq_sql(s, "DELETE FROM place WHERE pool=?1"
+                       " AND inst=?2 RETURNING held,weight,again");
     vow__sq_bind(q, 1, p->id.hash, sizeof(p->id.hash));
     vow__sq_bind(q, 2, id, SQ_ID);
     return remove_rows(s, p, q);
@@ -324,12 +331,22 @@ static int let_in(struct vow__sq *s, struct vow__sq_pool *p,
     at->held = true;
     if (!mine)
         at->end_us = vow__sq_after(s, ACCEPT_US);
-    if (p->limits.rate > 0)
-        rc = vow__sq_rate_add(s, p, at->weight);
-    return rc == 0 ? vow__sq_place_put(s, p, at) : rc;
+    at->again_us = p->limits.rate > 0 ? SQ_OPEN : 0;
+    p->open += p->limits.rate > 0 ? at->weight : 0;
+    return vow__sq_place_put(s, p, at);
 }
 
-int vow__sq_pool_stale(struct vow__sq *s, const struct vow__sq_pool *p,
+int vow__sq_place_start(struct vow__sq *s, struct vow__sq_pool *p,
+                        struct vow__sq_place *at)
+{
+    if (!at->held || at->again_us != SQ_OPEN)
+        return 0;
+    at->again_us = 0;
+    p->open_known = false;
+    return vow__sq_rate_add(s, p, at->weight);
+}
+
+int vow__sq_pool_stale(struct vow__sq *s, struct vow__sq_pool *p,
                        bool *ret_stale)
 {
     struct vow__sq_place head;

@@ -71,7 +71,7 @@ static int answer(struct vow__sq *s, struct acquire *a);
 static int ahead_of(struct vow__sq *s, const struct vow__sq_pool *p,
                     const struct vow__sq_place *at, uint64_t *ret_n,
                     uint64_t *ret_weight);
-static int fill(struct vow__sq *s, const struct vow__sq_pool *p,
+static int fill(struct vow__sq *s, struct vow__sq_pool *p,
                 struct vow__sq_place *at, vow_place *out);
 static int release_step(struct vow__sq *s, void *arg);
 static int renew_step(struct vow__sq *s, void *arg);
@@ -270,7 +270,7 @@ static int answer(struct vow__sq *s, struct acquire *a)
     return rc == 0 ? vow__sq_pool_put(s, p) : rc;
 }
 
-static int fill(struct vow__sq *s, const struct vow__sq_pool *p,
+static int fill(struct vow__sq *s, struct vow__sq_pool *p,
                 struct vow__sq_place *at, vow_place *out)
 {
     uint64_t weight;
@@ -391,7 +391,10 @@ static int renew_one(struct vow__sq *s, const vow_place_hold *hold,
     if (rc == 0 && at.there) {
         memcpy(at.inst, s->id, SQ_ID);
         at.end_us = vow__sq_after(s, vow__sq_us_of_ms(lease_ms));
-        rc = vow__sq_place_put(s, &p, &at);
+        if (hold->started)
+            rc = vow__sq_place_start(s, &p, &at);
+        if (rc == 0)
+            rc = vow__sq_place_put(s, &p, &at);
     }
     if (rc == 0)
         rc = vow__sq_grant(s, &p, NULL);

@@ -18,6 +18,8 @@ struct vow__sq_pool {
     int64_t seq;     /* of the last who came into the queue */
     int64_t fence;   /* of the last grant */
     uint64_t spent;  /* weight in the log */
+    uint64_t open;   /* weight of places that are SQ_OPEN, */
+    bool open_known; /* if it was asked for */
     int64_t next_us; /* no lease ends before; 0: not known */
 };
 
@@ -30,8 +32,10 @@ struct vow__sq_place {
     uint32_t weight;
     int64_t end_us;
     int64_t fence;
-    int64_t again_us; /* when it was told to ask again */
+    int64_t again_us; /* when it was told to ask again; SQ_OPEN: it is held, and
+                         its start is not in the log */
 };
+#define SQ_OPEN INT64_C(-1)
 
 /* ---- sqlite_grant.c ----------------------------------------------------- */
 
@@ -64,20 +68,26 @@ int vow__sq_grant(struct vow__sq *s, struct vow__sq_pool *p,
 int vow__sq_reap_inst(struct vow__sq *s, struct vow__sq_pool *p,
                       const unsigned char *id);
 /* Is there something that a step which writes would change? */
-int vow__sq_pool_stale(struct vow__sq *s, const struct vow__sq_pool *p,
+int vow__sq_pool_stale(struct vow__sq *s, struct vow__sq_pool *p,
                        bool *ret_stale);
 
 /* ---- sqlite_rate.c ------------------------------------------------------ */
 
 /* Forget what has left the window. */
 int vow__sq_rate_expire(struct vow__sq *s, struct vow__sq_pool *p);
+/* So much starts now. */
 int vow__sq_rate_add(struct vow__sq *s, struct vow__sq_pool *p,
-                     uint32_t weight);
+                     uint64_t weight);
+/* How much is granted whose start is not known: p->open. */
+int vow__sq_rate_open(struct vow__sq *s, struct vow__sq_pool *p);
+/* A place that is held has started. */
+int vow__sq_place_start(struct vow__sq *s, struct vow__sq_pool *p,
+                        struct vow__sq_place *at);
 /* When `weight` may be granted behind `ahead`; not above now if it can be. */
-int vow__sq_rate_when(struct vow__sq *s, const struct vow__sq_pool *p,
-                      uint64_t ahead, uint32_t weight, int64_t *ret_us);
+int vow__sq_rate_when(struct vow__sq *s, struct vow__sq_pool *p, uint64_t ahead,
+                      uint32_t weight, int64_t *ret_us);
 /* What is in the window, without changing it. */
-int vow__sq_rate_used(struct vow__sq *s, const struct vow__sq_pool *p,
+int vow__sq_rate_used(struct vow__sq *s, struct vow__sq_pool *p,
                       uint64_t *ret_used);
 
 #endif

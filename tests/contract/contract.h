@@ -218,6 +218,11 @@ struct rig_place rig_release(struct rig *r, size_t i, const char *text,
                              uint64_t number);
 struct rig_place rig_renew(struct rig *r, size_t i, const char *text,
                            uint64_t number, uint64_t lease_ms);
+void rig_renew_hold(struct rig *r, size_t i, const vow_place_hold *hold,
+                    uint64_t lease_ms, struct rig_place *ret_place);
+/* A renewal that says that it has started. */
+struct rig_place rig_start(struct rig *r, size_t i, const char *text,
+                           uint64_t number, uint64_t lease_ms);
 
 struct rig_pool {
     int code;

@@ -2,8 +2,9 @@
 /* random_place_test.c - random places of all instances, against a model.
  *
  * The model of a pool is one list in the order of arrival, and the times of all
- * grants that ever were; each step throws out who is over, does what is asked,
- * and grants heads while they fit. On real time there is no rate, and leases
+ * starts that ever were; what was granted counts as of now until it is known to
+ * have started, was given back, or is over. Each step throws out what is over,
+ * does what is asked, and grants heads while they fit. On real time there is no rate, and leases
  * last for 0 or LONG_MS.
  */
 #include "contract.h"
@@ -23,6 +24,7 @@ struct spot {
     size_t inst;
     uint32_t weight;
     bool held, fetched;
+    bool open; /* held under a rate, and not known to have started */
     uint64_t end_ms;
     uint64_t fence; /* 0: not known yet */
 };
@@ -31,7 +33,8 @@ struct pool {
     vow_pool_limits limits;
     size_t n;
     struct spot spots[SPOTS]; /* in the order in which they came */
-    size_t grants;
+    size_t granted;
+    size_t starts;
     struct {
         uint64_t ms;
         uint32_t weight;
@@ -67,6 +70,16 @@ static void drop(struct pool *p, size_t at)
             (p->n - at) * sizeof(p->spots[0]));
 }
 
+static void start(const struct model *m, struct pool *p, struct spot *s)
+{
+    if (!s->open)
+        return;
+    CHECK(p->starts < GRANTS);
+    p->log[p->starts].ms = m->now_ms;
+    p->log[p->starts++].weight = s->weight;
+    s->open = false;
+}
+
 static bool possible(const struct pool *p, uint32_t weight)
 {
     return (p->limits.concurrent == 0 || weight <= p->limits.concurrent) &&
@@ -85,7 +98,9 @@ static uint64_t held(const struct pool *p)
 static uint64_t used(const struct model *m, const struct pool *p)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < p->grants; i++)
+    for (size_t i = 0; i < p->n; i++)
+        sum += p->spots[i].open ? p->spots[i].weight : 0;
+    for (size_t i = 0; i < p->starts; i++)
         if (p->log[i].ms * 1000 + p->limits.window_us >= m->now_ms * 1000)
             sum += p->log[i].weight;
     return sum;
@@ -101,8 +116,10 @@ static bool fits(const struct model *m, const struct pool *p, uint32_t weight)
 static void reap(const struct model *m, struct pool *p)
 {
     for (size_t i = p->n; i-- > 0;)
-        if (p->spots[i].end_ms <= m->now_ms)
+        if (p->spots[i].end_ms <= m->now_ms) {
+            start(m, p, &p->spots[i]);
             drop(p, i);
+        }
 }
 
 /* `me` is the token of who asks. */
@@ -119,10 +136,9 @@ static void grant(struct model *m, struct pool *p, uint64_t me)
         }
         if (!fits(m, p, s->weight))
             return;
-        CHECK(p->grants < GRANTS);
-        p->log[p->grants].ms = m->now_ms;
-        p->log[p->grants++].weight = s->weight;
+        p->granted++;
         s->held = true;
+        s->open = p->limits.rate > 0;
         s->fetched = s->token == me;
         if (s->token != me) {
             s->end_ms = m->now_ms + ACCEPT_MS;
@@ -257,8 +273,10 @@ static void step_release(struct model *m, size_t k)
     CHECK_UINT_EQ(a.place.says, s == NULL ? VOW_SAYS_NONE
                                 : s->held ? VOW_SAYS_OWN
                                           : VOW_SAYS_WAIT);
-    if (s != NULL)
+    if (s != NULL) {
+        start(m, p, s);
         drop(p, (size_t)(s - p->spots));
+    }
     grant(m, p, 0);
 }
 
@@ -269,9 +287,14 @@ static void step_renew(struct model *m, size_t k)
     uint64_t lease_ms = span(m);
     struct spot *s = find(p, token);
     size_t inst = s == NULL ? 0 : s->inst;
-    struct rig_place a = rig_renew(m->rig, inst, POOL[k], token, lease_ms);
+    bool starts = roll(m, 2) == 0;
+    struct rig_place a =
+        starts ? rig_start(m->rig, inst, POOL[k], token, lease_ms)
+               : rig_renew(m->rig, inst, POOL[k], token, lease_ms);
     reap(m, p);
     s = find(p, token);
+    if (s != NULL && starts)
+        start(m, p, s);
     if (s != NULL) {
         s->end_ms = m->now_ms + lease_ms;
         s->fetched |= s->held;
@@ -370,5 +393,5 @@ CONTRACT(random, every_place_is_that_of_the_model)
             m.now_ms += ms;
         }
     }
-    CHECK(m.pools[0].grants > 10);
+    CHECK(m.pools[0].granted > 10);
 }

@@ -36,7 +36,7 @@ static void check_windows(const struct grants *g, uint64_t rate, uint64_t us)
     }
 }
 
-/* Ask; what is granted is written down and given back. */
+/* Ask; what is granted is written down and starts at once. */
 static struct rig_place ask_once(struct rig *r, struct grants *g, size_t i,
                                  const vow_place_ask *ask)
 {
@@ -49,6 +49,11 @@ static struct rig_place ask_once(struct rig *r, struct grants *g, size_t i,
         g->at[g->n].before_us = before_us;
         g->at[g->n].behind_us = behind_us;
         g->at[g->n++].weight = ask->weight;
+        struct rig_place s = {.code = 0};
+        const vow_place_hold hold = {ask->pool, ask->limits_of, ask->token,
+                                     true};
+        rig_renew_hold(r, i, &hold, ask->lease_ms, &s);
+        CHECK_UINT_EQ(s.place.says, VOW_SAYS_OWN);
     }
     return p;
 }
@@ -109,6 +114,7 @@ CONTRACT(rate, a_head_that_can_go_sooner_hears_of_it)
     vow_pool_limits limits = {
         .rate = 10, .window_us = r->store->real_time ? 3000000 : 300000};
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 9, .limits = limits));
+    (void)rig_start(r, 0, "p", 1, LONG_MS);
     struct rig_place heavy = rig_acquire(r, 1, PLACE("p", 2, .weight = 10));
     CHECK_UINT_EQ(heavy.place.says, VOW_SAYS_WAIT);
     struct rig_place light = rig_acquire(r, 2, PLACE("p", 3, .weight = 2));
@@ -137,6 +143,50 @@ CONTRACT(rate, changed_limits_count_what_was_granted)
     (void)rig_limit(r, 0, "p", &six);
     CHECK_UINT_EQ(rig_acquire(r, 0, PLACE("p", 9)).place.says, VOW_SAYS_OWN);
     CHECK_UINT_EQ(rig_acquire(r, 0, PLACE("p", 10)).place.says, VOW_SAYS_WAIT);
+}
+
+/* Who holds it starts later than it was granted, and nobody knows how much. */
+CONTRACT(rate, a_grant_counts_as_of_now_until_it_has_started)
+{
+    vow_pool_limits limits = {.rate = 1, .window_us = 200000};
+    if ((r->at[0]->ops->flags & VOW_STORE_STARTS) == 0)
+        return;
+    (void)rig_acquire(r, 0, PLACE("p", 1, .limits = limits));
+    CHECK_UINT_EQ(rig_acquire(r, 1, PLACE("p", 2)).place.says, VOW_SAYS_WAIT);
+    for (int i = 0; i < 3; i++) {
+        rig_advance_ms(r, 250);
+        (void)rig_renew(r, 0, "p", 1, LONG_MS); /* says nothing of a start */
+        struct rig_place p = rig_acquire(r, 1, PLACE("p", 2));
+        CHECK_UINT_EQ(p.place.says, VOW_SAYS_WAIT);
+        CHECK(p.place.again_us > 150000 && p.place.again_us <= 200001);
+        CHECK_UINT_EQ(rig_limit(r, 1, "p", NULL).info.rate_used, 1);
+    }
+    uint64_t before_us = rig_now_us(r);
+    (void)rig_start(r, 0, "p", 1, LONG_MS);
+    (void)rig_start(r, 0, "p", 1, LONG_MS); /* only the first counts */
+    struct rig_place p = rig_acquire(r, 1, PLACE("p", 2));
+    while (p.place.says == VOW_SAYS_WAIT) {
+        rig_advance_ms(r, p.place.again_us / 1000 + 1);
+        p = rig_acquire(r, 1, PLACE("p", 2));
+    }
+    CHECK_UINT_EQ(p.place.says, VOW_SAYS_OWN);
+    CHECK(rig_now_us(r) - before_us > limits.window_us);
+}
+
+CONTRACT(rate, what_is_given_back_or_lost_has_started)
+{
+    vow_pool_limits limits = {.rate = 1, .window_us = 3600000000};
+    if ((r->at[0]->ops->flags & VOW_STORE_STARTS) == 0)
+        return;
+    (void)rig_acquire(r, 0, PLACE("p", 1, .limits = limits));
+    (void)rig_release(r, 0, "p", 1);
+    (void)rig_acquire(r, 0, PLACE("q", 1, .limits = limits, .lease_ms = 0));
+    for (uint64_t i = 2; i < 4; i++) {
+        struct rig_place p = rig_acquire(r, 1, PLACE(i == 2 ? "p" : "q", i));
+        CHECK_UINT_EQ(p.place.says, VOW_SAYS_WAIT);
+        CHECK(p.place.again_us > 3500000000 && p.place.again_us <= 3600000001);
+    }
+    CHECK_UINT_EQ(rig_limit(r, 0, "q", NULL).info.rate_used, 1);
 }
 
 /* Random weights by random instances, at random times: on virtual time long,

@@ -269,21 +269,37 @@ struct rig_place rig_release(struct rig *r, size_t i, const char *text,
     struct rig_place out = {.code = 0};
     struct step s = {.out = &out};
     vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                           rig_token(number)};
+                           rig_token(number), false};
     r->at[i]->ops->release(r->at[i], &hold, on_places, &s);
     finish(r, &s);
     return out;
+}
+
+void rig_renew_hold(struct rig *r, size_t i, const vow_place_hold *hold,
+                    uint64_t lease_ms, struct rig_place *ret_place)
+{
+    struct step s = {.out = ret_place};
+    r->at[i]->ops->renew(r->at[i], hold, 1, lease_ms, on_places, &s);
+    finish(r, &s);
 }
 
 struct rig_place rig_renew(struct rig *r, size_t i, const char *text,
                            uint64_t number, uint64_t lease_ms)
 {
     struct rig_place out = {.code = 0};
-    struct step s = {.out = &out};
-    vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                           rig_token(number)};
-    r->at[i]->ops->renew(r->at[i], &hold, 1, lease_ms, on_places, &s);
-    finish(r, &s);
+    const vow_place_hold hold = {rig_name(text), rig_limits_name(text),
+                                 rig_token(number), false};
+    rig_renew_hold(r, i, &hold, lease_ms, &out);
+    return out;
+}
+
+struct rig_place rig_start(struct rig *r, size_t i, const char *text,
+                           uint64_t number, uint64_t lease_ms)
+{
+    struct rig_place out = {.code = 0};
+    const vow_place_hold hold = {rig_name(text), rig_limits_name(text),
+                                 rig_token(number), true};
+    rig_renew_hold(r, i, &hold, lease_ms, &out);
     return out;
 }
 

@@ -8,6 +8,8 @@
  *   every user who stays is answered in the end,
  *   who is told of a loss is told before the store gives the place to another,
  *   so that what is really in use is never above the limit,
+ *   no window has more starts than the rate allows, however long the answer of
+ *   a grant was under way,
  *   fences rise from place to place,
  *   and nothing is held when all have gone.
  */
@@ -30,6 +32,7 @@ struct user {
     uint32_t number, weight;
     bool keyed, tries;
     bool begun, gone, settled, holds;
+    uint64_t started_ns; /* by the time of all; 0: it has not */
     int code;
 };
 
@@ -45,6 +48,7 @@ struct scene {
 };
 
 static void on_settled(vow_future *f, void *user);
+static void check_starts(struct scene *t, bool keyed);
 static void on_lost(vow_future *f, void *user);
 static void release(void *user);
 
@@ -84,6 +88,8 @@ static void on_settled(vow_future *f, void *user)
         return;
     SIM_CHECK(s, u->grant->fence > 0);
     u->holds = true;
+    u->started_ns = s->now_ns;
+    check_starts(u->scene, u->keyed);
     vow_watch_start(&u->lost, u->grant->lost, on_lost, u);
     vow_call_at(&u->end, u->node->loop,
                 vow_loop_due_ns(u->node->loop, sim_draw(s, u->scene->hold_ms)),
@@ -139,6 +145,23 @@ static void check_use(struct scene *t, bool keyed)
     if (t->limits.concurrent > 0 && sum > t->limits.concurrent)
         sim_fail(TEST_HERE, s, "%llu in use, at most %u",
                  (unsigned long long)sum, t->limits.concurrent);
+}
+
+/* Those of the window that ends now, both ends included. */
+static void check_starts(struct scene *t, bool keyed)
+{
+    struct sim *s = &t->sim;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < t->n_users; i++) {
+        const struct user *u = &t->users[i];
+        if (u->started_ns > 0 && u->keyed == keyed &&
+            u->started_ns + t->limits.window_us * 1000 >= s->now_ns)
+            sum += u->weight;
+    }
+    if (t->limits.rate > 0 && sum > t->limits.rate)
+        sim_fail(TEST_HERE, s, "%llu have started within %llu us, at most %u",
+                 (unsigned long long)sum,
+                 (unsigned long long)t->limits.window_us, t->limits.rate);
 }
 
 static void on_grant(struct sim *s)

@@ -113,6 +113,35 @@ TEST(backing, a_job_asks_starts_and_releases_when_it_has_ended)
     pair_close(&p);
 }
 
+static vow_future *not_told_yet(vow_loop *loop, uint32_t number, void *fake)
+{
+    const struct fake *k = fake;
+    (void)number;
+    CHECK_UINT_EQ(k->started, 0);
+    return vow_delay(loop, 10);
+}
+
+TEST(backing, a_grant_hears_of_the_start_when_the_work_has_begun)
+{
+    struct pair p;
+    pair_open(&p, 2, VOW_GATE(.concurrent = 9));
+    p.k.late = true;
+    VOW_AUTO(vow_future)
+    f = vow_gate_run(p.l.gate, not_told_yet, &p.k, NULL);
+    world_turn(p.l.w);
+    CHECK_UINT_EQ(p.k.n, 1);
+    CHECK_UINT_EQ(p.k.started, 0);
+    fake_grant(&p.k, 0);
+    world_turn(p.l.w);
+    CHECK_UINT_EQ(p.k.started, 1);
+    CHECK_UINT_EQ(p.k.released, 0);
+    world_run(p.l.w);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), 0);
+    CHECK_UINT_EQ(p.k.released, 1);
+    f = vow_future_unref(f);
+    pair_close(&p);
+}
+
 TEST(backing, what_waits_here_does_not_ask_there)
 {
     struct pair p;

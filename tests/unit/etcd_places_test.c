@@ -255,7 +255,8 @@ static void on_tried(int code, const vow_place *p, size_t n, void *user)
     }
     CHECK(n_spans < GRANTS_MAX);
     spans[n_spans++] = (struct span){t->from_us, rig_now_us(t->r), t->weight};
-    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(t->token)};
+    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(t->token),
+                           false};
     t->r->at[t->i]->ops->release(t->r->at[t->i], &hold, on_released, t);
 }
 

@@ -228,7 +228,7 @@ static int acquire(struct fake_etcd *f, unsigned number, const char *shape,
 
 static vow_place_hold hold_of(unsigned number)
 {
-    return (vow_place_hold){pool_name(), pool_name(), token_of(number)};
+    return (vow_place_hold){pool_name(), pool_name(), token_of(number), false};
 }
 
 static int release(struct fake_etcd *f, unsigned number, const char *shape)
@@ -494,7 +494,7 @@ TEST(etcd_pool_fault, what_was_given_back_without_an_answer_was_ours)
     static struct fake_etcd f;
     vow_place p;
     struct told t = {.n = 0};
-    const vow_place_hold hold = {pool_name(), pool_name(), token_of(1)};
+    const vow_place_hold hold = {pool_name(), pool_name(), token_of(1), false};
     begin(&f, NULL);
     server.seats = 1;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);

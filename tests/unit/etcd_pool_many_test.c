@@ -119,7 +119,8 @@ static void on_given(int code, const vow_place *p, size_t n, void *worker)
 static void give_back(void *worker)
 {
     struct worker *w = worker;
-    const vow_place_hold hold = {vow_name_of("p"), vow_name_of("p"), w->token};
+    const vow_place_hold hold = {vow_name_of("p"), vow_name_of("p"), w->token,
+                                 false};
     w->holds = false;
     sea.held -= w->weight;
     w->at->store->ops->release(w->at->store, &hold, on_given, w);

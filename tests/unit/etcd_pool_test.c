@@ -106,7 +106,8 @@ static uint32_t acquire(const vow_place_ask *ask)
 
 static uint32_t release(uint64_t number)
 {
-    const vow_place_hold hold = {pool_of("p"), pool_of("p"), token_of(number)};
+    const vow_place_hold hold = {pool_of("p"), pool_of("p"), token_of(number),
+                                 false};
     told.done = 0;
     rig.store->ops->release(rig.store, &hold, on_places, NULL);
     finish();
@@ -119,8 +120,8 @@ static void renew(uint64_t first, size_t n, uint64_t lease_ms)
 {
     static vow_place_hold holds[256];
     for (size_t i = 0; i < n; i++)
-        holds[i] =
-            (vow_place_hold){pool_of("p"), pool_of("p"), token_of(first + i)};
+        holds[i] = (vow_place_hold){pool_of("p"), pool_of("p"),
+                                    token_of(first + i), false};
     told.done = 0;
     rig.store->ops->renew(rig.store, holds, n, lease_ms, on_places, NULL);
     finish();
@@ -505,7 +506,8 @@ TEST(etcd_pool, steps_begun_at_once_take_effect_in_their_order)
     for (uint64_t i = 0; i < 50; i++)
         rig.store->ops->acquire(rig.store, PLACE(i, .limits = {10, 0, 0}),
                                 on_many, NULL);
-    const vow_place_hold first = {pool_of("p"), pool_of("p"), token_of(0)};
+    const vow_place_hold first = {pool_of("p"), pool_of("p"), token_of(0),
+                                  false};
     rig.store->ops->release(rig.store, &first, on_many, NULL);
     REAL_UNTIL(&rig, answered == 51);
     CHECK_UINT_EQ(owns, 11);

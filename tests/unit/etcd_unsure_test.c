@@ -225,7 +225,7 @@ HASTY(every_step_ends_when_its_time_is_over)
     rig_expect(r, &h[2].done, 1);
     rig_expect(r, &h[10].done, 1);
     vow_hold hold = {n[10], rig_token(1), h[10].epoch};
-    vow_place_hold place = {n[7], n[7], rig_token(1)};
+    vow_place_hold place = {n[7], n[7], rig_token(1), false};
     uint64_t epoch = h[2].epoch;
     h[2].done = h[10].done = 0;
     etcd_freeze(&k, 0);
@@ -442,7 +442,7 @@ static void places_count_once(struct rig *r, enum trouble what)
         struct heard h = {.r = r};
         const char *text = name_of(round);
         vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                               rig_token(1)};
+                               rig_token(1), false};
         struct rig_place place;
         struct rig_pool pool;
         r->at[0]->ops->acquire(r->at[0],

@@ -30,7 +30,7 @@ struct fake_ticket {
     uint32_t weight;
     char key[8];
     const char *site;
-    bool granted, canceled, released, freed;
+    bool granted, canceled, started, released, freed;
 };
 
 struct fake {
@@ -44,7 +44,7 @@ struct fake {
     bool empty;  /* it answers with a value that is no grant */
     int refs;
     size_t n; /* asked */
-    uint32_t held, most, waiting, released, freed;
+    uint32_t held, most, waiting, started, released, freed;
     struct fake_ticket tickets[FAKE_TICKETS];
 };
 
@@ -61,6 +61,16 @@ static inline void fake_release(vow_grant *g)
     t->of->released++;
     t->of->held -= t->weight;
     fake_fill(t->of);
+}
+
+static inline void fake_started(vow_grant *g)
+{
+    struct fake_ticket *t = (struct fake_ticket *)(void *)g;
+    CHECK(t->granted);
+    CHECK(!t->started);
+    CHECK(!t->released);
+    t->started = true;
+    t->of->started++;
 }
 
 static inline void fake_free(vow_grant *g)
@@ -144,6 +154,7 @@ static inline vow_future *fake_acquire(const vow_backing *b, const char *site,
         memcpy(t->key, key, strlen(key) + 1);
     t->grant.release = fake_release;
     t->grant.free = fake_free;
+    t->grant.started = fake_started;
     t->grant.fence = k->n + 1;
     vow_future *f = vow_promise(k->loop, &t->out);
     if (vow_state_of(f) != VOW_PENDING) { /* no memory */

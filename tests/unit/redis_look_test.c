@@ -143,8 +143,8 @@ static void begin_step(vow_store *s, int step, struct answer *a)
     vow_name p = rig_name("p");
     vow_place_ask ask = *PLACE("p:a", 9);
     vow_place_hold holds[] = {
-        {ask.pool, ask.limits_of, ask.token},
-        {rig_name("q"), rig_name("q"), rig_token(4)},
+        {ask.pool, ask.limits_of, ask.token, false},
+        {rig_name("q"), rig_name("q"), rig_token(4), false},
     };
     if (step == 0)
         s->ops->acquire(s, &ask, on_places, a);

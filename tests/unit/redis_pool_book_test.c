@@ -364,7 +364,7 @@ static void release(struct twins *t, struct pool *p)
     struct spot *s = some_spot(t, p);
     uint64_t token = s == NULL ? ++t->token : s->token;
     vow_place_hold hold = {book_name(p->number), book_name(p->law),
-                           book_token(token)};
+                           book_token(token), false};
     begin(t, VOW__LUA_RELEASE, p, 1);
     add_token(t, token);
     const struct vow__resp *got = redis_line_ask(&t->ask);
@@ -402,14 +402,15 @@ static void renew(struct twins *t, struct pool *p)
         return;
     size_t n = some_spots(t, p, p->rough && lease_ms > 0, at);
     t->batch = n > 1;
-    begin(t, VOW__LUA_RENEW, p, 2 + 2 * n);
+    begin(t, VOW__LUA_RENEW, p, 2 + 3 * n);
     vow__command_uint(&t->ask.command, 1000 * lease_ms);
     add_channel(t, at[0]->inst);
     for (size_t i = 0; i < n; i++) {
         holds[i] = (vow_place_hold){book_name(p->number), book_name(p->law),
-                                    book_token(at[i]->token)};
+                                    book_token(at[i]->token), roll(t, 2) == 0};
         vow__command_uint(&t->ask.command, 1);
         add_token(t, at[i]->token);
+        vow__command_uint(&t->ask.command, holds[i].started);
     }
     const struct vow__resp *got = redis_line_ask(&t->ask);
     same_time(t, vow__resp_at(got, 0), 7);

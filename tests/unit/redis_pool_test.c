@@ -78,6 +78,8 @@ static void use_pools(struct rig *r)
         (void)rig_acquire(r, i, PLACE("p", 10 + i, .limits = limits));
         (void)rig_acquire(r, i, PLACE("q:a", 20 + i, .limits = limits));
     }
+    (void)rig_start(r, 0, "p", 10, LONG_MS);
+    (void)rig_start(r, 0, "q:a", 20, LONG_MS);
 }
 
 static void every_key_ends(struct rig *r)
@@ -130,6 +132,7 @@ static void key_leaves_nothing(struct rig *r)
     uint64_t since = rig_now_us(r);
     (void)rig_acquire(r, 0, PLACE("p:a", 1, .limits = limits));
     (void)rig_acquire(r, 1, PLACE("p:a", 2));
+    (void)rig_start(r, 0, "p:a", 1, LONG_MS);
     size_t keys = keys_of(r)->n;
     CHECK(keys == 7 || passed(r, since, limits.window_us));
     CHECK_UINT_EQ(says(rig_release(r, 1, "p:a", 2)), VOW_SAYS_WAIT);
@@ -203,7 +206,7 @@ TEST(redis_pool, a_flush_takes_all_places_and_fences_go_on)
 static void released_and_closed(struct rig *r)
 {
     static struct renewed got; /* counts only */
-    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(1)};
+    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(1), false};
     got = (struct renewed){.done = 0};
     CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
                   VOW_SAYS_OWN);
@@ -317,7 +320,7 @@ static void many_renewals(struct rig *r)
     for (uint64_t i = 0; i < 2 * MANY; i++) {
         key_name(name, test_random(&seed) % 50);
         holds[i] = (vow_place_hold){rig_name(name), rig_limits_name(name),
-                                    rig_token(i)};
+                                    rig_token(i), false};
         if (i % 3 == 0)
             continue;
         struct rig_place p = rig_acquire(r, 0, PLACE(name, i));
@@ -356,7 +359,7 @@ static void spread(struct rig *r)
     for (uint64_t i = 0; i < 60; i++) {
         snprintf(name, sizeof(name), "%llu:a", (unsigned long long)(i % 20));
         holds[i] = (vow_place_hold){rig_name(name), rig_limits_name(name),
-                                    rig_token(i)};
+                                    rig_token(i), false};
         CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE(name, i))), VOW_SAYS_OWN);
         snprintf(name, sizeof(name), "n%llu", (unsigned long long)i);
         CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i)).says, VOW_SAYS_OWN);

@@ -18,11 +18,14 @@
 
 #include "base/assert.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CALL_MAX = 128, ANSWER_ITEMS = 8 };
+/* A place is known by its pool and token, all before this member. */
+enum { HOLD_KEY = offsetof(vow_place_hold, started) };
 
 /* An answer: see lua/acquire.lua. */
 enum { AT_SAYS, AT_FENCE, AT_AHEAD, AT_AGAIN, AT_LIMITS };
@@ -138,7 +141,8 @@ void vow__redis_acquire(vow_store *store, const vow_place_ask *ask,
     struct vow__redis *r = vow__redis_of(store);
     struct step like = {.done = done, .user = user, .asks = true};
     struct vow__call *c;
-    like.hold = (vow_place_hold){ask->pool, ask->limits_of, ask->token};
+    like.hold = (vow_place_hold){
+        .pool = ask->pool, .limits_of = ask->limits_of, .token = ask->token};
     int rc =
         ask->weight == 0 ? VOW_EINVAL : remember(r, &like.hold, &like.fresh);
     if (rc < 0) {
@@ -350,6 +354,7 @@ static int part_send(struct vow__redis *r, struct part *p, uint64_t lease_us)
         vow__call_uint(c, pool);
         vow__call_arg(c, items[i].hold.token.bytes,
                       sizeof(items[i].hold.token.bytes));
+        vow__call_uint(c, items[i].hold.started);
     }
     vow__call_send(c, on_part, p);
     return 0;
@@ -424,15 +429,14 @@ static int remember(struct vow__redis *r, const vow_place_hold *hold,
 {
     struct vow__redis_places *places = vow__redis_places(r);
     *ret_fresh = false;
-    if (vow__table_find(&places->held, (const char *)hold, sizeof(*hold)) !=
-        NULL)
+    if (vow__table_find(&places->held, (const char *)hold, HOLD_KEY) != NULL)
         return 0;
     struct held *h = vow__mem_new(&places->alloc, sizeof(*h));
     if (h == NULL)
         return VOW_ENOMEM;
     h->hold = *hold;
-    h->named = (struct vow__named){.name = (const char *)&h->hold,
-                                   .length = sizeof(h->hold)};
+    h->named =
+        (struct vow__named){.name = (const char *)&h->hold, .length = HOLD_KEY};
     int rc = vow__table_add(&places->held, &h->named);
     if (rc < 0)
         vow__mem_free(&places->alloc, h, sizeof(*h));
@@ -444,7 +448,7 @@ static void forget(struct vow__redis *r, const vow_place_hold *hold)
 {
     struct vow__redis_places *places = vow__redis_places(r);
     struct vow__named *n =
-        vow__table_find(&places->held, (const char *)hold, sizeof(*hold));
+        vow__table_find(&places->held, (const char *)hold, HOLD_KEY);
     if (n == NULL)
         return;
     struct held *h = VOW__OUTER(n, struct held, named);

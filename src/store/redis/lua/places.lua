@@ -9,12 +9,14 @@
 --   s:{T}:X     hash  l label  h weight held  n holders
 --                     e weight above 1 of each in the queue
 --                     f last fence  t time of the last step  o see `now`
+--                     y weight held whose start is not in the log
 --                     k until when its keys are kept (us of the server)
 --                     m the same, of the law, for the pools of its keys
---   ...:p       hash  token -> "HELD WEIGHT FENCE AGAIN CHANNEL"
+--   ...:p       hash  token -> "HELD WEIGHT FENCE AGAIN CHANNEL"; HELD is 0
+--                     in the queue, 1, or 2: its start is not in the log
 --   ...:q       zset  token -> number in the queue
 --   ...:e       zset  token -> end of its lease, of all that hold and queue
---   ...:g       zset  "SUM WEIGHT BEGAN" -> time of the newest grant in it
+--   ...:g       zset  "SUM WEIGHT BEGAN" -> time of the newest start in it
 --   s:{T}:k     zset  X of each pool of a key that has a queue
 -- A grant is told to its channel by G and the token. A pool that lost one of
 -- its keys loses all its places: who holds one hears of it when it renews.
@@ -61,7 +63,7 @@ local function open(at)
         waits = KEYS[at + 6], fresh = {}}
     p.own = p.law == p.meta
     local v = call('HMGET', p.meta, 'c', 'r', 'w', 'x', 'l', 'h', 'e', 'f',
-        't', 'o', 'k', 'm', 'n')
+        't', 'o', 'k', 'm', 'n', 'y')
     p.known = v[5] ~= false or v[6] ~= false
     p.label = v[5] or ''
     p.held = tonumber(v[6] or 0)
@@ -73,6 +75,7 @@ local function open(at)
     p.kept = tonumber(v[11] or 0)
     p.law_kept = tonumber(v[12] or 0)
     p.holders = tonumber(v[13] or 0)
+    p.open = tonumber(v[14] or 0)
     if not p.own then
         v = call('HMGET', p.law, 'c', 'r', 'w', 'x', 'f', 'k', 'm')
         p.fence = math.max(p.fence, tonumber(v[5] or 0))
@@ -87,6 +90,7 @@ local function open(at)
         (p.n > 0 and not p.there) then
         call('DEL', p.places, p.queue, p.ends)
         p.n, p.holders, p.waiting, p.held, p.extra = 0, 0, 0, 0, 0
+        p.open = 0
     end
     return p
 end
@@ -94,7 +98,8 @@ end
 -- ---- one place -----------------------------------------------------------
 
 local function put(p, token, s)
-    call('HSET', p.places, token, (s.held and '1 ' or '0 ') ..
+    call('HSET', p.places, token,
+        (s.open and '2 ' or s.held and '1 ' or '0 ') ..
         digits(s.weight) .. ' ' .. digits(s.fence) .. ' ' ..
         digits(s.again) .. ' ' .. s.channel)
 end
@@ -109,7 +114,12 @@ local function leave_queue(p, token, s)
     p.extra = p.extra - (s.weight - 1)
 end
 
+local start -- see below
+
 local function drop(p, token, s)
+    if s.open then
+        start(p, s)
+    end
     call('HDEL', p.places, token)
     call('ZREM', p.ends, token)
     p.n = p.n - 1
@@ -128,7 +138,7 @@ local function look(p, token)
     end
     local held, weight, fence, again, channel =
         text:match('^(%d) (%d+) (%d+) (%d+) (.*)$')
-    return {held = held == '1', weight = tonumber(weight),
+    return {held = held ~= '0', open = held == '2', weight = tonumber(weight),
         fence = tonumber(fence), again = tonumber(again), channel = channel}
 end
 
@@ -200,8 +210,13 @@ local function when(p, ahead, weight)
     end
     local n = ahead + weight
     local windows = math.floor((n - 1) / p.rate)
-    local over = p.used + n - windows * p.rate - p.rate
-    local at = over > 0 and leaves(p, over) or p.now
+    local over = p.used + p.open + n - windows * p.rate - p.rate
+    local at = p.now
+    if over > p.used then -- what has not started counts as of now
+        at = p.now + p.window + 1
+    elseif over > 0 then
+        at = leaves(p, over)
+    end
     return math.min(at + windows * (p.window + 1), p.now + MOST)
 end
 
@@ -229,6 +244,16 @@ local function write_down(p, weight)
     p.used = p.used + weight
 end
 
+-- It has started by now.
+start = function(p, s)
+    if not p.expired then
+        expire(p)
+    end
+    s.open = false
+    p.open = p.open - s.weight
+    write_down(p, s.weight)
+end
+
 -- ---- granting ------------------------------------------------------------
 
 local function tell(token, s)
@@ -251,8 +276,9 @@ local function let_in(p, s)
     p.holders = p.holders + 1
     s.held = true
     s.fence = p.fence
-    if p.rate > 0 then
-        write_down(p, s.weight)
+    s.open = p.rate > 0
+    if s.open then
+        p.open = p.open + s.weight
     end
 end
 
@@ -360,7 +386,7 @@ local function info(p, cursor)
             cursor == '' and '-' or '(' .. cursor, '+', 'LIMIT', 0, SWEEP)
     end
     return {p.label, p.most, p.rate, p.window_text, p.held,
-        p.holders, p.waiting, p.used, p.now, keys}
+        p.holders, p.waiting, p.used + p.open, p.now, keys}
 end
 
 -- ---- saving --------------------------------------------------------------
@@ -372,6 +398,7 @@ end
 local function write(p)
     call('HSET', p.meta, 'h', digits(p.held), 'n', digits(p.holders),
         'e', digits(p.extra), 'f', digits(p.fence), 't', digits(p.now),
+        'y', digits(p.open),
         'o', digits(p.back), 'k', digits(p.kept))
 end
 

@@ -3,13 +3,13 @@
 --
 -- KEYS  those of the first pool, of the second and so on, see places.lua
 -- ARGV  lease (us), channel, then for each place the number of its pool, from
---       1 on, and its token
+--       1 on, its token, and 1 if it has started
 -- gives for each what acquire.lua gives; says 0: it was lost
 --@ places
 local us, channel = span(ARGV[1]), ARGV[2]
 local pools, out = {}, {}
 
-local function renew(p, token)
+local function renew(p, token, started)
     if not p.there or not p.known then
         return answer(p, 0)
     end
@@ -22,7 +22,11 @@ local function renew(p, token)
     if s then
         lease(p, token, us)
     end
-    if s and s.channel ~= channel then
+    local starts = s and s.open and started
+    if starts then
+        start(p, s)
+    end
+    if s and (starts or s.channel ~= channel) then
         s.channel = channel
         put(p, token, s)
     end
@@ -33,10 +37,10 @@ local function renew(p, token)
     return s and tell_of(p, token, s) or answer(p, 0)
 end
 
-for i = 3, #ARGV, 2 do
+for i = 3, #ARGV, 3 do
     local nth = tonumber(ARGV[i])
     pools[nth] = pools[nth] or open(7 * nth - 6)
-    out[#out + 1] = renew(pools[nth], ARGV[i + 1])
+    out[#out + 1] = renew(pools[nth], ARGV[i + 1], ARGV[i + 2] == '1')
 end
 for _, p in pairs(pools) do
     if p.there and p.known then
