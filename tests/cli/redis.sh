@@ -48,7 +48,7 @@ down() {
 server() {
     command -v redis-server >"$T/found" || return 1
     export VOW_STORE="unix:$SOCKET_OF?$PATIENT"
-    "$VOW" status >"$T/found" 2>&1 || true
+    "$VOW" status --store "unix:$SOCKET_OF?timeout=1" >"$T/found" 2>&1 || true
     ! grep -q 'no store on Redis' "$T/found" || return 1
     up "$@"
 }

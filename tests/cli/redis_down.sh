@@ -7,10 +7,11 @@
 
 # ---- a server that is away --------------------------------------------------
 
-# away: there is a store, and no server.
+# away [MS]: there is a store, and no server. It is waited for so long.
 away() {
     server || return 1
     down
+    export VOW_STORE="unix:$SOCKET_OF?timeout=${1-200}"
 }
 
 test_share_runs_without_a_server_and_warns_once() {
@@ -33,10 +34,11 @@ test_share_may_fail_without_a_server() {
 }
 
 test_share_may_wait_for_a_server() {
-    away || return 0
+    away 2000 || return 0
     call a share --if-store-down wait --ttl 1h x -- sh -c "$JOB"
     wait_for test -s "$T/a.err"
     expect runs_are 0
+    export VOW_STORE="unix:$SOCKET_OF?$PATIENT"
     up
     wait_for runs_are 1
     call b share x -- sh -c "$JOB"
@@ -50,12 +52,97 @@ test_share_may_wait_for_a_server() {
     all_got 'by a' b
     expect runs_are 1
     down
+    export VOW_STORE="unix:$SOCKET_OF?timeout=200"
     vow share --if-store-down wait -w 300ms x -- touch ran
     expect_code 75
     vow share --if-store-down wait -n x -- touch ran
     expect_code 75
     one_warning
     expect_not test -e ran
+}
+
+# closing: a server that ends all connections, and writes down each.
+closing() {
+    rm -f "$T/tries"
+    perl -MIO::Socket::UNIX -e '
+        my $s = IO::Socket::UNIX->new(Listen => 9, Local => $ARGV[0]);
+        while (my $c = $s->accept) {
+            close $c;
+            open my $f, ">>", "$ENV{T}/tries";
+            print $f "one\n";
+        }' -- "$SOCKET_OF" </dev/null &
+    SERVER=$!
+    wait_for test -S "$SOCKET_OF"
+}
+
+# A server that is away when the command begins, and comes back in time.
+test_a_server_that_comes_back_in_time_was_never_away() {
+    away 600000 || return 0
+    touch go
+    for words in 'share x -- ' 'lock y -- ' 'run --pool p -j1 -- '; do
+        note "$words"
+        closing
+        # shellcheck disable=SC2086 # a list of words
+        call a $words sh -c "$JOB"
+        wait_for has_lines 1 "$T/tries"
+        down
+        up
+        all_got 'by a' a
+        down
+    done
+}
+
+# cutting HOW: between vow and the server, on $T/cut. Every other connection,
+# the first of each process, is ended: at once, in its greeting, or when the
+# first step was sent.
+cutting() {
+    rm -f "$T/cut"
+    perl -MIO::Socket::UNIX -MIO::Select -e '
+        my ($how, $server) = @ARGV;
+        my $s = IO::Socket::UNIX->new(Listen => 9, Local => "$ENV{T}/cut");
+        $SIG{CHLD} = "IGNORE";
+        for (my $n = 1; my $c = $s->accept; $n++) {
+            if ($n % 2 && $how eq "open" or fork) { close $c; next }
+            my $d = IO::Socket::UNIX->new(Peer => $server) or exit;
+            for (my $asked = 0;;) {
+                for my $from (IO::Select->new($c, $d)->can_read) {
+                    sysread $from, my $bytes, 65536 or exit;
+                    $asked++ if $from == $c;
+                    syswrite $from == $c ? $d : $c, $bytes;
+                    exit if $n % 2 && $asked == ($how eq "greeting" ? 1 : 2);
+                }
+            }
+        }' -- "$1" "$SOCKET_OF" </dev/null &
+    CUTTER=$!
+    wait_for test -S "$T/cut"
+}
+
+test_one_lost_connection_is_not_a_store_that_is_down() {
+    server || return 0
+    for how in open greeting step; do
+        note "$how"
+        cutting "$how"
+        export VOW_STORE="unix:$T/cut?timeout=600000"
+        vow share --ttl 1h "$how" -- echo shared
+        expect_out shared
+        expect_err
+        vow share "$how" -- echo alone
+        expect_out shared
+        expect_err
+        vow lock x -- echo locked
+        expect_out locked
+        expect_err
+        vow map --pool p -j1 echo ::: mapped
+        expect_out mapped
+        expect_err
+        vow share --peek "$how" -- true
+        expect_out shared
+        expect_err
+        vow status
+        expect_code 0
+        expect_err
+        kill "$CUTTER"
+    done
 }
 
 test_all_else_fails_without_a_server() {
@@ -263,7 +350,7 @@ test_a_port_where_nobody_is_is_told() {
 test_a_replica_is_told() {
     server || return 0
     redis REPLICAOF 127.0.0.1 1 >"$T/found"
-    told_by_all 'replica' "$VOW_STORE"
+    told_by_all 'replica' "unix:$SOCKET_OF?timeout=1000"
 }
 
 test_once_and_fenced_are_refused() {
@@ -288,6 +375,7 @@ test_a_host_may_have_a_name() {
         expect_err
     done
     down
+    export VOW_STORE="redis://localhost:$PORT"
     vow share x -- echo hello
     expect_code 0
     expect_out hello

@@ -74,16 +74,17 @@ TEST(redis_route, an_idle_store_keeps_nobody_waiting)
 
 /* ---- down and up --------------------------------------------------------- */
 
-TEST(redis_route, a_server_that_is_down_costs_no_waiting)
+TEST(redis_route, a_server_that_is_down_costs_one_timeout)
 {
     struct route_rig r;
     rig_begin(&r, 1);
     r.fakes[0].answer = say_tag;
     fake_deaf(&r.fakes[0]);
     rig_open(&r);
-    struct route_call *c = rig_call(&r, "a"); /* waits for the first try */
+    struct route_call *c = rig_call(&r, "a");
+    rig_pass(&r, 990);
     CHECK_UINT_EQ(c->done, 0);
-    UNTIL(&r, c->done);
+    rig_pass(&r, 20);
     CHECK_INT_EQ(c->code, VOW_ESTORE);
     CHECK_HAS(c->why, "refused");
     c = rig_call(&r, "b");
@@ -95,6 +96,38 @@ TEST(redis_route, a_server_that_is_down_costs_no_waiting)
     CHECK_STR_EQ(rig_ask(&r, "c")->text, "c");
     CHECK_UINT_EQ(r.fakes[0].accepted, 1);
     rig_end(&r);
+}
+
+static const char *cut_greeting(struct fake_conn *c, char **words, size_t n)
+{
+    if (c->fake->accepted > 3)
+        return say_tag(c, words, n);
+    c->ends = true;
+    return "";
+}
+
+static const char *load_first(struct fake_conn *c, char **words, size_t n)
+{
+    if (c->fake->accepted <= 3 && strcmp(words[0], "EVAL") == 0)
+        return "-LOADING Redis is loading the dataset in memory\r\n";
+    return say_tag(c, words, n);
+}
+
+/* It is up in time: nobody is told. */
+TEST(redis_route, the_first_tries_may_fail)
+{
+    static const fake_fn answers[] = {cut_greeting, load_first};
+    for (size_t i = 0; i < 2; i++) {
+        struct route_rig r;
+        rig_begin(&r, 1);
+        r.fakes[0].answer = answers[i];
+        rig_open(&r);
+        struct route_call *c = rig_call(&r, "a");
+        rig_pass(&r, 300);
+        CHECK_STR_EQ(c->text, "a");
+        CHECK_UINT_EQ(r.fakes[0].accepted, 4);
+        rig_end(&r);
+    }
 }
 
 TEST(redis_route, a_step_calls_for_the_next_try)
@@ -191,6 +224,39 @@ TEST(redis_route, what_was_sent_and_lost_is_unsure)
     CHECK_INT_EQ(c->code, VOW_EUNSURE);
     CHECK_HAS(c->why, "did not answer for 1000 ms");
     rig_end(&r);
+}
+
+/* What reads, and a claim, whose token tells: both are sent again. */
+TEST(redis_route, what_may_be_repeated_is_repeated_until_its_time_is_over)
+{
+    static const enum vow__script scripts[] = {VOW__LUA_CLAIM, VOW__LUA_PEEK};
+    for (size_t i = 0; i < 2; i++) {
+        struct route_rig r;
+        rig_begin(&r, 1);
+        r.fakes[0].answer = only_greet;
+        rig_open(&r);
+        struct route_call *c = rig_call_of(&r, scripts[i], "a");
+        UNTIL(&r, strstr(r.fakes[0].log, "EVALSHA") != NULL);
+        r.fakes[0].answer = say_tag;
+        fake_hang_up(&r.fakes[0]);
+        rig_settle(&r);
+        CHECK_UINT_EQ(c->done, 0);
+        rig_pass(&r, 100);
+        CHECK_STR_EQ(c->text, "a");
+
+        r.fakes[0].answer = only_greet;
+        r.fakes[0].log[0] = 0;
+        c = rig_call_of(&r, scripts[i], "b");
+        UNTIL(&r, strstr(r.fakes[0].log, "EVALSHA") != NULL);
+        fake_deaf(&r.fakes[0]);
+        fake_hang_up(&r.fakes[0]);
+        rig_pass(&r, 980);
+        CHECK_UINT_EQ(c->done, 0);
+        rig_pass(&r, 30);
+        CHECK_INT_EQ(c->code, VOW_EUNSURE); /* it may have happened */
+        CHECK_HAS(c->why, "refused");
+        rig_end(&r);
+    }
 }
 
 /* A megabyte of pushes every 5 ms, with attributes and without. */
@@ -419,7 +485,8 @@ TEST(redis_route, errors_of_a_server_are_told_in_words)
         r.fakes[0].answer = fail_so;
         r.fakes[0].user = &f;
         rig_open(&r);
-        struct route_call *c = rig_ask(&r, "a");
+        struct route_call *c = rig_call(&r, "a");
+        rig_pass(&r, f.leaves ? 1010 : 10);
         CHECK_INT_EQ(c->code, f.code);
         CHECK_HAS(c->why, f.why);
         snprintf(name, sizeof(name), "127.0.0.1:%u", r.fakes[0].port);
@@ -429,9 +496,29 @@ TEST(redis_route, errors_of_a_server_are_told_in_words)
         rig_pass(&r, 100);
         if (!c->done || c->code != 0)
             FAIL("%s", f.error);
-        CHECK_UINT_EQ(r.fakes[0].accepted, f.leaves ? 2 : 1);
+        CHECK((r.fakes[0].accepted > 1) == f.leaves);
         rig_end(&r);
     }
+}
+
+static const char *load_once(struct fake_conn *c, char **words, size_t n)
+{
+    if (c->fake->accepted == 1 && strcmp(words[0], "EVALSHA") == 0)
+        return "-LOADING Redis is loading the dataset in memory\r\n";
+    return say_tag(c, words, n);
+}
+
+TEST(redis_route, a_server_that_is_left_is_asked_again)
+{
+    struct route_rig r;
+    rig_begin(&r, 1);
+    r.fakes[0].answer = load_once;
+    rig_open(&r);
+    struct route_call *c = rig_call(&r, "a");
+    rig_pass(&r, 100);
+    CHECK_STR_EQ(c->text, "a");
+    CHECK_UINT_EQ(r.fakes[0].accepted, 2);
+    rig_end(&r);
 }
 
 static const char *not_now(struct fake_conn *c, char **words, size_t n)
@@ -566,7 +653,8 @@ TEST(redis_route, nobody_to_ask_is_told_once)
     rig_plain(&r, "DBSIZE", &c);
     vow__redis_each(r.redis, &c, on_each, each);
     vow__command_fini(&c);
-    UNTIL(&r, r.answered == 1);
+    rig_pass(&r, 1010);
+    CHECK_UINT_EQ(r.answered, 1);
     CHECK_INT_EQ(each->code, VOW_ESTORE);
     CHECK(each->last);
     rig_end(&r);
@@ -611,6 +699,8 @@ TEST(redis_route, it_can_be_closed_inside_what_it_calls)
         rig_open(&r);
         rig_call(&r, "a");
         rig_call(&r, "b");
+        if (where == 1)
+            rig_pass(&r, 1010);
         UNTIL(&r, r.answered > 0 || where == 2);
         if (where == 2) { /* lost, with both in flight */
             r.fakes[0].answer = only_greet;

@@ -132,12 +132,18 @@ TEST(redis_sentinel, a_replica_it_names_is_not_believed)
     watched_begin(&r);
     r.fakes[MASTER].role =
         "*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:1\r\n$1\r\nx\r\n:1\r\n";
-    names(&r, SECOND, OTHER); /* who is asked the next time */
     watched_open(&r);
-    struct route_call *c = rig_ask(&r, "a");
+    struct route_call *c = rig_call(&r, "a");
+    rig_pass(&r, 1010);
     CHECK_INT_EQ(c->code, VOW_ESTORE);
     CHECK_HAS(c->why, "is a replica; its master is h:1");
-    rig_pass(&r, 100);
+    rig_end(&r);
+
+    watched_begin(&r);
+    r.fakes[MASTER].role =
+        "*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:1\r\n$1\r\nx\r\n:1\r\n";
+    names(&r, SECOND, OTHER); /* which is asked the next time */
+    watched_open(&r);
     CHECK_STR_EQ(rig_ask(&r, "b")->text, "other");
     rig_end(&r);
 }
@@ -193,11 +199,8 @@ TEST(redis_sentinel, a_new_master_is_followed_while_the_old_one_is_tried)
     names(&r, FIRST, OTHER);
     names(&r, SECOND, OTHER);
     say_switch(&r, "main", OTHER);
-    rig_settle(&r);
-    CHECK_INT_EQ(c->code, VOW_ESTORE);
-    CHECK_HAS(c->why, "was replaced by");
     rig_pass(&r, 50);
-    CHECK_STR_EQ(rig_ask(&r, "b")->text, "other");
+    CHECK_STR_EQ(c->text, "other");
     rig_end(&r);
 }
 

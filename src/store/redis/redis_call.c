@@ -186,7 +186,7 @@ void vow__call_fail(struct vow__call *c, int code, const char *format, ...)
     (void)vsnprintf(why, sizeof(why), format, args);
     va_end(args);
     vow__redis_trouble(c->route->r, "%s", why);
-    vow__call_end(c, code, NULL);
+    vow__call_end(c, c->unsure ? VOW_EUNSURE : code, NULL);
 }
 
 /* ---- plain commands ------------------------------------------------------ */

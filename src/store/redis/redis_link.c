@@ -28,6 +28,7 @@
  */
 #include "store/redis/redis_link.h"
 #include "base/sm.h"
+#include "vow/uv.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -193,7 +194,7 @@ static void on_bytes(const char *bytes, size_t n, void *user)
     if (l->state != ENDED && rc == VOW_ENOMEM)
         vow__link_fail(l, false, "%s: out of memory", l->name);
     else if (l->state != ENDED && rc < 0)
-        vow__link_fail(l, false, "%s does not speak as a Redis: %s", l->name,
+        vow__link_fail(l, true, "%s does not speak as a Redis: %s", l->name,
                        vow__parser_why(l->parser));
     else if (l->state != ENDED && l->moved)
         watch(l);
@@ -217,9 +218,8 @@ static size_t answer_bytes(const struct vow__link *l)
 static void on_stream_end(int code, const char *why, void *user)
 {
     struct vow__link *l = user;
-    (void)code;
     enter(l);
-    vow__link_fail(l, false, "%s", why);
+    vow__link_fail(l, code == UV_EPROTO, "%s", why);
     leave(l);
 }
 

@@ -13,10 +13,10 @@
  *       20 ms to 2 s; a step that needs the server calls for the next one
  *       sooner, but not before 20 ms have passed since the last. Several hosts
  *       are one try.
- *       A lost link is not told for timeout_ms: steps wait. When the first try
- *       ever fails, or one later than that, steps fail at once with its reason.
- *       What trying again does not mend (a password) is told at once, and
- *       tried every 2 s only.
+ *       A server that cannot be used is not told for timeout_ms, from the
+ *       first try or from the loss of its link: steps wait. Later they fail at
+ *       once with the reason of the last try. What trying again does not mend
+ *       (a password) is told at once, and tried every 2 s only.
  * INVARIANTS
  *   N1  there is a link exactly in CONNECTS and READY
  *   N2  in RESTS the next try is pending
@@ -105,8 +105,10 @@ bool vow__node_is_down(const struct vow__node *n)
 
 void vow__node_want(struct vow__node *n)
 {
-    uint64_t now_ns = vow_loop_now_ns(n->route->loop);
+    const struct vow__redis_route *route = n->route;
+    uint64_t now_ns = vow_loop_now_ns(route->loop);
     if (n->state == VOW__NODE_IDLE) {
+        n->patient_ns = vow_loop_due_ns(route->loop, route->where->timeout_ms);
         begin(n);
     } else if (n->state == VOW__NODE_RESTS && !n->for_good) {
         uint64_t soonest_ns =

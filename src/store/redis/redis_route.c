@@ -7,9 +7,11 @@
  * HOW   A call goes to its node if that is ready. Else it waits, in one list
  *       for all, at most timeout_ms, and not at all for a node that is down.
  *       An error of the server is looked up below: leave the server, ask again
- *       in a moment, go to another node, or tell.
+ *       in a moment, go to another node, or tell. A call whose link was lost
+ *       and that may be repeated waits again, until the same time.
  * INVARIANTS
- *   R1  what waits was not sent: it ends with VOW_ESTORE, never VOW_EUNSURE
+ *   R1  what waits was not sent: it ends with VOW_ESTORE, never VOW_EUNSURE,
+ *       unless it is repeated: then the other way round
  *   R2  `late` is armed while something waits, not later than it must be
  *       looked at
  *   R3  calls to a node that becomes ready go in the order in which they came
@@ -32,6 +34,7 @@ static struct vow__node *node_of(struct vow__call *c, bool *ret_none);
 static void launch(struct vow__call *c, struct vow__node *n);
 static void wait_here(struct vow__call *c, uint64_t due_ns);
 static void on_answer(int code, const struct vow__resp *reply, void *user);
+static bool may_repeat(const struct vow__call *c);
 static void on_error(struct vow__call *c, const struct vow__resp *error);
 static void on_late(void *user);
 static void on_soon(void *user);
@@ -398,7 +401,10 @@ static void on_answer(int code, const struct vow__resp *reply, void *user)
         vow__call_end(c, VOW_ECLOSED, NULL);
     else if (code == 0 && reply->kind == VOW__RESP_ERROR)
         on_error(c, reply);
-    else if (code == VOW_EUNSURE)
+    else if (code == VOW_EUNSURE && may_repeat(c)) {
+        c->unsure = true;
+        wait_here(c, UINT64_MAX); /* the link is just ending */
+    } else if (code == VOW_EUNSURE)
         vow__call_fail(c, code, "%s",
                        n->link != NULL ? vow__link_why(n->link) : n->why);
     else if (code == VOW_ESTORE)
@@ -407,6 +413,18 @@ static void on_answer(int code, const struct vow__resp *reply, void *user)
         vow__call_end(c, code, reply);
     if (n->gone)
         vow__node_sleep(n);
+}
+
+/* What only reads, and what has its effect once however often it comes and is
+ * not repeated by its caller. */
+static bool may_repeat(const struct vow__call *c)
+{
+    static const bool repeatable[VOW__LUA_N] = {
+        [VOW__LUA_CLAIM] = true,  [VOW__LUA_PEEK] = true,
+        [VOW__LUA_READ] = true,   [VOW__LUA_POOL] = true,
+        [VOW__LUA_CANCEL] = true, [VOW__LUA_LIMIT] = true};
+    return (c->kind != VOW__CALL_SCRIPT || repeatable[c->script]) &&
+           vow_loop_now_ns(c->route->loop) < c->deadline_ns;
 }
 
 enum action { TELL, LEAVE, AGAIN };
@@ -480,15 +498,15 @@ static void on_error(struct vow__call *c, const struct vow__resp *error)
                        n->name, words);
     else
         (void)snprintf(why, sizeof(why), "%s: %s", n->name, words);
-    if (known != NULL && known->action == AGAIN &&
+    if (known != NULL && known->action == LEAVE)
+        vow__node_drop(n, why);
+    if (known != NULL && known->action != TELL &&
         vow_loop_due_ns(route->loop, VOW__AGAIN_MS) < c->deadline_ns) {
-        if (route->cluster != NULL)
+        if (route->cluster != NULL && known->action == AGAIN)
             vow__cluster_refresh(route->cluster);
         c->hops = 0;
         vow__route_pause(c, VOW__AGAIN_MS);
         return;
     }
-    if (known != NULL && known->action == LEAVE)
-        vow__node_drop(n, why);
     vow__call_fail(c, known != NULL ? known->code : VOW_ESTORE, "%s", why);
 }

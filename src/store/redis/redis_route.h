@@ -90,6 +90,7 @@ struct vow__call {
     bool asking;     /* the next node is sent ASKING first */
     bool after_keys; /* arguments came */
     bool orphan;     /* it was answered: the store is being closed */
+    bool unsure;     /* it was sent, and the link was lost before an answer */
     uint16_t script;
     uint16_t slot;
     unsigned hops;
