@@ -384,6 +384,38 @@ test_what_is_there_is_told_and_managed() {
     expect_err
 }
 
+# A new leader lets the lease of a result begin once more. Here it hangs on none.
+test_a_result_is_no_older_than_its_ttl_whatever_its_lease() {
+    command -v etcdctl >"$T/found" || return 0
+    member || return 0
+    vow share --ttl 3s x -- echo one
+    expect_out one
+    record=$(etcdctl_of get --prefix --keys-only "${PREFIX}n/" | grep '/r$')
+    etcdctl_of get --print-value-only "$record" >"$T/record"
+    expect grep -q '^ttl 3000' "$T/record"
+    etcdctl_of put "$record" <"$T/record" >"$T/found"
+    wait_for gone x
+    vow status --json
+    expect_code 0
+    expect_not grep -q '"x"' "$OUT"
+    vow share --ttl 1h x -- echo two
+    expect_out two
+    vow share --ttl 1h x -- echo three
+    expect_out two
+    expect_err
+}
+
+etcdctl_of() {
+    ETCDCTL_API=3 etcdctl --endpoints "127.0.0.1:$PORT1" "$@"
+}
+
+gone() {
+    code=0
+    "$VOW" result "$1" >"$T/found" 2>&1 || code=$?
+    [ "$code" -eq 66 ]
+}
+
+# A lease that nothing hangs on ends with its process, not an hour or a day
 # ---- locks and pools --------------------------------------------------------
 
 test_a_lock_is_had_by_one_at_a_time() {

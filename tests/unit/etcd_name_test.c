@@ -257,3 +257,76 @@ TEST(etcd_name, what_is_there_has_time_left_whatever_clocks_say)
     er.ttl_ms = UINT64_MAX;
     CHECK_UINT_EQ(vow__er_record(&er, VOW_SAYS_SETTLED).left_ms, UINT64_MAX);
 }
+
+/* What etcd would answer to the reading of a name, with this record so often. */
+static json_t *answer_with(struct vow__etcd *e, const vow_name *name,
+                           const char *record, int times)
+{
+    struct vow__key key = vow__key("vow/n", name, "/r");
+    struct vow__jot j;
+    json_error_t error;
+    vow__jot_init(&j, vow__etcd_alloc(e));
+    vow__jot_text(&j, "{\"header\":{\"revision\":\"9\"},\"responses\":["
+                      "{\"response_range\":{\"kvs\":[");
+    for (int i = 0; i < times; i++) {
+        vow__jot_text(&j, i > 0 ? ",{\"key\":\"" : "{\"key\":\"");
+        vow__jot_base64(&j, key.text, strlen(key.text));
+        vow__jot_text(&j, "\",\"mod_revision\":\"7\",\"value\":\"");
+        vow__jot_base64(&j, record, strlen(record));
+        vow__jot_text(&j, "\"}");
+    }
+    vow__jot_text(&j, "]}},{\"response_range\":{}},{\"response_range\":{}}]}");
+    json_t *root = json_loadb(j.text, j.n, 0, &error);
+    CHECK(root != NULL);
+    vow__jot_fini(&j);
+    return root;
+}
+
+TEST(etcd_name, a_record_that_comes_twice_is_none)
+{
+    struct world w;
+    struct vow__etcd *e = lone_open(&w);
+    const vow_name name = vow_name_of("twice");
+    const char *record = "state done\nepoch 3\nttl never\n\nvalue";
+    for (int times = 1; times <= 3; times++) {
+        struct vow__er er;
+        json_t *root = answer_with(e, &name, record, times);
+        int rc = vow__er_read(e, root, 0, &name, &er);
+        CHECK_INT_EQ(rc, times == 1 ? 0 : VOW_EIO);
+        if (rc == 0)
+            vow__er_fini(&er);
+        json_decref(root);
+    }
+    lone_close(&w, e);
+}
+
+/* By the clocks of who wrote and who reads: its lease may last longer. */
+TEST(etcd_name, a_result_above_its_age_is_none)
+{
+    struct world w;
+    struct vow__etcd *e = lone_open(&w);
+    const vow_name name = vow_name_of("old");
+    static const struct {
+        const char *ttl;
+        uint64_t age_s;
+        bool there;
+    } all[] = {{"60000", 59, true},     {"60000", 61, false},
+               {"60000", 7200, false},  {"never", 7200, true},
+               {"60000", 0, true},      {"1", 1, false},
+               {"7200000", 7000, true}, {"7200000", 7201, false}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct vow__er er;
+        char record[128];
+        uint64_t since_us = vow__etcd_wall_us() - all[i].age_s * 1000000;
+        snprintf(record, sizeof(record),
+                 "state done\nepoch 3\nttl %s\nsince %llu\n\nvalue", all[i].ttl,
+                 (unsigned long long)since_us);
+        json_t *root = answer_with(e, &name, record, 1);
+        CHECK_INT_EQ(vow__er_read(e, root, 0, &name, &er), 0);
+        CHECK_UINT_EQ(vow__er_says(&er),
+                      all[i].there ? VOW_SAYS_SETTLED : VOW_SAYS_NONE);
+        vow__er_fini(&er);
+        json_decref(root);
+    }
+    lone_close(&w, e);
+}

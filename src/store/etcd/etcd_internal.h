@@ -387,6 +387,9 @@ char vow__er_key(const char *key, vow_name *ret_name);
  * other keys of that name. */
 int vow__er_read_key(struct vow__etcd *e, const struct vow__kv *kv, char letter,
                      struct vow__er *er);
+/* Hide a result that is older than its time to live: each new leader of etcd
+ * lets its lease begin once more. */
+void vow__er_expire(struct vow__er *er);
 /* Values of n/H/r, or v/H/EPOCH; n/H/a; n/H/c; e. A claim writes no epoch: it
  * is the revision and the offset. */
 void vow__er_write(const struct vow__er *er, bool with_epoch,

@@ -130,6 +130,7 @@ static bool on_key(const struct vow__kv *kv, void *list)
     if (vow__er_read_key(l->etcd, kv, letter, er) == VOW_ENOMEM)
         l->code = VOW_ENOMEM;
     er->value = vow_bytes_unref(er->value);
+    vow__er_expire(er);
     return l->code == 0;
 }
 

@@ -101,10 +101,20 @@ int vow__er_read(struct vow__etcd *e, const json_t *txn, size_t first,
         vow__er_fini(&er);
         return r.code;
     }
+    vow__er_expire(&er);
     uint64_t waiters = vow__json_uint(waits, "count");
     er.waiters = waiters < UINT32_MAX ? (uint32_t)waiters : UINT32_MAX;
     *ret_er = er;
     return 0;
+}
+
+void vow__er_expire(struct vow__er *er)
+{
+    uint64_t now_us = vow__etcd_wall_us();
+    bool settled = er->state != VOW__ER_ABSENT && er->state != VOW__ER_RUNS;
+    uint64_t age_ms =
+        now_us > er->since_us ? (now_us - er->since_us) / 1000 : 0;
+    er->hidden |= settled && er->ttl_ms > 0 && age_ms >= er->ttl_ms;
 }
 
 static bool on_key(const struct vow__kv *kv, void *reading)
@@ -170,6 +180,8 @@ static int read_record(struct vow__etcd *e, const struct vow__kv *kv,
     struct vow__lines r = {kv->value, kv->size};
     uint64_t lease_ms = er->lease_ms;
     uint64_t plus = er->offset;
+    if (er->mod != 0) /* a key comes once */
+        return VOW_EIO;
     er->mod = kv->mod;
     er->lease = kv->lease;
     er->offset = 0;
