@@ -427,7 +427,8 @@ static void answer(const void *at, size_t n)
     role_tell(&one.shared, one.label, NULL, &one.info);
     if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
         start_refresh();
-    if (one.info.role == VOW_ROLE_CACHED || one.info.role == VOW_ROLE_STALE)
+    if ((one.info.role == VOW_ROLE_CACHED || one.info.role == VOW_ROLE_STALE) &&
+        !store_has_leases(&one.shared.store))
         meet_holds_nothing();
     meet_over(ending_code(end));
 }

@@ -347,6 +347,11 @@ static const char *default_folder(void)
 #endif
 }
 
+bool store_has_leases(const struct store_opts *s)
+{
+    return s->url != NULL && strncmp(s->url, "etcd", 4) == 0;
+}
+
 /* Without a password, should one be in it; options have no place in a sentence,
  * and one of them might be meant as a password. */
 char *store_shown(const struct store_opts *s)

@@ -98,6 +98,8 @@ void store_config(const struct verb_def *verb, store_option_fn take,
 /* The address that holds, owned by the caller; and as it may be shown. */
 char *store_address(const struct store_opts *s);
 char *store_shown(const struct store_opts *s);
+/* Whoever asks it for a name has leases there, which end when it is closed. */
+bool store_has_leases(const struct store_opts *s);
 
 /* Open an authority on this loop, which runs meanwhile. The caller closes it.
  * NULL: *ret_failed is why, owned by the caller: a sentence for people. */

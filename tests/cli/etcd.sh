@@ -416,6 +416,26 @@ gone() {
 }
 
 # A lease that nothing hangs on ends with its process, not an hour or a day
+# later; those of results and rates stay.
+test_a_call_leaves_no_lease_that_nothing_hangs_on() {
+    command -v etcdctl >"$T/found" || return 0
+    cluster 1 || return 0
+    for words in 'share --ttl 1h x -- true' 'share --ttl 1h x -- true' \
+        'share y -- true' 'share --once z -- true' 'lock x -- true' \
+        'run --pool p -j1 -- true' 'run --pool r --rate 5/m -- true'; do
+        note "$words"
+        # shellcheck disable=SC2086 # a list of words
+        vow ${words%% *} --lease 1h ${words#* }
+        expect_code 0
+        expect_err
+        etcdctl_of lease list | grep '^[0-9a-f]*$' >"$T/leases" || true
+        while read -r lease; do
+            etcdctl_of lease timetolive "$lease" --keys >"$T/lease"
+            expect_not grep -qF 'keys([])' "$T/lease"
+        done <"$T/leases"
+    done
+}
+
 # ---- locks and pools --------------------------------------------------------
 
 test_a_lock_is_had_by_one_at_a_time() {

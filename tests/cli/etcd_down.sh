@@ -510,3 +510,68 @@ test_an_address_that_is_none_is_told() {
         refused doctor --store "$store"
     done
 }
+
+# ---- a vow that was stopped -------------------------------------------------
+
+# stopping WORD: between vow and the member, on $STOPPER. When a request with
+# this word comes the first time, or a connection for "accept", the caller a is
+# stopped, for longer than its timeout, while it is answered.
+stopping() {
+    STOPPER=$(free_port)
+    rm -f "$T/listens"
+    perl -MIO::Socket::INET -MIO::Select -e '
+        my ($word, $listen, $server) = @ARGV;
+        my $s = IO::Socket::INET->new(Listen => 9, ReuseAddr => 1,
+            LocalAddr => "127.0.0.1:$listen") or die;
+        my $all = IO::Select->new($s);
+        my (%to, $stopped, $pid);
+        sub stop {
+            select undef, undef, undef, 0.02 until -s "$ENV{T}/a.pid";
+            open my $f, "<", "$ENV{T}/a.pid";
+            chomp($pid = <$f>);
+            kill STOP => $pid;
+            $stopped = 1;
+        }
+        open my $ready, ">", "$ENV{T}/listens";
+        while (my @ready = $all->can_read) {
+            for my $from (@ready) {
+                if ($from == $s) {
+                    my $c = $s->accept or next;
+                    stop() if !$pid && $word eq "accept";
+                    my $d = IO::Socket::INET->new(PeerAddr => $server) or die;
+                    @to{$c, $d} = ($d, $c);
+                    $all->add($c, $d);
+                    next;
+                }
+                my $to = $to{$from};
+                my $n = sysread $from, my $bytes, 65536;
+                if (!$n) {
+                    $all->remove($from, $to);
+                    close $_ for $from, $to;
+                    next;
+                }
+                stop() if !$pid && $bytes =~ /$word/;
+                syswrite $to, $bytes;
+            }
+        } continue {
+            if ($stopped && !$all->can_read(3)) {
+                kill CONT => $pid;
+                $stopped = 0;
+            }
+        }' -- "$1" "$STOPPER" "127.0.0.1:$PORT1" </dev/null 2>"$T/stopper" &
+    wait_for test -e "$T/listens"
+}
+
+test_who_was_stopped_does_not_blame_the_store() {
+    member || return 0
+    touch go
+    for words in 'accept share x --' 'lease/grant share x --' \
+        'kv/txn share --once x --' 'kv/txn lock x --'; do
+        note "$words"
+        stopping "${words%% *}"
+        export VOW_STORE="etcd://127.0.0.1:$STOPPER?prefix=$PREFIX"
+        # shellcheck disable=SC2086 # a list of words
+        call a ${words#* } sh -c "$JOB"
+        all_got 'by a' a
+    done
+}

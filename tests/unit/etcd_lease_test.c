@@ -20,7 +20,7 @@ static struct {
     int64_t id; /* 0: none */
     uint64_t ttl;
     uint64_t ttl_min;
-    unsigned grants, renewals;
+    unsigned grants, renewals, revoked;
     unsigned unheard; /* requests that are dropped */
     unsigned unsaid;  /* requests that are done without an answer */
     bool holds;       /* the answer waits in fake.said */
@@ -52,6 +52,10 @@ static void print_lease(struct fake_etcd *f, const char *before,
 
 static const char *lend(struct fake_etcd *f, const char *path, const char *body)
 {
+    if (strcmp(path, "lease/revoke") == 0) { /* the store is closed */
+        server.revoked++;
+        return "{}";
+    }
     if (server.unheard > 0) {
         server.unheard--;
         return FAKE_HANG_UP;

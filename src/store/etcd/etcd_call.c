@@ -49,6 +49,7 @@ static void call_end(struct vow__query *q, int code, const json_t *root);
 static void refuse_later(struct vow__etcd_calls *c, vow__etcd_fn done,
                          void *user);
 static void on_refusing(void *user);
+static bool forgive_stall(struct vow__query *q);
 static void on_later(void *user);
 static size_t next_member(const struct vow__query *q);
 static uint64_t left_ms(const struct vow__query *q);
@@ -173,6 +174,7 @@ void vow__query_start(struct vow__etcd_calls *c, struct vow__query *q,
     vow__jot_init(body, &c->alloc);
     if (q->due_ns == 0)
         q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
+    (void)forgive_stall(q);
     vow__list_push(&c->queries, &q->link);
     if (c->closing || q->body.bad) {
         vow__query_end_later(q, c->closing ? VOW_ECLOSED : VOW_ENOMEM);
@@ -215,10 +217,22 @@ void vow__query_end_at(struct vow__query *q, int code, uint64_t due_ns)
     vow_call_at(&q->later, q->calls->loop, due_ns, on_later, q);
 }
 
+/* It was not the members who let the time pass. */
+static bool forgive_stall(struct vow__query *q)
+{
+    const struct vow__etcd_calls *c = q->calls;
+    if (!vow__http_stalled(c->loop, q->due_ns))
+        return false;
+    q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
+    return true;
+}
+
 static void on_later(void *user)
 {
     struct vow__query *q = user;
-    if (q->code != 0)
+    if (q->waits && forgive_stall(q))
+        vow__query_end_at(q, q->code, q->due_ns);
+    else if (q->code != 0)
         vow__query_end(q, q->code, NULL);
     else
         vow__query_send(q);
@@ -285,6 +299,7 @@ void vow__query_answer(const struct vow__http_answer *answer, void *user)
     bool again = answer->code == VOW_ESTORE ||
                  (answer->code == VOW_EUNSURE && q->safe && !q->once);
     q->request = NULL;
+    (void)forgive_stall(q);
     if (answer->late)
         stands_still(q);
     if (answer->code == 0) {

@@ -242,7 +242,10 @@ void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, uint64_t due_ns,
 
 struct vow__etcd_leases;
 int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases);
-/* All calls have ended. Leases that were granted end by themselves. */
+/* The store is closed, and nothing of it is to last: all leases but those of
+ * results end now, with what hangs on them; then `done`. */
+void vow__leases_revoke(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
+/* All calls have ended. Leases that were not revoked end by themselves. */
 void vow__leases_close(struct vow__etcd_leases *l);
 struct vow__etcd_ends;
 struct vow__etcd_ends *vow__leases_ends(struct vow__etcd_leases *l);
@@ -299,7 +302,7 @@ void vow__step_end(struct vow__step_lane *step); /* before it is freed */
 /* Another store has answered, however long that took: the time of the step, and
  * of those behind it, begins now. */
 void vow__step_renew(struct vow__step_lane *step);
-bool vow__step_late(const struct vow__step_lane *step);
+bool vow__step_late(struct vow__step_lane *step);
 
 struct vow__etcd_steps;
 int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps);
@@ -408,7 +411,7 @@ vow_record vow__er_record(const struct vow__er *er, uint32_t says);
 
 struct vow__etcd_news;
 int vow__news_open(struct vow__etcd *e, struct vow__etcd_news **ret_news);
-/* The store is closed: a long lease that nothing hangs on is given back, then
+/* The store is closed: leases that nothing hangs on are given back, then
  * `done`. */
 void vow__news_leave(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
 void vow__news_close(struct vow__etcd_news *n);

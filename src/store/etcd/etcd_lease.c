@@ -20,8 +20,9 @@
  *       over; the request goes on.
  *       Leases for results are the same, but never kept alive: when too little
  *       is left of one, another is granted.
- *       Closing revokes nothing: what a lease has left is what it promised, and
- *       one that nothing hangs on ends by itself.
+ *       Who closes the store and owns nothing revokes them all, but for those
+ *       of results: many short processes would leave many. Else what a lease
+ *       has left is what it promised.
  * INVARIANTS
  *   L1  of a lease there is at most one request under way
  *   L2  who waits for a lease, waits for a request that is under way
@@ -51,6 +52,8 @@ struct vow__etcd_leases {
     vow_link *ready;           /* struct use, answered by `soon` */
     vow_call soon;
     struct vow__etcd_ends *ends;
+    size_t leaving; /* revocations without an answer */
+    void (*left)(struct vow__etcd *e);
 };
 
 struct length {
@@ -89,6 +92,8 @@ struct use {
     int64_t id;
 };
 
+static void on_revoked(struct vow__etcd *e, int code, const json_t *root,
+                       void *leases);
 static void ask(struct vow__etcd *e, const struct use *ask, bool once);
 static void on_late(void *user);
 static bool is_fresh(const struct lease *x, uint64_t asked_ns, uint64_t ms);
@@ -134,6 +139,36 @@ int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases)
     vow__table_init(&l->lengths, &l->alloc, vow_loop_random(l->loop));
     *ret_leases = l;
     return 0;
+}
+
+void vow__leases_revoke(struct vow__etcd *e, void (*done)(struct vow__etcd *e))
+{
+    struct vow__etcd_leases *l = vow__etcd_leases(e);
+    struct vow__named *n = NULL;
+    l->left = done;
+    l->leaving = 1; /* until all are sent */
+    while ((n = vow__table_next(&l->lengths, n)) != NULL) {
+        const struct lease *x = VOW__OUTER(n, struct lease, named);
+        struct vow__jot body;
+        if (x->id == 0 || x->length.once != 0)
+            continue;
+        vow__jot_init(&body, &l->alloc);
+        vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\"}", x->id);
+        l->leaving++;
+        vow__etcd_call(e, "lease/revoke", &body, on_revoked, l);
+    }
+    on_revoked(e, 0, NULL, l);
+}
+
+/* If it was not heard, the lease ends by itself. */
+static void on_revoked(struct vow__etcd *e, int code, const json_t *root,
+                       void *leases)
+{
+    struct vow__etcd_leases *l = leases;
+    (void)code;
+    (void)root;
+    if (--l->leaving == 0)
+        l->left(e);
 }
 
 /* All calls have ended: nobody waits for anything. */
@@ -219,6 +254,12 @@ static void on_late(void *user)
     struct use *u = user;
     struct vow__etcd_leases *l = u->lease->all;
     vow_link *one = NULL;
+    if (vow__http_stalled(l->loop, u->due_ns)) { /* so has the request */
+        u->due_ns =
+            vow_loop_due_ns(l->loop, vow__etcd_where_of(l->etcd)->timeout_ms);
+        vow_call_at(&u->late, l->loop, u->due_ns + VOW__NS_PER_MS, on_late, u);
+        return;
+    }
     vow__list_remove(&u->lease->uses, &u->link);
     u->code = VOW_ESTORE;
     u->id = 0;
@@ -407,7 +448,7 @@ static void on_grant(struct vow__etcd *e, int code, const json_t *root,
         vow__etcd_trouble(e, "etcd grants leases in a way that is not known");
         code = VOW_ESTORE;
     }
-    if (code != 0 && code != VOW_EUNSURE)
+    if (code != 0 && code != VOW_EUNSURE && code != VOW_ECLOSED)
         forget_id(x);
     if (code == 0 && x->length.once != 0) {
         vow__list_remove(&x->all->old, &x->link);

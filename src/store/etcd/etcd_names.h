@@ -92,7 +92,7 @@ struct vow__etcd_news {
     void (*left)(struct vow__etcd *e);
     vow_link *ghosts;
     void (*ghosts_left)(void *news);
-    bool littered; /* records may hang on `keep` that are not known */
+    bool littered; /* something may hang on leases that is not known */
     /* Leases that are used for longer than they are asked for: */
     struct vow__hook {
         uint64_t ms;

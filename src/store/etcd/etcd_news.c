@@ -28,8 +28,6 @@ static void stand_up(void *news);
 static void on_stood_up(struct vow__etcd *e, int code, const json_t *root,
                         void *news);
 static void revoke(struct vow__etcd_news *n);
-static void on_left(struct vow__etcd *e, int code, const json_t *root,
-                    void *news);
 static void on_put(const struct vow__kv *kv, void *news);
 static void on_delete(const struct vow__kv *kv, void *news);
 static void on_doubt(void *news);
@@ -94,31 +92,16 @@ static void on_stood_up(struct vow__etcd *e, int code, const json_t *root,
     revoke(news);
 }
 
-/* Records hang on it for a day: many short processes would leave many. */
+/* What this process owns keeps its leases for their time. */
 static void revoke(struct vow__etcd_news *n)
 {
-    struct vow__etcd *e = n->etcd;
-    struct vow__jot body;
-    bool used = n->littered || n->keep.lease == 0;
+    bool used = n->littered;
     for (vow_link *l = n->all; l != NULL && !used; l = l->next)
         used = VOW__OUTER(l, struct vow__near, link)->own != NULL;
-    if (used) {
-        n->left(e);
-        return;
-    }
-    vow__jot_init(&body, &n->alloc);
-    vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\"}", n->keep.lease);
-    vow__etcd_call(e, "lease/revoke", &body, on_left, n);
-}
-
-/* If it was not heard, it ends by itself. */
-static void on_left(struct vow__etcd *e, int code, const json_t *root,
-                    void *news)
-{
-    struct vow__etcd_news *n = news;
-    (void)code;
-    (void)root;
-    n->left(e);
+    if (used)
+        n->left(n->etcd);
+    else
+        vow__leases_revoke(n->etcd, n->left);
 }
 
 void vow__news_close(struct vow__etcd_news *n)

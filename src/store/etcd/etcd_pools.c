@@ -26,6 +26,7 @@
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_pools.h"
+#include "store/etcd/etcd_names.h"
 
 #include "base/assert.h"
 
@@ -233,8 +234,10 @@ static void write_limits(struct ask *a, struct vow__txn *t, enum vow__branch b)
 static void ring(struct ask *a, struct vow__txn *t)
 {
     struct vow__key bell = vow__over_key(&a->name);
-    if (a->over)
-        vow__txn_put(t, VOW__THEN, &bell, NULL, a->lease);
+    if (!a->over)
+        return;
+    vow__txn_put(t, VOW__THEN, &bell, NULL, a->lease);
+    vow__etcd_news(a->step.etcd)->littered = true; /* it outlives us */
 }
 
 /* At the end of the queue, if it has no seat; and look. */

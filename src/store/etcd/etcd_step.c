@@ -109,9 +109,14 @@ static uint64_t due_ns(struct vow__etcd *e)
                            vow__etcd_where_of(e)->timeout_ms);
 }
 
-bool vow__step_late(const struct vow__step_lane *step)
+/* All requests of a step end when it is due: one that is asked for its time
+ * much later was stopped with the whole process. */
+bool vow__step_late(struct vow__step_lane *step)
 {
-    return vow_loop_now_ns(vow__etcd_loop(step->etcd)) >= step->due_ns;
+    vow_loop *loop = vow__etcd_loop(step->etcd);
+    if (vow__http_stalled(loop, step->due_ns))
+        vow__step_renew(step);
+    return vow_loop_now_ns(loop) >= step->due_ns;
 }
 
 void vow__step_renew(struct vow__step_lane *step)

@@ -110,8 +110,10 @@ void vow__trip_write(struct vow__trip *t, struct vow__txn *txn)
 static void send(struct vow__trip *t, struct vow__txn *txn, vow__etcd_fn done)
 {
     int code = vow__etcd_closing(t->etcd) ? VOW_ECLOSED : 0;
-    if (code == 0 && vow__step_late(t->lane))
+    if (code == 0 && vow__step_late(t->lane)) {
+        vow__etcd_late(t->etcd);
         code = VOW_ESTORE;
+    }
     if (code == 0 && t->tries++ >= TRIES) {
         vow__etcd_trouble(t->etcd, "others change this name all the time");
         code = VOW_EAGAIN;
@@ -345,6 +347,7 @@ static bool on_value_key(const struct vow__kv *kv, void *trip)
     struct vow__trip *t = trip;
     struct vow__er er = {.name = t->name};
     if (vow__er_read_key(t->etcd, kv, 'r', &er) == 0) {
+        vow_bytes_unref(t->valued->value);
         t->valued->value = er.value;
         t->valued->apart = false;
         er.value = NULL;

@@ -10,7 +10,8 @@
  *       begun in the next turn of the loop, so that nothing is called inside a
  *       call of ours; at most `connections` of them are with libcurl, others
  *       wait here, where nothing of them can have been sent. Times are those of
- *       the loop's clock, not of libcurl's. While it works libcurl refuses most
+ *       the loop's clock, not of libcurl's; a process that was stopped does not
+ *       take that for the server's fault. While it works libcurl refuses most
  *       calls; so one that ends early is only marked, told, and taken from
  *       libcurl in the next turn. What is needed for a request, a handle of
  *       libcurl's above all, is kept for the next.
@@ -26,6 +27,7 @@
  */
 #include "store/net/http_internal.h"
 
+#include "base/clock.h"
 #include "store/net/stream.h"
 
 #include <fcntl.h>
@@ -34,7 +36,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { IDLE_MAX = 16 };
+enum { IDLE_MAX = 16, STALLED_MS = 250 };
 
 static int check_files(vow_loop *loop, const struct vow__http_opts *o,
                        char *why, size_t why_size);
@@ -52,6 +54,7 @@ static void clean(struct vow__http *h);
 static void begin(struct vow__http_request *r);
 static uint64_t due_ns(const struct vow__http_request *r);
 static void on_late(void *user);
+static void begin_time_anew(struct vow__http_request *r);
 static void finish(struct vow__http_request *r, CURLcode result);
 static void end_early(struct vow__http_request *r,
                       const struct vow__http_answer *answer);
@@ -372,6 +375,8 @@ static void on_late(void *user)
         end_early(r, &(struct vow__http_answer){.code = code, .why = why});
         return;
     }
+    if (vow__http_stalled(r->http->loop, due_ns(r)))
+        begin_time_anew(r);
     if (now < due_ns(r)) { /* it was connected in time */
         if (due_ns(r) != UINT64_MAX)
             vow_call_at(&r->late, r->http->loop, due_ns(r), on_late, r);
@@ -389,6 +394,22 @@ static void on_late(void *user)
     int code = vow__http_request_sent(r) ? VOW_EUNSURE : VOW_ESTORE;
     end_early(
         r, &(struct vow__http_answer){.code = code, .late = true, .why = why});
+}
+
+/* The answer may be there already, and not read. */
+static void begin_time_anew(struct vow__http_request *r)
+{
+    vow_loop *loop = r->http->loop;
+    if (r->deadline_ns != UINT64_MAX)
+        r->deadline_ns = vow_loop_due_ns(loop, r->allowed_ms);
+    if (r->connect_ns != UINT64_MAX)
+        r->connect_ns = vow_loop_due_ns(loop, r->http->connect_ms);
+}
+
+bool vow__http_stalled(const vow_loop *loop, uint64_t due_ns)
+{
+    uint64_t now = vow_loop_now_ns(loop);
+    return now >= due_ns && (now - due_ns) / VOW__NS_PER_MS >= STALLED_MS;
 }
 
 /* ---- the end ------------------------------------------------------------ */

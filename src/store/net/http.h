@@ -9,6 +9,10 @@
 struct vow__http;
 struct vow__http_request;
 
+/* Was this process not running when something was due? A timer is never so late
+ * else. What ended meanwhile for want of time has as much from now on. */
+bool vow__http_stalled(const vow_loop *loop, uint64_t due_ns);
+
 struct vow__http_opts {
     const char *ca_file; /* NULL: the system's; these are copied */
     const char *cert_file;
