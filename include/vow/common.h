@@ -52,7 +52,8 @@
 #endif
 
 /* Which thread may call: documentation for the reader, asserted in debug
- * builds. LOOP: the thread that runs the loop. ANY: every thread. */
+ * builds. LOOP: the thread that the loop belongs to (vow/loop.h). ANY: every
+ * thread. */
 #define VOW_LOOP_THREAD
 #define VOW_ANY_THREAD
 

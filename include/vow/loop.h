@@ -7,7 +7,10 @@
  *
  * Owner: the caller of vow_loop_new() calls vow_loop_close() once. Futures,
  * errors and other handles may be dropped after the close.
- * Threads: one loop, one thread. vow_loop_post() is the door from others.
+ * Threads: a loop belongs to one thread at a time: the one that made it, and then
+ * the one that last ran, turned, closed or adopted it. Debug builds stop any
+ * other that calls a VOW_LOOP_THREAD function. vow_loop_post() is the door from
+ * other threads.
  */
 #ifndef VOW_LOOP_H
 #define VOW_LOOP_H
@@ -83,6 +86,17 @@ VOW_API VOW_LOOP_THREAD int vow_loop_close(vow_loop *loop);
  * not be closed meanwhile, or something of it must be held. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
 int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg);
+
+/* From now on the loop belongs to the calling thread: for a loop that one thread
+ * makes and another uses before running it. No other thread may be inside a
+ * function of the loop meanwhile. vow_loop_run(), _run_until(), _turn(),
+ * _advance() and _close() adopt the loop too, and so does uv_run() of a loop of
+ * yours, with the first callback of ours. Since 0.1. */
+VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
+void vow_loop_adopt(vow_loop *loop);
+/* Does the loop belong to the calling thread? */
+VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
+bool vow_loop_on_thread(const vow_loop *loop);
 
 /* Keep vow_loop_run() waiting, for posts that will come. Counted; a release
  * without a hold does nothing. */

@@ -28,4 +28,10 @@
 #define VOW__DEBUG_ASSERT(fact) VOW__ASSERT(fact)
 #endif
 
+/* VOW_LOOP_THREAD of vow/common.h: the caller is on the thread of the loop. With
+ * _OF, the object may be NULL. vow/loop.h is included where these are used. */
+#define VOW__ASSERT_THREAD(loop) VOW__DEBUG_ASSERT(vow_loop_on_thread(loop))
+#define VOW__ASSERT_THREAD_OF(object, loop)                                    \
+    VOW__DEBUG_ASSERT((object) == NULL || vow_loop_on_thread(loop))
+
 #endif

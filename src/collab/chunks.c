@@ -201,6 +201,7 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
 
 vow_future *vow_lease_write(vow_lease *l, vow_bytes *chunk)
 {
+    VOW__ASSERT_THREAD(l->loop);
     struct vow__hub *h = l->hub;
     (void)vow_lease_pulse(l);
     struct parcel *p = parcel_new(&l->ask->of->alloc, chunk);

@@ -54,6 +54,7 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
                                   const char *url,
                                   const vow_authority_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_authority_opts o;
     if (complete(&o, opts) < 0 || (url == NULL && o.store == NULL))
         return vow_refused_at(site, loop, VOW_EINVAL,
@@ -325,6 +326,7 @@ int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg)
 
 vow_authority_stats vow_authority_stats_get(vow_authority *a)
 {
+    VOW__ASSERT_THREAD(a->loop);
     struct vow__counts *c = &a->hub->counts;
     return (vow_authority_stats){.names = (size_t)c->names,
                                  .waiting = (size_t)c->waiting,
@@ -343,6 +345,7 @@ vow_authority_stats vow_authority_stats_get(vow_authority *a)
 
 vow_future *vow_authority_close_at(const char *site, vow_authority *a)
 {
+    VOW__ASSERT_THREAD_OF(a, a->loop);
     if (a->closing)
         return vow_future_ref(a->closed);
     if (vow__at_home(a)) {

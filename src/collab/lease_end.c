@@ -20,12 +20,14 @@ static void unlock(struct vow__hub *h);
 
 bool vow_lease_resolve(vow_lease *l, vow_value v)
 {
+    VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_resolved(l->loop, v);
     return vow__lease_tell(l, f);
 }
 
 bool vow_lease_reject(vow_lease *l, vow_error *e)
 {
+    VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_rejected(l->loop, e);
     (void)vow_error_of(f);
     return vow__lease_tell(l, f);
@@ -33,6 +35,7 @@ bool vow_lease_reject(vow_lease *l, vow_error *e)
 
 bool vow_lease_abandon(vow_lease *l)
 {
+    VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_refused(l->loop, VOW_ECANCELED, NULL);
     (void)vow_error_of(f);
     if (!atomic_load(&l->told))
@@ -137,11 +140,13 @@ size_t vow_lease_waiters(const vow_lease *l)
 
 vow_future *vow_lease_lost(vow_lease *l)
 {
+    VOW__ASSERT_THREAD(l->loop);
     return end_of(l, &l->lost, &l->lost_end);
 }
 
 vow_future *vow_lease_settled(vow_lease *l)
 {
+    VOW__ASSERT_THREAD(l->loop);
     return end_of(l, &l->settled, &l->settled_end);
 }
 
@@ -168,12 +173,14 @@ static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
 
 bool vow_lease_pulse(vow_lease *l)
 {
+    VOW__ASSERT_THREAD(l->loop);
     atomic_fetch_add_explicit(&l->beats, 1, memory_order_relaxed);
     return atomic_load(&l->state) == LEASE_HELD && !atomic_load(&l->told);
 }
 
 bool vow_lease_notify(vow_lease *l, vow_value progress)
 {
+    VOW__ASSERT_THREAD(l->loop);
     bool held = vow_lease_pulse(l);
     if (!held || !vow__at_home(l->ask->of)) {
         if (held)
@@ -188,11 +195,13 @@ bool vow_lease_notify(vow_lease *l, vow_value progress)
 
 void vow_lease_keep(vow_lease *l, uint64_t ttl_ms)
 {
+    VOW__ASSERT_THREAD(l->loop);
     l->ttl_ms = ttl_ms;
 }
 
 void vow_lease_mark_failed(vow_lease *l)
 {
+    VOW__ASSERT_THREAD(l->loop);
     l->bad = true;
 }
 

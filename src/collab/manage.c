@@ -50,23 +50,27 @@ static void on_resolved(int code, const vow_record *r, size_t n, void *request);
 
 vow_future *vow_authority_list_at(const char *site, vow_authority *a)
 {
+    VOW__ASSERT_THREAD(a->loop);
     return send(site, a, &(struct request){.begin = begin_list}, NULL);
 }
 
 vow_future *vow_authority_pools_at(const char *site, vow_authority *a)
 {
+    VOW__ASSERT_THREAD(a->loop);
     return send(site, a, &(struct request){.begin = begin_pools}, NULL);
 }
 
 vow_future *vow_authority_peek_at(const char *site, vow_authority *a,
                                   const vow_name *names, size_t n)
 {
+    VOW__ASSERT_THREAD(a->loop);
     return send(site, a, &(struct request){.begin = begin_peek, .n = n}, names);
 }
 
 vow_future *vow_authority_forget_at(const char *site, vow_authority *a,
                                     const vow_name *name, uint64_t fence)
 {
+    VOW__ASSERT_THREAD(a->loop);
     struct request what = {
         .begin = begin_forget, .name = *name, .fence = fence};
     return send(site, a, &what, NULL);
@@ -75,6 +79,7 @@ vow_future *vow_authority_forget_at(const char *site, vow_authority *a,
 vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
                                     const vow_name *name)
 {
+    VOW__ASSERT_THREAD(a->loop);
     struct request what = {.begin = begin_cancel, .name = *name};
     return send(site, a, &what, NULL);
 }
@@ -83,6 +88,7 @@ vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
                                      const vow_name *name, uint64_t fence,
                                      vow_resolution what)
 {
+    VOW__ASSERT_THREAD(a->loop);
     if (what.how < VOW_IT_HAPPENED || what.how > VOW_DO_IT_AGAIN)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "an unknown resolution");

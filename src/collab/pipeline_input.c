@@ -35,6 +35,7 @@ void vow__input_fini(struct vow_input *in)
 
 vow_bytes *vow_input_whole(vow_input *in)
 {
+    VOW__ASSERT_THREAD(in->loop);
     if (in->stream || in->feed == NULL)
         return NULL;
     return vow_as_bytes(vow_get(in->feed->result));
@@ -42,6 +43,7 @@ vow_bytes *vow_input_whole(vow_input *in)
 
 vow_future *vow_input_next_at(const char *site, vow_input *in)
 {
+    VOW__ASSERT_THREAD(in->loop);
     if (in->reader != NULL)
         return vow_refused_at(site, in->loop, VOW_EBUSY,
                               "the chunk before it has not come yet");

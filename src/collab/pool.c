@@ -88,6 +88,7 @@ static void limit_free(struct limit *l);
 int vow_pool_open(vow_authority *a, const char *label,
                   const vow_pool_opts *opts, vow_pool **ret_pool)
 {
+    VOW__ASSERT_THREAD(a->loop);
     const vow_pool_opts none = {.size = sizeof(none)};
     const vow_pool_opts *given = opts == NULL ? &none : opts;
     if (!label_is_good(label) || given->size != sizeof(none) ||
@@ -195,6 +196,7 @@ static void pool_unref(const vow_backing *b)
 vow_future *vow_pool_acquire_at(const char *site, vow_pool *p, const char *key,
                                 uint32_t weight)
 {
+    VOW__ASSERT_THREAD(p->of->loop);
     return acquire(site, p, key, &(const vow_place_ask){.weight = weight},
                    false);
 }
@@ -202,6 +204,7 @@ vow_future *vow_pool_acquire_at(const char *site, vow_pool *p, const char *key,
 vow_future *vow_pool_try_at(const char *site, vow_pool *p, const char *key,
                             uint32_t weight)
 {
+    VOW__ASSERT_THREAD(p->of->loop);
     return acquire(
         site, p, key,
         &(const vow_place_ask){.weight = weight, .flags = VOW_PLACE_TRY},
@@ -418,6 +421,7 @@ static void on_forgotten(vow_future *f, void *place)
 vow_future *vow_pool_limit_at(const char *site, vow_authority *a,
                               const char *label, const vow_pool_limits *limits)
 {
+    VOW__ASSERT_THREAD(a->loop);
     if (!label_is_good(label))
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "a pool has a label of 1 to 255 bytes");

@@ -39,6 +39,7 @@ vow_future *vow_share_at(const char *site, vow_authority *a,
                          const vow_name *name, vow_shared_fn work, void *arg,
                          const vow_share_opts *opts)
 {
+    VOW__ASSERT_THREAD(a->loop);
     bool peeks = opts != NULL && opts->size == sizeof(*opts) &&
                  (opts->flags & VOW_SHARE_PEEK) != 0;
     if (work == NULL && !peeks)
@@ -97,6 +98,7 @@ vow_future *vow_claim_name_at(const char *site, vow_authority *a,
                               const vow_name *name, vow_lease_fn on_lease,
                               void *user, const vow_share_opts *opts)
 {
+    VOW__ASSERT_THREAD(a->loop);
     const struct question q = {.site = site,
                                .of = a,
                                .name = name,

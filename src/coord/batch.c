@@ -116,6 +116,7 @@ static inline struct item *first(const vow_batch *b)
 int vow_batch_new(vow_loop *loop, vow_batch_fn fn, void *user,
                   const vow_batch_opts *opts, vow_batch **ret_batch)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_batch_opts o = {.size = sizeof(o)};
     if (fn == NULL || (opts != NULL && opts->size != sizeof(o)))
         return VOW_EINVAL;
@@ -147,6 +148,7 @@ int vow_batch_new(vow_loop *loop, vow_batch_fn fn, void *user,
 
 vow_batch *vow_batch_ref(vow_batch *b)
 {
+    VOW__ASSERT_THREAD_OF(b, b->loop);
     if (b != NULL)
         b->refs++;
     return b;
@@ -154,6 +156,7 @@ vow_batch *vow_batch_ref(vow_batch *b)
 
 vow_batch *vow_batch_unref(vow_batch *b)
 {
+    VOW__ASSERT_THREAD_OF(b, b->loop);
     if (b == NULL || --b->refs > 0)
         return NULL;
     VOW__ASSERT(b->queue == NULL); /* B2 */
@@ -167,12 +170,14 @@ vow_batch *vow_batch_unref(vow_batch *b)
 
 void vow_batch_flush(vow_batch *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     b->flushed = b->numbers;
     schedule(b);
 }
 
 void vow_batch_close(vow_batch *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     b->closed = true;
     while (b->queue != NULL)
         refuse(first(b), VOW_ECLOSED, "the batch is closed");
@@ -180,6 +185,7 @@ void vow_batch_close(vow_batch *b)
 
 vow_batch_stats vow_batch_stats_get(const vow_batch *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     return (vow_batch_stats){.waiting = b->waiting,
                              .calls = b->running,
                              .made = b->made,
@@ -191,6 +197,7 @@ vow_batch_stats vow_batch_stats_get(const vow_batch *b)
 vow_future *vow_batch_add_at(const char *site, vow_batch *b, vow_value item,
                              size_t bytes)
 {
+    VOW__ASSERT_THREAD(b->loop);
     int code = VOW_ENOMEM;
     struct item *i = NULL;
     if (b->closed || vow_loop_closing(b->loop))
@@ -486,6 +493,7 @@ vow_value vow_batch_call_item(const vow_batch_call *c, size_t index)
 
 bool vow_batch_answer(vow_batch_call *c, size_t index, vow_next answer)
 {
+    VOW__ASSERT_THREAD(c->batch->loop);
     if (index >= c->n) {
         next_drop(answer);
         return false;

@@ -90,6 +90,7 @@ static void tell(void *user);
 int vow_breaker_new(vow_loop *loop, const vow_breaker_opts *opts,
                     vow_breaker **ret_breaker)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_breaker_opts o = {.size = sizeof(o)};
     if (opts != NULL && opts->size != sizeof(o))
         return VOW_EINVAL;
@@ -123,6 +124,7 @@ int vow_breaker_new(vow_loop *loop, const vow_breaker_opts *opts,
 
 vow_breaker *vow_breaker_ref(vow_breaker *b)
 {
+    VOW__ASSERT_THREAD_OF(b, b->loop);
     if (b != NULL)
         b->refs++;
     return b;
@@ -130,6 +132,7 @@ vow_breaker *vow_breaker_ref(vow_breaker *b)
 
 vow_breaker *vow_breaker_unref(vow_breaker *b)
 {
+    VOW__ASSERT_THREAD_OF(b, b->loop);
     if (b == NULL || --b->refs > 0)
         return NULL;
     (void)vow_call_stop(&b->timer);
@@ -143,6 +146,7 @@ vow_breaker *vow_breaker_unref(vow_breaker *b)
 
 enum vow_breaker_state vow_breaker_state_of(const vow_breaker *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     if (b->state == VOW_BREAKER_OPEN && vow_loop_now_ns(b->loop) >= b->until_ns)
         return VOW_BREAKER_HALF_OPEN;
     return b->state;
@@ -150,12 +154,14 @@ enum vow_breaker_state vow_breaker_state_of(const vow_breaker *b)
 
 void vow_breaker_trip(vow_breaker *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     look_at_clock(b);
     open_now(b);
 }
 
 void vow_breaker_reset(vow_breaker *b)
 {
+    VOW__ASSERT_THREAD(b->loop);
     look_at_clock(b);
     move(b, VOW_BREAKER_CLOSED);
 }
@@ -165,6 +171,7 @@ void vow_breaker_reset(vow_breaker *b)
 vow_future *vow_breaker_run_at(const char *site, vow_breaker *b,
                                vow_start_fn start, void *arg)
 {
+    VOW__ASSERT_THREAD(b->loop);
     if (start == NULL)
         return vow_refused_at(site, b->loop, VOW_EINVAL,
                               "a breaker needs a start function");

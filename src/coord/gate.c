@@ -54,6 +54,7 @@ static void permit_drop(void *job);
 
 int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_gate_opts o = opts == NULL ? gate_defaults : *opts;
     int rc = vow__gate_complete(&o);
     if (rc < 0)
@@ -141,6 +142,7 @@ struct vow__limits vow__gate_key_limits(const vow_gate_opts *o)
 
 vow_gate *vow_gate_ref(vow_gate *g)
 {
+    VOW__ASSERT_THREAD_OF(g, g->loop);
     if (g != NULL)
         g->refs++;
     return g;
@@ -148,6 +150,7 @@ vow_gate *vow_gate_ref(vow_gate *g)
 
 vow_gate *vow_gate_unref(vow_gate *g)
 {
+    VOW__ASSERT_THREAD_OF(g, g->loop);
     if (g != NULL && --g->refs == 0 && g->active == 0)
         gate_free(g);
     return NULL;
@@ -192,6 +195,7 @@ uint64_t vow__gate_now(vow_gate *g)
 vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
                             void *arg, const vow_job_opts *job)
 {
+    VOW__ASSERT_THREAD(g->loop);
     const vow_job_opts *o = job == NULL ? &job_defaults : job;
     const struct vow__task task = {.start = start, .arg = arg};
     if (start == NULL)
@@ -204,6 +208,7 @@ vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
 vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
                               const vow_job_opts *job)
 {
+    VOW__ASSERT_THREAD(g->loop);
     const vow_job_opts *o = job == NULL ? &job_defaults : job;
     const struct vow__task task = {.start = NULL};
     if (o->size == sizeof(*o) &&
@@ -438,6 +443,7 @@ static void tidy(void *gate)
 
 bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
 {
+    VOW__ASSERT_THREAD(g->loop);
     uint32_t weight = job == NULL || job->weight == 0 ? 1 : job->weight;
     if (VOW__UNLIKELY(
             (g->slow & SLOW_MASK) != 0 ||
@@ -535,6 +541,7 @@ void vow_permit_release(vow_permit *p)
     uint32_t weight = p->weight;
     if (weight == 0)
         return;
+    VOW__ASSERT_THREAD(g->loop);
     p->weight = 0;
     if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0 || p->group != NULL ||
                       g->refs == 0)) {

@@ -36,6 +36,7 @@ static void say(struct text *t, const char *format, ...)
 
 void vow_gate_stats_get(const vow_gate *g, vow_gate_stats *ret_stats)
 {
+    VOW__ASSERT_THREAD(g->loop);
     uint32_t most = g->quota.most;
     size_t starting = 0;
     for (vow_link *l = g->starting; l != NULL; l = l->next)
@@ -60,6 +61,7 @@ void vow_gate_stats_get(const vow_gate *g, vow_gate_stats *ret_stats)
 void vow_gate_explain(const vow_gate *gate, const vow_future *job,
                       vow_job_explain *ret_explain)
 {
+    VOW__ASSERT_THREAD(gate->loop);
     vow_gate *g = (vow_gate *)(uintptr_t)gate; /* the clock is read */
     const struct job *j = find(g, job);
     vow_job_explain x = {.starts_in_ms = UINT64_MAX};

@@ -38,11 +38,13 @@ static void overload(vow_gate *g, struct group *group, uint64_t ms,
 
 vow_gate_opts vow_gate_get(const vow_gate *g)
 {
+    VOW__ASSERT_THREAD(g->loop);
     return g->opts;
 }
 
 int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
 {
+    VOW__ASSERT_THREAD(g->loop);
     vow_gate_opts o = *opts;
     struct vow__quota *fresh = NULL;
     int rc = vow__gate_complete(&o);
@@ -120,6 +122,7 @@ static void quotas_change(vow_gate *g, const vow_gate_opts *o,
 
 void vow_gate_pause(vow_gate *g)
 {
+    VOW__ASSERT_THREAD(g->loop);
     g->paused = true;
     vow__gate_slow(g, SLOW_PAUSED, true);
     vow__gate_recall(g);
@@ -128,6 +131,7 @@ void vow_gate_pause(vow_gate *g)
 
 void vow_gate_resume(vow_gate *g)
 {
+    VOW__ASSERT_THREAD(g->loop);
     g->paused = false;
     g->paused_ns = 0;
     vow__gate_slow(g, SLOW_PAUSED, false);
@@ -136,6 +140,7 @@ void vow_gate_resume(vow_gate *g)
 
 void vow_gate_report(vow_gate *g, const char *key, uint64_t retry_after_ms)
 {
+    VOW__ASSERT_THREAD(g->loop);
     struct group *group;
     if (vow__group_get(g, key, &group) < 0)
         group = &g->nobody; /* no memory to pause one: pause them all */
@@ -207,6 +212,7 @@ void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
 
 void vow_gate_clear(vow_gate *g, vow_error *why)
 {
+    VOW__ASSERT_THREAD(g->loop);
     expel(g, everyone,
           &(struct verdict){.code = VOW_ECANCELED,
                             .text = "the gate's queue was cleared",
@@ -215,6 +221,7 @@ void vow_gate_clear(vow_gate *g, vow_error *why)
 
 void vow_gate_close(vow_gate *g)
 {
+    VOW__ASSERT_THREAD(g->loop);
     g->closed = true;
     vow__gate_slow(g, SLOW_CLOSED, true);
     expel(g, everyone,

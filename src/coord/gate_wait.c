@@ -23,11 +23,13 @@ static void on_cancel(vow_error *why, void *wait);
 
 vow_future *vow_gate_idle_at(const char *site, vow_gate *g)
 {
+    VOW__ASSERT_THREAD(g->loop);
     return wait_new(site, g, false, 0);
 }
 
 vow_future *vow_gate_room_at(const char *site, vow_gate *g, size_t bytes)
 {
+    VOW__ASSERT_THREAD(g->loop);
     if (g->opts.queue_bytes > 0 && bytes > g->opts.queue_bytes)
         return vow_refused_at(site, g->loop, VOW_EINVAL, never);
     return wait_new(site, g, true, bytes);

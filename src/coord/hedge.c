@@ -75,6 +75,7 @@ static void hedge_free(struct hedge *h);
 vow_future *vow_hedge_at(const char *site, vow_loop *loop, vow_start_fn start,
                          void *arg, const vow_hedge_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_hedge_opts o = {.size = sizeof(o)};
     bool known = opts == NULL || opts->size == sizeof(o);
     if (opts != NULL && known)

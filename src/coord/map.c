@@ -49,6 +49,7 @@ static vow_next result_of(vow_mapping *m);
 vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
                        vow_map_fn fn, void *user, const vow_map_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     int rc = arguments_check(&source, fn, opts);
     bool has_handle =
         opts != NULL && opts->size == sizeof(*opts) && opts->ret_map != NULL;
@@ -142,8 +143,9 @@ int vow_map_resize(vow_mapping *m, uint32_t concurrent)
 {
     if (concurrent == 0)
         return VOW_EINVAL;
-    if (m->state == VOW__OVER)
+    if (m->state == VOW__OVER) /* its loop may be gone */
         return 0;
+    VOW__ASSERT_THREAD(m->loop);
     m->concurrent = concurrent;
     if (m->window < concurrent)
         m->window = concurrent;

@@ -22,6 +22,7 @@
  */
 #include "vow/oracle.h"
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "vow/promise.h"
 
@@ -72,6 +73,7 @@ static uint64_t plus(uint64_t a, uint64_t b);
 int vow_oracle_new(vow_loop *loop, const vow_oracle_opts *opts,
                    vow_oracle **ret_oracle)
 {
+    VOW__ASSERT_THREAD(loop);
     if (opts != NULL && opts->size != sizeof(*opts))
         return VOW_EINVAL;
     vow_oracle *o = vow__mem_zero(vow_loop_alloc(loop), sizeof(*o));
@@ -97,6 +99,7 @@ int vow_oracle_new(vow_loop *loop, const vow_oracle_opts *opts,
 
 vow_oracle *vow_oracle_ref(vow_oracle *o)
 {
+    VOW__ASSERT_THREAD_OF(o, o->loop);
     if (o != NULL)
         o->refs++;
     return o;
@@ -104,6 +107,7 @@ vow_oracle *vow_oracle_ref(vow_oracle *o)
 
 vow_oracle *vow_oracle_unref(vow_oracle *o)
 {
+    VOW__ASSERT_THREAD_OF(o, o->loop);
     if (o == NULL || --o->refs > 0)
         return NULL;
     struct vow_alloc alloc = o->alloc;
@@ -116,6 +120,7 @@ vow_oracle *vow_oracle_unref(vow_oracle *o)
 
 void vow_oracle_start(vow_oracle *o, uint32_t weight, uint64_t number)
 {
+    VOW__ASSERT_THREAD(o->loop);
     uint64_t now = vow_loop_now_ns(o->loop);
     bool is_first = o->stats.starts == 0;
     uint64_t before = o->last_number;
@@ -141,6 +146,7 @@ void vow_oracle_start(vow_oracle *o, uint32_t weight, uint64_t number)
 
 void vow_oracle_end(vow_oracle *o, uint32_t weight)
 {
+    VOW__ASSERT_THREAD(o->loop);
     if (weight <= o->running) {
         o->running -= weight;
         return;
@@ -158,6 +164,7 @@ void vow_oracle_end(vow_oracle *o, uint32_t weight)
 void vow_oracle_expect(vow_oracle *o, uint32_t concurrent, uint32_t rate,
                        uint64_t window_ms)
 {
+    VOW__ASSERT_THREAD(o->loop);
     uint64_t window_ns = o->window_ns;
     (void)looked_at(o, vow_loop_now_ns(o->loop)); /* slices end as they began */
     o->opts.concurrent = concurrent;
@@ -169,6 +176,7 @@ void vow_oracle_expect(vow_oracle *o, uint32_t concurrent, uint32_t rate,
 
 vow_oracle_stats vow_oracle_stats_get(const vow_oracle *o)
 {
+    VOW__ASSERT_THREAD(o->loop);
     return o->stats;
 }
 

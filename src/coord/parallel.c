@@ -68,6 +68,7 @@ static size_t block_size(size_t n);
 int vow_parallel(vow_loop *loop, const vow_task *tasks, size_t n,
                  uint32_t concurrency, vow_parallel_fn done, void *user)
 {
+    VOW__ASSERT_THREAD(loop);
     if (concurrency == 0 || done == NULL || (tasks == NULL && n > 0))
         return VOW_EINVAL;
     if (n > (SIZE_MAX - sizeof(struct parallel)) /
@@ -144,6 +145,7 @@ static bool may_begin(const struct parallel *p)
 /* The block may be gone after go_on(); a destructor may call anything. */
 void vow_slot_ok(vow_slot *slot, vow_value value)
 {
+    VOW__ASSERT_THREAD(slot->in->loop);
     struct parallel *p = slot->in;
     bool first = report(slot);
     bool wanted = first && vow_deferred_pending(p->end);
@@ -156,6 +158,7 @@ void vow_slot_ok(vow_slot *slot, vow_value value)
 
 void vow_slot_fail(vow_slot *slot, vow_error *error)
 {
+    VOW__ASSERT_THREAD(slot->in->loop);
     struct parallel *p = slot->in;
     bool first = report(slot);
     if (first && vow_deferred_pending(p->end))
@@ -167,11 +170,13 @@ void vow_slot_fail(vow_slot *slot, vow_error *error)
 
 vow_loop *vow_slot_loop(vow_slot *slot)
 {
+    VOW__ASSERT_THREAD(slot->in->loop);
     return slot->in->loop;
 }
 
 bool vow_slot_wanted(vow_slot *slot)
 {
+    VOW__ASSERT_THREAD(slot->in->loop);
     return vow_deferred_pending(slot->in->end);
 }
 

@@ -50,6 +50,7 @@ static bool budget_spend(vow_retry_budget *b);
 vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
                          void *arg, const vow_retry_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_retry_opts o = {.size = sizeof(o)};
     bool known = opts == NULL || opts->size == sizeof(o);
     if (opts != NULL && known)
@@ -190,6 +191,7 @@ static void retry_unref(void *user)
 int vow_retry_budget_new(vow_loop *loop, uint32_t percent, uint32_t reserve,
                          vow_retry_budget **ret_budget)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_retry_budget *b = vow__mem_new(vow_loop_alloc(loop), sizeof(*b));
     if (b == NULL)
         return VOW_ENOMEM;

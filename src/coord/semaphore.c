@@ -49,6 +49,7 @@ vow_sem *vow_sem_unref(vow_sem *s)
 
 vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight)
 {
+    VOW__ASSERT_THREAD(gate_of(s)->loop);
     vow_gate *g = gate_of(s);
     if (weight == 0)
         return vow_refused_at(site, g->loop, VOW_EINVAL,
@@ -78,6 +79,7 @@ static bool joins_simply(const vow_gate *g, uint32_t weight)
 
 bool vow_sem_try(vow_sem *s, uint32_t weight, vow_permit *ret_permit)
 {
+    VOW__ASSERT_THREAD(gate_of(s)->loop);
     vow_gate *g = gate_of(s);
     if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0))
         return weight > 0 &&
@@ -118,6 +120,7 @@ void vow_sem_close(vow_sem *s)
 
 vow_sem_stats vow_sem_stats_get(const vow_sem *s)
 {
+    VOW__ASSERT_THREAD(gate_of(s)->loop);
     const vow_gate *g = gate_of(s);
     return (vow_sem_stats){.permits = g->quota.most,
                            .held = g->quota.held,

@@ -33,18 +33,21 @@ static void run(struct vow__watch *w);
 
 void vow_call_soon(vow_call *call, vow_loop *loop, vow_call_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(loop);
     enqueue(loop, begin(call, loop, fn, user, IN_QUEUE));
 }
 
 void vow_call_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                  vow_call_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(loop);
     at(call, loop, due_ns, fn, user, false);
 }
 
 void vow_call_weakly_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                         vow_call_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(loop);
     at(call, loop, due_ns, fn, user, true);
 }
 

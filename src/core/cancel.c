@@ -21,7 +21,7 @@ static void ask(vow_loop *loop, vow_future *f, vow_error *why);
 bool vow_cancel(vow_future *f, vow_error *why)
 {
     vow_loop *loop = vow__loop_of(f);
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     if (!vow__pending(f))
         return false;
     vow_error *e = vow__cancel_error(loop, f->site, why);
@@ -152,6 +152,7 @@ void vow__hook_forget(vow_loop *loop, vow_future *f)
 
 void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     vow_future *f = vow__future_of(d);
     if (!vow_deferred_pending(d))
         return;
@@ -165,6 +166,7 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
 
 void vow_on_cancel_now(vow_deferred *d, vow_cancel_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     vow_future *f = vow__future_of(d);
     vow_on_cancel(d, fn, user);
     f->node.hook_now = fn != NULL && f->node.kind == VOW__PROMISE;
@@ -172,6 +174,7 @@ void vow_on_cancel_now(vow_deferred *d, vow_cancel_fn fn, void *user)
 
 bool vow_deferred_canceled(const vow_deferred *d)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     const vow_future *f = vow__future_of(d);
     if (f == NULL)
         return false;

@@ -121,6 +121,7 @@ void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
 
 void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
 {
+    VOW__ASSERT_THREAD(loop);
     struct vow__pool_cursor at = {0};
     size_t live = 0;
     size_t pending = 0;
@@ -147,6 +148,7 @@ void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
 
 int vow_loop_census(vow_loop *loop, vow_census_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(loop);
     struct tally t = {.alloc = &loop->alloc};
     struct vow__pool_cursor at = {0};
     const vow_future *f;

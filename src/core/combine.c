@@ -76,24 +76,28 @@ static size_t group_size(size_t n);
 vow_future *vow_all_at(const char *site, vow_loop *loop,
                        vow_future *const *futures, size_t n)
 {
+    VOW__ASSERT_THREAD(loop);
     return combine(site, loop, futures, n, ALL);
 }
 
 vow_future *vow_all_settled_at(const char *site, vow_loop *loop,
                                vow_future *const *futures, size_t n)
 {
+    VOW__ASSERT_THREAD(loop);
     return combine(site, loop, futures, n, ALL_SETTLED);
 }
 
 vow_future *vow_any_at(const char *site, vow_loop *loop,
                        vow_future *const *futures, size_t n)
 {
+    VOW__ASSERT_THREAD(loop);
     return combine(site, loop, futures, n, ANY);
 }
 
 vow_future *vow_race_at(const char *site, vow_loop *loop,
                         vow_future *const *futures, size_t n)
 {
+    VOW__ASSERT_THREAD(loop);
     if (n == 0) { /* nothing will settle it but the loop's end */
         vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 1, false);
         return f != NULL ? f : vow__no_memory(loop);
@@ -124,6 +128,7 @@ vow_value vow_list_get(vow_value list, size_t index)
 int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
                  vow_value *ret_list)
 {
+    VOW__ASSERT_THREAD(loop);
     struct array *a = NULL;
     int rc = n > 0 && futures == NULL ? VOW_EINVAL : 0;
     for (size_t i = 0; rc == 0 && i < n; i++)

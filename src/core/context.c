@@ -30,6 +30,7 @@ static vow_context *nearest(vow_context *c);
 
 void vow_context_init(vow_context *c, vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     c->refs = 1;
     c->ended = false;
     c->parent = vow_context_ref(nearest(loop->in));
@@ -63,6 +64,7 @@ void vow_context_end(vow_context *c)
 
 vow_context *vow_context_current(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return loop->in;
 }
 
@@ -78,6 +80,7 @@ vow_context *vow_context_parent(vow_context *c)
 
 vow_context *vow_context_enter(vow_loop *loop, vow_context *c)
 {
+    VOW__ASSERT_THREAD(loop);
     vow_context *before = loop->in;
     loop->in = c;
     return before;
@@ -85,6 +88,7 @@ vow_context *vow_context_enter(vow_loop *loop, vow_context *c)
 
 void vow_context_leave(vow_loop *loop, vow_context *before)
 {
+    VOW__ASSERT_THREAD(loop);
     loop->in = before;
 }
 

@@ -35,6 +35,7 @@ static void timeout_free(struct timeout *t);
 
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
 {
+    VOW__ASSERT_THREAD(loop);
     if (loop->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct delay *d = vow__mem_zero(&loop->alloc, sizeof(*d));
@@ -52,12 +53,14 @@ vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
 
 vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     const struct vow__clock *clock = &vow__loop_of(f)->clock;
     return timeout(site, f, vow__clock_due_ns(clock, ms), ms);
 }
 
 vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     uint64_t now = vow__clock_now_ns(&vow__loop_of(f)->clock);
     uint64_t left = due_ns > now ? due_ns - now : 0;
     return timeout(site, f, due_ns, left / VOW__NS_PER_MS);

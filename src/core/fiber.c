@@ -77,6 +77,7 @@ static int outcome_code(vow_future *f);
 vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
                          void *arg, const vow_async_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     size_t size = STACK_BYTES;
     if (opts != NULL && opts->stack_size > 0)
         size = opts->stack_size;
@@ -221,6 +222,7 @@ static void wake_by_timer(vow_loop *loop, struct vow__timer *t)
 
 int vow_await(vow_future *f)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     int rc;
     struct vow__fiber *b = running(loop, &rc);
@@ -250,6 +252,7 @@ int vow_await_drop(vow_future *f)
 
 int vow_sleep(vow_loop *loop, uint64_t ms)
 {
+    VOW__ASSERT_THREAD(loop);
     int rc;
     struct vow__fiber *b = running(loop, &rc);
     if (b == NULL || rc < 0)
@@ -262,6 +265,7 @@ int vow_sleep(vow_loop *loop, uint64_t ms)
 
 int vow_yield(vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     int rc;
     struct vow__fiber *b = running(loop, &rc);
     if (b == NULL || rc < 0)
@@ -273,16 +277,19 @@ int vow_yield(vow_loop *loop)
 
 bool vow_in_fiber(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return loop->current != NULL;
 }
 
 bool vow_fiber_canceled(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return vow_fiber_why(loop) != NULL;
 }
 
 vow_error *vow_fiber_why(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return loop->current == NULL ? NULL : loop->current->why;
 }
 
@@ -290,7 +297,7 @@ vow_error *vow_fiber_why(const vow_loop *loop)
 static struct vow__fiber *running(vow_loop *loop, int *ret_code)
 {
     struct vow__fiber *b = loop->current;
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     *ret_code = b == NULL ? VOW_ENOFIBER : 0;
     if (b != NULL && b->cancels > 0) {
         b->cancels--; /* keeps F3 */

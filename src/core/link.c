@@ -52,6 +52,7 @@ static void drop_future(void *f);
 vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
                         vow_fail_fn fail, void *user)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
@@ -74,6 +75,7 @@ static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
 vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
                              vow_fail_fn fail, void *user)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
@@ -98,6 +100,7 @@ static vow_future *then_drop_with_care(const char *site, vow_future *f,
 int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
                 void *user)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__pool_ready(&loop->futures)))
@@ -122,6 +125,7 @@ static int done_with_care(const char *site, vow_future *f, vow_ok_fn ok,
 vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
                          size_t n)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (steps == NULL && n > 0)
         return vow_refused_at(site, loop, VOW_EINVAL, "no steps");
@@ -144,6 +148,7 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
 vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
                            void *user)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     vow_step step = {.user = user};
     if (loop->closed)

@@ -130,7 +130,7 @@ static void settings(vow_loop *loop, const vow_loop_opts *o)
     loop->random[1] = UINT64_C(0x9e3779b97f4a7c15);
     loop->trim.fire = on_trim;
     loop->trim.weak = true;
-    loop->thread = uv_thread_self();
+    vow_loop_adopt(loop);
 }
 
 /* None of these but uv_async_init() can fail, so it comes first. */
@@ -186,6 +186,7 @@ static void on_wake(uv_async_t *handle)
 {
     vow_loop *loop = handle->data;
     bool busy = loop->busy;
+    vow_loop_adopt(loop);
     loop->busy = true;
     (void)vow__inbox_run(loop);
     loop->busy = busy;
@@ -211,16 +212,34 @@ void vow__loop_keep(vow_loop *loop, int change)
 
 void vow_loop_hold(vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     loop->holds++;
     vow__loop_keep(loop, 1);
 }
 
 void vow_loop_release(vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     if (loop->holds == 0)
         return;
     loop->holds--;
     vow__loop_keep(loop, -1);
+}
+
+/* ---- its thread ---------------------------------------------------------- */
+
+void vow_loop_adopt(vow_loop *loop)
+{
+    atomic_store_explicit(&loop->thread, uv_thread_self(),
+                          memory_order_relaxed);
+}
+
+bool vow_loop_on_thread(const vow_loop *loop)
+{
+    uv_thread_t self = uv_thread_self();
+    uv_thread_t thread =
+        atomic_load_explicit(&loop->thread, memory_order_relaxed);
+    return uv_thread_equal(&thread, &self) != 0;
 }
 
 uv_loop_t *vow_loop_uv(vow_loop *loop)
@@ -253,6 +272,7 @@ static void on_trim(vow_loop *loop, struct vow__timer *t)
 
 void vow_loop_trim(vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     vow__pool_trim(&loop->futures);
     (void)vow__fibers_trim(loop, true);
 }
@@ -265,6 +285,7 @@ int vow_loop_close(vow_loop *loop)
         return 0;
     if (loop->busy || loop->running || loop->closing)
         return VOW_EBUSY;
+    vow_loop_adopt(loop);
     loop->closing = true;
     loop->busy = true;
     vow__work_close(loop);

@@ -126,7 +126,7 @@ struct vow_loop {
     uint32_t fiber_guards;
     uint32_t work_threads;
     uint32_t work_queue_max;
-    uv_thread_t thread; /* that runs it, for debug asserts */
+    _Atomic(uv_thread_t) thread; /* vow_loop_on_thread() */
 };
 
 /* Run ready nodes, at most turn_max; true when some are left. */
@@ -195,18 +195,6 @@ static inline bool vow__inbox_run(vow_loop *loop)
         return false;
     vow__inbox_take(loop);
     return true;
-}
-
-static inline void vow__assert_thread(vow_loop *loop)
-{
-#ifdef NDEBUG
-    (void)loop;
-#else
-    uv_thread_t self = uv_thread_self();
-    if (!loop->busy)
-        loop->thread = self; /* between turns it may change hands */
-    VOW__ASSERT(uv_thread_equal(&loop->thread, &self));
-#endif
 }
 
 #endif

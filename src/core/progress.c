@@ -39,6 +39,7 @@ static void news_unref(vow_loop *loop, struct news *news);
 vow_future *vow_on_progress_at(const char *site, vow_future *f,
                                vow_progress_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (fn == NULL)
         return vow_then_at(site, f, NULL, NULL, NULL);
@@ -78,7 +79,7 @@ bool vow_notify(vow_deferred *d, vow_value progress)
 {
     vow_future *f = vow__future_of(d);
     vow_loop *loop = vow__loop_of(f);
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     if (!vow_deferred_pending(d)) {
         vow_value_drop(progress);
         return false;

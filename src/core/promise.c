@@ -43,6 +43,7 @@ vow_future *vow__promise_new(vow_loop *loop, const char *site,
 vow_future *vow_promise_at(const char *site, vow_loop *loop,
                            vow_deferred **ret_end)
 {
+    VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!vow__pool_ready(&loop->futures)))
         return promise_with_care(site, loop, ret_end);
     vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
@@ -65,17 +66,20 @@ static vow_future *promise_with_care(const char *site, vow_loop *loop,
 
 vow_future *vow_resolved_at(const char *site, vow_loop *loop, vow_value v)
 {
+    VOW__ASSERT_THREAD(loop);
     return settled(loop, site, vow_ok(v));
 }
 
 vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e)
 {
+    VOW__ASSERT_THREAD(loop);
     return settled(loop, site, vow_fail(e));
 }
 
 vow_future *vow_refused_at(const char *site, vow_loop *loop, int code,
                            const char *text)
 {
+    VOW__ASSERT_THREAD(loop);
     return settled(loop, site, vow_fail_code(code, text));
 }
 
@@ -101,7 +105,7 @@ bool vow_resolve(vow_deferred *d, vow_value v)
 {
     vow_future *f = vow__future_of(d);
     vow_loop *loop = vow__loop_of(f);
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed))
         return settle_with_care(d, vow_ok(v));
     f->u.value = v;
@@ -114,7 +118,7 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
 {
     vow_future *f = vow__future_of(d);
     vow_loop *loop = vow__loop_of(f);
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed ||
                       f->w.ends != 1 || f->node.refs == 1))
         return settle_drop_with_care(d, vow_ok(v));
@@ -129,6 +133,7 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
 
 bool vow_reject_drop(vow_deferred *d, vow_error *e)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return settle_drop_with_care(d, vow_fail(e));
 }
 
@@ -141,16 +146,19 @@ static bool settle_drop_with_care(vow_deferred *d, vow_next next)
 
 bool vow_reject(vow_deferred *d, vow_error *e)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return vow_settle(d, vow_fail(e));
 }
 
 bool vow_reject_code(vow_deferred *d, int code, const char *text)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return vow_settle(d, vow_fail_code(code, text));
 }
 
 bool vow_resolve_with(vow_deferred *d, vow_future *other)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     if (other != NULL)
         vow__ref(other);
     return vow_settle(d, vow_follow(other));
@@ -158,6 +166,7 @@ bool vow_resolve_with(vow_deferred *d, vow_future *other)
 
 bool vow_settle(vow_deferred *d, vow_next next)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return settle_with_care(d, next);
 }
 
@@ -166,7 +175,7 @@ static bool settle_with_care(vow_deferred *d, vow_next next)
 {
     vow_future *f = vow__future_of(d);
     vow_loop *loop = vow__loop_of(f);
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f))) {
         loop->late_settles++;
         vow__next_drop(next);
@@ -335,11 +344,13 @@ static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
 
 vow_future *vow_future_ref(vow_future *f)
 {
+    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
     return f == NULL ? NULL : vow__ref(f);
 }
 
 vow_future *vow_future_unref(vow_future *f)
 {
+    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
     if (f != NULL)
         vow__unref_hot(f);
     return NULL;
@@ -347,6 +358,7 @@ vow_future *vow_future_unref(vow_future *f)
 
 vow_deferred *vow_deferred_ref(vow_deferred *d)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
@@ -361,6 +373,7 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
 
 vow_deferred *vow_deferred_unref(vow_deferred *d)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     if (d == NULL)
         return NULL;
     vow_future *f = vow__future_of(d);
@@ -380,6 +393,7 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
 
 vow_future *vow_deferred_future(vow_deferred *d)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return vow__future_of(d);
 }
 
@@ -390,6 +404,7 @@ static void break_promise(vow_future *f)
 
 bool vow_deferred_pending(const vow_deferred *d)
 {
+    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
     return d != NULL && open_end(vow__future_of(d));
 }
 

@@ -157,7 +157,7 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
                                         bool end)
 {
     struct vow__slab *slab;
-    vow__assert_thread(loop);
+    VOW__ASSERT_THREAD(loop);
     vow_future *f = vow__pool_take(&loop->futures, &slab);
     if (VOW__UNLIKELY(f == NULL))
         return NULL;

@@ -64,6 +64,7 @@ static void memory_unref(vow_remote *r);
 vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
                                   vow_remote **ret_end)
 {
+    VOW__ASSERT_THREAD(loop);
     *ret_end = NULL;
     if (loop->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);

@@ -362,14 +362,14 @@ bool vow__runs(const vow_future *f)
 
 bool vow_ended(vow_future *f)
 {
-    vow__assert_thread(vow__loop_of(f));
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     return !vow__pending(f) && (!f->node.rest || vow__rest_trim(f));
 }
 
 void vow_ends_with(vow_deferred *d, vow_future *work)
 {
     vow_future *f = vow__future_of(d);
-    vow__assert_thread(vow__loop_of(f));
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     if (f->node.kind != VOW__PROMISE || vow__loop_of(work) != vow__loop_of(f) ||
         work == f)
         return;

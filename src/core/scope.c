@@ -89,6 +89,7 @@ static void deadline_weigh(vow_scope *s);
 int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
                   vow_scope **ret_scope)
 {
+    VOW__ASSERT_THREAD(loop);
     static const vow_scope_opts defaults = {.size = sizeof(defaults)};
     const vow_scope_opts *o = opts == NULL ? &defaults : opts;
     if (o->size != sizeof(*o) || (o->flags & ~(uint32_t)VOW_SCOPE_FAIL_FAST) ||
@@ -125,6 +126,7 @@ int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
 
 vow_scope *vow_scope_ref(vow_scope *s)
 {
+    VOW__ASSERT_THREAD_OF(s, s->loop);
     if (s != NULL)
         s->refs++;
     return s;
@@ -132,6 +134,7 @@ vow_scope *vow_scope_ref(vow_scope *s)
 
 vow_scope *vow_scope_unref(vow_scope *s)
 {
+    VOW__ASSERT_THREAD_OF(s, s->loop);
     while (s != NULL && --s->refs == 0) {
         vow_scope *parent = s->parent;
         vow_loop *loop = s->loop;
@@ -152,16 +155,19 @@ vow_scope *vow_scope_unref(vow_scope *s)
 
 bool vow_scope_canceled(const vow_scope *s)
 {
+    VOW__ASSERT_THREAD(s->loop);
     return s->state == CANCELED;
 }
 
 vow_error *vow_scope_cause(const vow_scope *s)
 {
+    VOW__ASSERT_THREAD(s->loop);
     return s->cause;
 }
 
 size_t vow_scope_size(const vow_scope *s)
 {
+    VOW__ASSERT_THREAD(s->loop);
     size_t n = 0;
     for (const vow_scope *at = s; at != NULL; at = tree_next(at, s))
         for (const vow_link *l = at->members; l != NULL; l = l->next)
@@ -171,6 +177,7 @@ size_t vow_scope_size(const vow_scope *s)
 
 uint64_t vow_scope_remaining_ms(const vow_scope *s)
 {
+    VOW__ASSERT_THREAD(s->loop);
     uint64_t due = UINT64_MAX;
     if (s->state == CANCELED)
         return 0;
@@ -187,6 +194,7 @@ uint64_t vow_scope_remaining_ms(const vow_scope *s)
 
 vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
 {
+    VOW__ASSERT_THREAD(s->loop);
     vow_loop *loop = s->loop;
     if (vow__loop_of(f) != loop)
         return vow_refused_at(site, loop, VOW_EINVAL,
@@ -322,6 +330,7 @@ static void leave(vow_scope *s)
 
 bool vow_scope_cancel(vow_scope *s, vow_error *why)
 {
+    VOW__ASSERT_THREAD(s->loop);
     if (s->state == CANCELED)
         return false;
     while (vow_error_code(why) == VOW_ECANCELED && vow_error_cause(why) != NULL)
@@ -409,6 +418,7 @@ static void deadline_weigh(vow_scope *s)
 
 vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
 {
+    VOW__ASSERT_THREAD(s->loop);
     if (s->active == 0)
         return outcome(s, site);
     struct wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
@@ -467,6 +477,7 @@ static void wait_end(struct wait *w)
 
 int vow_hook_add(vow_hook *hook, vow_scope *s, vow_cancel_fn fn, void *user)
 {
+    VOW__ASSERT_THREAD(s->loop);
     if (fn == NULL)
         return VOW_EINVAL;
     if (hook->scope != NULL)

@@ -65,6 +65,7 @@ void vow__timers_on_uv(uv_timer_t *handle)
     vow_loop *loop = handle->data;
     bool busy = loop->busy;
     struct vow_context *in = loop->in;
+    vow_loop_adopt(loop);
     loop->busy = true;
     loop->in = NULL;
     loop->timer_armed_ns = 0;

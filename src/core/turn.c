@@ -47,9 +47,7 @@ static inline bool enter(vow_loop *loop)
     loop->busy = true;
     loop->outside = loop->in; /* handlers are in no context but their own */
     loop->in = NULL;
-#ifndef NDEBUG
-    loop->thread = uv_thread_self();
-#endif
+    vow_loop_adopt(loop);
     return true;
 }
 
@@ -155,11 +153,13 @@ static void settle_down(vow_loop *loop)
 
 uint64_t vow_loop_now_ns(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return vow__clock_now_ns(&loop->clock);
 }
 
 uint64_t vow_loop_due_ns(const vow_loop *loop, uint64_t ms)
 {
+    VOW__ASSERT_THREAD(loop);
     return vow__clock_due_ns(&loop->clock, ms);
 }
 
@@ -171,12 +171,14 @@ uint32_t vow_loop_flags(const vow_loop *loop)
 
 bool vow_loop_closing(const vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     return loop->closing;
 }
 
 /* xorshift128+: for jitter, not for secrets. */
 uint64_t vow_loop_random(vow_loop *loop)
 {
+    VOW__ASSERT_THREAD(loop);
     uint64_t a = loop->random[0];
     uint64_t b = loop->random[1];
     loop->random[0] = b;

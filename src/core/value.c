@@ -33,16 +33,19 @@ void vow_value_drop(vow_value v)
 
 enum vow_state vow_state_of(const vow_future *f)
 {
+    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
     return (enum vow_state)f->node.state;
 }
 
 vow_value vow_get(const vow_future *f)
 {
+    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
     return f->node.state == VOW_FULFILLED ? *vow__value_of(f) : vow_nothing();
 }
 
 vow_error *vow_error_of(vow_future *f)
 {
+    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
     if (f->node.state != VOW_REJECTED)
         return NULL;
     f->node.handled = 1;

@@ -43,7 +43,7 @@ void vow_watch_settled(vow_watch *watch, vow_future *f, vow_watch_fn fn,
 
 static void watch_start(struct watch *w, vow_future *f)
 {
-    vow__assert_thread(vow__loop_of(f));
+    VOW__ASSERT_THREAD(vow__loop_of(f));
     w->inner.node.kind = VOW__WATCH;
     w->of = f;
     watch_behind(w, vow__ref(f));

@@ -79,6 +79,7 @@ static const struct vow__remote_ops remote_ops = {.on_cancel = on_cancel,
 vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
                         void *arg)
 {
+    VOW__ASSERT_THREAD(loop);
     if (fn == NULL)
         return vow_refused_at(site, loop, VOW_EINVAL, "no function to run");
     if (loop->closing)

@@ -152,6 +152,7 @@ static void unlock(vow_memory *m)
 
 int vow_store_memory_new(vow_loop *loop, vow_memory *m, vow_store **ret_store)
 {
+    VOW__ASSERT_THREAD(loop);
     return vow__store_memory_open(loop, m, VALUE_MAX, ret_store);
 }
 

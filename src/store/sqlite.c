@@ -58,6 +58,7 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
                                      const char *folder,
                                      const vow_sqlite_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     struct vow__sq *s;
     vow_deferred *d;
     int rc = store_new(loop, opts, &s);

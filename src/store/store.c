@@ -6,6 +6,7 @@
  *       that is none.
  */
 #include "vow/store.h"
+#include "base/assert.h"
 #include "vow/store_etcd.h"
 #include "vow/store_memory.h"
 #include "vow/store_redis.h"
@@ -24,6 +25,7 @@ static vow_future *open_etcd(const char *site, vow_loop *loop, const char *url);
 
 vow_future *vow_store_open_at(const char *site, vow_loop *loop, const char *url)
 {
+    VOW__ASSERT_THREAD(loop);
     static const char *const on_redis[] = {"redis://", "rediss://",
                                            "unix:", "redis-sentinel://",
                                            "rediss-sentinel://"};

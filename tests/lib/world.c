@@ -325,8 +325,10 @@ static void check_unhandled(const char *site, const struct world *w, bool dirty)
 
 void world_close_at(const char *site, struct world *w, bool dirty)
 {
-    if (!dirty)
+    if (!dirty) {
+        vow_loop_adopt(w->loop); /* from a thread that has ended, perhaps */
         check_nothing_alive(site, w);
+    }
     world_rc(site, "vow_loop_close", vow_loop_close(w->loop));
     w->loop = NULL;
     check_unhandled(site, w, dirty);

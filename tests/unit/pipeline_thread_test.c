@@ -120,6 +120,7 @@ static void *use(void *seat)
 {
     struct seat *s = seat;
     vow_future *f[EACH];
+    vow_loop_adopt(s->w.loop);
     for (int i = 0; i < EACH; i++)
         f[i] = begin(s, i);
     vow_future *gone = begin(s, EACH);

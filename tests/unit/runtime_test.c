@@ -349,6 +349,7 @@ static void *settle_run_and_close(void *arg)
 {
     struct world *w = arg;
     vow_deferred *d;
+    vow_loop_adopt(w->loop);
     vow_future *f = vow_promise(w->loop, &d);
     vow_future *slow = vow_delay(w->loop, 5);
     CHECK(vow_resolve(d, vow_int(1)));
@@ -396,6 +397,7 @@ static __attribute__((noinline)) void use_stack(void)
 static void *run_fibers(void *arg)
 {
     struct world *w = arg;
+    vow_loop_adopt(w->loop);
     for (int i = 0; i < 3; i++) {
         vow_future *f = vow_async(w->loop, yield_once, w->loop);
         CHECK_INT_EQ(vow_loop_run_until(w->loop, f), 0);

@@ -91,6 +91,7 @@ static const vow_store_ops operations = {
 vow_future *vow_store_etcd_open_at(const char *site, vow_loop *loop,
                                    const char *url, const vow_etcd_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     struct vow__etcd *e;
     vow_deferred *d;
     int rc = store_new(loop, &e);

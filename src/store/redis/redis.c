@@ -82,6 +82,7 @@ static const vow_store_ops operations = {
 vow_future *vow_store_redis_open_at(const char *site, vow_loop *loop,
                                     const char *url, const vow_redis_opts *opts)
 {
+    VOW__ASSERT_THREAD(loop);
     struct vow__redis *r;
     vow_deferred *d;
     int rc = store_new(loop, &r);
