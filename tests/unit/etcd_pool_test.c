@@ -116,17 +116,28 @@ static uint32_t release(uint64_t number)
 }
 
 /* Tokens from the first on. */
-static void renew(uint64_t first, size_t n, uint64_t lease_ms)
+static void renew_as(bool started, uint64_t first, size_t n, uint64_t lease_ms)
 {
     static vow_place_hold holds[256];
     for (size_t i = 0; i < n; i++)
         holds[i] = (vow_place_hold){pool_of("p"), pool_of("p"),
-                                    token_of(first + i), false};
+                                    token_of(first + i), started};
     told.done = 0;
     rig.store->ops->renew(rig.store, holds, n, lease_ms, on_places, NULL);
     finish();
     CHECK_INT_EQ(told.code, 0);
     CHECK_UINT_EQ(told.n, n);
+}
+
+static void renew(uint64_t first, size_t n, uint64_t lease_ms)
+{
+    renew_as(false, first, n, lease_ms);
+}
+
+/* What they are for has begun. */
+static void tell_starts(uint64_t first, size_t n)
+{
+    renew_as(true, first, n, LONG_MS);
 }
 
 static void limit(const vow_pool_limits *limits)
@@ -436,11 +447,52 @@ TEST(etcd_pool, tolls_of_a_low_rate_are_kept_apart_and_swept)
     tolls = count("t/");
     CHECK(tolls <= 8);
     CHECK(tolls > 0 || passed(since, 2000));
+    tell_starts(0, 8);
     real_pass(&rig, 450);
     since = real_ms(&rig);
     CHECK_UINT_EQ(acquire(PLACE(9)), VOW_SAYS_OWN);
     tolls = count("t/");
     CHECK(tolls == 1 || (tolls == 0 && passed(since, 2000)));
+    real_close(&rig);
+}
+
+/* Its process is gone, and nobody knows whether and when it has started. */
+TEST(etcd_pool, a_lost_place_that_never_told_its_start_counts_on)
+{
+    vow_pool_limits limits = {.rate = 1, .window_us = 200000};
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    etcd_delete(&rig.kit, seat_key(1));
+    real_pass(&rig, 450);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK(told.at[0].again_us > 100000);
+    CHECK_UINT_EQ(count("t/"), 1);
+    real_close(&rig);
+}
+
+/* With the starts of half of them, or without an answer to that, it still does
+ * as of now; when the last was told or is given back, it ends. */
+TEST(etcd_pool, a_shared_toll_counts_from_its_last_start)
+{
+    vow_pool_limits limits = {.rate = 200, .window_us = 1000000};
+    start();
+    for (uint64_t i = 0; i < 20; i++)
+        CHECK_UINT_EQ(acquire(PLACE(i, .weight = 10, .limits = limits)),
+                      VOW_SAYS_OWN);
+    CHECK(count("t/") < 20);
+    CHECK_UINT_EQ(acquire(PLACE(99)), VOW_SAYS_WAIT);
+    tell_starts(0, 19);
+    tell_starts(0, 19);
+    real_pass(&rig, 1100);
+    limit(NULL);
+    CHECK(told.info.rate_used >= 10); /* that of the last, with its toll */
+    CHECK(told.info.rate_used < 200);
+    CHECK_UINT_EQ(release(19), VOW_SAYS_OWN);
+    limit(NULL);
+    CHECK(told.info.rate_used >= 10);
+    real_pass(&rig, 1100);
+    limit(NULL);
+    CHECK_UINT_EQ(told.info.rate_used, 0);
     real_close(&rig);
 }
 
@@ -474,6 +526,7 @@ TEST(etcd_pool, a_turn_that_nobody_comes_for_is_forfeited)
     vow_pool_limits limits = {.rate = 1, .window_us = 5000000};
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    tell_starts(1, 1);
     CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
     CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
     vow_token want = token_of(3); /* 2 s behind that of the second */

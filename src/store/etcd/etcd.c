@@ -62,6 +62,7 @@ static void store_free(struct vow__etcd *e);
 
 static const vow_store_ops operations = {
     .version = VOW_STORE_VERSION,
+    .flags = VOW_STORE_STARTS,
     .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
     .value_advice = "--results ADDRESS keeps it elsewhere (redis://HOST, or on "
                     "one machine a folder)",

@@ -9,7 +9,8 @@
  *       marked, the unmarked before it and itself fit: nobody needs to write
  *       that. With a rate nothing is held that is not marked; who may be, by
  *       the same sum and by the rate with all unmarked before it, marks itself
- *       and writes a toll in one transaction.
+ *       and writes a toll in one transaction. The toll counts as of now until
+ *       its writer tells that the work has started.
  * INVARIANTS  while the limits stay as they are:
  *   G1  who is held stays so until it goes: what came later never counts, what
  *       goes makes sums smaller, a mark moves a weight that its own successors
@@ -45,7 +46,7 @@ static int keep_text(struct vow__crowd *c, const char *text, size_t size,
 static int by_creation(const void *a, const void *b);
 static int by_time(const void *a, const void *b);
 static int by_id(const void *a, const void *b);
-static void put_in_order(struct vow__crowd *c);
+static void put_in_order(struct vow__crowd *c, uint64_t now_us);
 static void find_least(struct vow__crowd *c);
 static uint64_t used(const struct vow__crowd *c, uint64_t now_us);
 static uint64_t when_us(const struct vow__crowd *c,
@@ -215,7 +216,8 @@ void vow__crowd_recall(struct vow__crowd *c, struct vow__crowd *old)
 bool vow__toll_counts(const struct vow__crowd *c, const struct vow__toll *toll,
                       uint64_t now_us)
 {
-    return plus(toll->since_us, c->limits.window_us) >= now_us;
+    return toll->open > 0 ||
+           plus(toll->since_us, c->limits.window_us) >= now_us;
 }
 
 static uint64_t used(const struct vow__crowd *c, uint64_t now_us)
@@ -252,13 +254,16 @@ static int by_id(const void *a, const void *b)
                    ((const struct vow__toll *)b)->id);
 }
 
-static void put_in_order(struct vow__crowd *c)
+static void put_in_order(struct vow__crowd *c, uint64_t now_us)
 {
     bool sorted = true;
     for (size_t i = 1; i < c->n && sorted; i++)
         sorted = c->seats[i - 1].create <= c->seats[i].create;
     if (!sorted)
         qsort(c->seats, c->n, sizeof(c->seats[0]), by_creation);
+    for (size_t i = 0; i < c->n_tolls; i++)
+        if (c->tolls[i].open > 0)
+            c->tolls[i].since_us = now_us;
     sort(c->tolls, c->n_tolls, by_time);
 }
 
@@ -274,7 +279,7 @@ void vow__crowd_rank(struct vow__crowd *c, uint64_t now_us)
     uint64_t sum = 0; /* of the marked, and the unmarked so far */
     uint64_t ahead = 0, before = 0;
     bool waits = false; /* somebody before it */
-    put_in_order(c);
+    put_in_order(c, now_us);
     find_least(c);
     uint64_t paid = limits->rate > 0 ? used(c, now_us) : 0;
     for (size_t i = 0; i < c->n; i++)

@@ -31,12 +31,15 @@ struct vow__seat {
     uint8_t plan;    /* of who changes limits */
 };
 
-/* What was granted under a rate. */
+/* What was granted under a rate. It counts for a window from its last start on;
+ * while a grant in it is open, that may still come. */
 struct vow__toll {
     uint64_t id; /* of its key */
     uint64_t mod;
+    int64_t lease; /* of etcd */
     uint64_t weight;
-    uint64_t since_us; /* loop time; it counts for a window from there */
+    uint32_t open;     /* grants whose start is not known */
+    uint64_t since_us; /* loop time; open and ranked: of the ranking */
 };
 
 /* All of one pool. Zeroed but for `alloc` it is empty. */

@@ -299,6 +299,56 @@ void vow__guest_seated(struct vow__guest *g, const struct vow__crowd *c,
     guest_state(g, held ? VOW__GUEST_HELD : VOW__GUEST_QUEUED);
 }
 
+/* ---- starts under a rate ------------------------------------------------- */
+
+uint32_t vow__toll_open(const struct vow__hall *h, uint64_t toll_id)
+{
+    uint32_t open = 0;
+    struct vow__named *n = NULL;
+    while ((n = vow__table_next(&h->guests, n)) != NULL) {
+        const struct vow__guest *g = VOW__OUTER(n, struct vow__guest, named);
+        open +=
+            g->toll_id == toll_id && g->state == VOW__GUEST_HELD && !g->started;
+    }
+    return open;
+}
+
+/* Nobody else writes these tolls, and steps of a pool come one by one. */
+static bool is_ours(const struct vow__hall *h, uint64_t toll_id)
+{
+    struct vow__named *n = NULL;
+    while ((n = vow__table_next(&h->guests, n)) != NULL)
+        if (VOW__OUTER(n, struct vow__guest, named)->toll_id == toll_id)
+            return true;
+    return false;
+}
+
+size_t vow__tolls_start(struct vow__txn *t, const struct vow__hall *h,
+                        struct vow__crowd *c, size_t most)
+{
+    struct vow__instant now = vow__places_now(h->places->etcd);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_tolls && n < most; i++) {
+        struct vow__toll *toll = &c->tolls[i];
+        if (toll->open == 0 || !is_ours(h, toll->id))
+            continue;
+        uint32_t open = vow__toll_open(h, toll->id);
+        if (open >= toll->open)
+            continue;
+        struct vow__key key = vow__toll_key(&h->name, toll->id);
+        struct vow__jot value;
+        toll->open = open;
+        toll->since_us = now.loop_us;
+        vow__jot_init(&value, &h->places->alloc);
+        vow__toll_write(&value, c, toll, &now);
+        vow__txn_if_mod(t, &key, toll->mod);
+        vow__txn_put(t, VOW__THEN, &key, &value, toll->lease);
+        vow__jot_fini(&value);
+        n++;
+    }
+    return n;
+}
+
 /* Whatever it is now, it was heard of. */
 static void guest_state(struct vow__guest *g, enum vow__guest_state to)
 {

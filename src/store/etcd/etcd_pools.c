@@ -17,7 +17,9 @@
  *       Under a rate above TOLLS, grants of this instance that follow each
  *       other closely share a toll, which counts from the newest on: it leaves
  *       the window late by at most one TOLLS-th of it, never early. Tolls that
- *       count no more are deleted by the way.
+ *       count no more are deleted by the way. A toll whose grants have not all
+ *       started counts as of now: renewals and releases tell of starts, and who
+ *       dies before that leaves a toll that counts until its own lease ends.
  * INVARIANTS
  *   P1  who was told OWN is told so again until its seat is gone
  *   P2  a step that may have written something and failed is VOW_EUNSURE
@@ -480,6 +482,7 @@ static void change(struct ask *a)
     if (a->grants && a->toll_lease == 0) {
         uint64_t ms = a->crowd.limits.window_us / 1000;
         ms = (ms < WINDOW_MS_MAX ? ms : WINDOW_MS_MAX) + LATE_MS;
+        ms += a->over ? 0 : a->hang_ms; /* a start that is never told */
         vow__lease_once(e, ms, a->step.due_ns, on_toll_lease, a);
         return;
     }
@@ -531,8 +534,12 @@ static void write_toll(struct ask *a, struct vow__txn *t)
             a->toll.since_us = now.loop_us;
         }
     struct vow__key key = vow__toll_key(&a->name, a->toll.id);
+    a->toll.lease = a->toll_lease;
+    a->toll.open = vow__toll_open(h, a->toll.id) + (a->over ? 0 : 1);
+    a->guest->toll_id = a->toll.id; /* also if nobody answers */
+    a->guest->started = false;
     vow__jot_init(&value, vow__etcd_alloc(a->step.etcd));
-    vow__toll_write(&value, c, a->toll.weight, &now);
+    vow__toll_write(&value, c, &a->toll, &now);
     vow__txn_if_mod(t, &limits, c->limits_mod);
     vow__txn_if_mod(t, &key, a->toll.mod);
     vow__txn_put(t, VOW__THEN, &key, &value, a->toll_lease);

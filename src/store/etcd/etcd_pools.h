@@ -65,7 +65,8 @@ void vow__seat_write(struct vow__jot *value, const vow_place_ask *ask);
 void vow__seat_rewrite(struct vow__jot *value, const struct vow__crowd *c,
                        const struct vow__seat *seat);
 void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
-                     uint64_t weight, const struct vow__instant *now);
+                     const struct vow__toll *toll,
+                     const struct vow__instant *now);
 
 /* A transaction of a step, which has its time. */
 void vow__hall_txn(const struct vow__step_lane *step, struct vow__txn *ret_txn);
@@ -116,6 +117,8 @@ struct vow__guest {
     uint64_t late_ns;    /* until then what it asked may still come */
     uint64_t again_us;   /* loop time: when it was told to ask again */
     uint64_t round;      /* when it was last judged */
+    uint64_t toll_id;    /* held under a rate: its toll; 0: none */
+    bool started;        /* what it is for has begun */
     vow_link news;
     vow_call end;
     struct vow__step_lane step; /* that ends it */
@@ -175,6 +178,13 @@ void vow__guest_seated(struct vow__guest *g, const struct vow__crowd *c,
                        const struct vow__seat *seat, bool held);
 /* Its lease has so long from now on. */
 void vow__guest_lease(struct vow__guest *g, uint64_t lease_ms);
+/* Grants in a toll whose start is not known: all that hold a place here, and
+ * only here, know. */
+uint32_t vow__toll_open(const struct vow__hall *h, uint64_t toll_id);
+/* Operations, at most so many, that tell starts in the tolls of this instance,
+ * whose crowd was read just now; how many. */
+size_t vow__tolls_start(struct vow__txn *t, const struct vow__hall *h,
+                        struct vow__crowd *c, size_t most);
 /* It has asked for a seat, and nobody answered. */
 void vow__guest_late(struct vow__guest *g);
 /* Its turn has come, or not any more. */

@@ -2,7 +2,8 @@
 /* etcd_release.c - a place is given back.
  *
  * HOW   One transaction that deletes the seat. What was held is known here; for
- *       one that queues, or was never answered, the pool is read before.
+ *       one that queues, or was never answered, or whose start under a rate was
+ *       never told, the pool is read with it. That start is told behind it.
  *       Nobody is granted anything: who waits sees that the seat is gone.
  *       Without an answer it is looked, and deleted, once more.
  * INVARIANTS
@@ -76,17 +77,20 @@ static void refuse_release(struct vow__step_lane *step, int code)
 static void begin_release(struct vow__step_lane *step)
 {
     struct release *r = release_of(step);
-    const struct vow__guest *g = NULL;
+    struct vow__guest *g = NULL;
     r->hall = vow__hall_find(vow__etcd_places(step->etcd), &r->name);
     if (r->hall != NULL) {
         vow__hall_use(r->hall);
         g = vow__guest_find(r->hall, &r->token);
     }
     r->known = g != NULL && g->state == VOW__GUEST_HELD;
-    if (r->known)
+    if (r->known && (g->toll_id == 0 || g->started)) {
         give_back(r, g);
-    else
-        look(r);
+        return;
+    }
+    if (g != NULL)
+        g->started = true;
+    look(r);
 }
 
 /* It is held: nothing needs to be found out, unless the bell rings. */
@@ -154,7 +158,10 @@ static void on_looked(struct vow__etcd *e, int code, const json_t *root,
         code = vow__unsure(vow__hall_read(e, root, 0, &r->name, &c));
     if (code == 0)
         judge(r, &c);
-    if (code == 0 && vow__hall_reap(&t, &r->name, &c, &r->token) > 0)
+    size_t writes = code < 0 ? 0 : vow__hall_reap(&t, &r->name, &c, &r->token);
+    if (code == 0 && r->hall != NULL)
+        writes += vow__tolls_start(&t, r->hall, &c, VOW__REAP_MAX);
+    if (writes > 0)
         vow__etcd_txn(e, &t, on_reaped, r);
     else
         finish(r, code);

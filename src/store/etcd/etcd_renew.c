@@ -4,7 +4,8 @@
  * HOW   A renewal is cut into parts, one for each pool, in the lane of that.
  *       All of them use one lease of etcd, so they cost one keepalive; each
  *       part reads its pool, and writes only what is to hang on another lease
- *       than before, what limits that fell have missed, or what is over.
+ *       than before, what limits that fell have missed, what has started under a
+ *       rate, or what is over.
  * INVARIANTS
  *   R1  the end of a lease is put off before the pool is read: what is read is
  *       not ended behind it
@@ -35,6 +36,7 @@ struct renewal {
 struct item {
     struct vow__hall_name name;
     vow_token token;
+    bool started;
     size_t at; /* in `out` */
 };
 /* The places of one pool. */
@@ -114,6 +116,7 @@ static struct renewal *renewal_new(struct vow__etcd *e,
     for (size_t i = 0; i < n; i++)
         w->items[i] = (struct item){.name = {holds[i].limits_of, holds[i].pool},
                                     .token = holds[i].token,
+                                    .started = holds[i].started,
                                     .at = i};
     qsort(w->items, n, sizeof(w->items[0]), by_pool);
     return w;
@@ -273,6 +276,8 @@ static void judge(struct part *p)
         vow__crowd_rank(&p->crowd, vow__places_now(e).loop_us);
     while (p->next < p->n && writes < WRITES && code == 0)
         code = judge_one(p, &p->items[p->next++], &t, &writes);
+    if (p->next == p->n && code == 0)
+        writes += vow__tolls_start(&t, p->hall, &p->crowd, WRITES - writes);
     if (code < 0) {
         part_end(p, p->wrote ? vow__unsure(code) : code);
     } else if (writes > 0) {
@@ -314,6 +319,7 @@ static int judge_one(struct part *p, const struct item *it, struct vow__txn *t,
     }
     if (g == NULL && (g = vow__guest_enter(p->hall, &it->token)) == NULL)
         return VOW_ENOMEM;
+    g->started |= it->started;
     if (g->over_ns == 0)
         vow__guest_lease(g, w->lease_ms == 0 ? VOW__OVER_MS : w->lease_ms);
     bool mark = held && seat->rank != VOW__RANK_HELD;

@@ -220,8 +220,12 @@ bool vow__toll_read(const struct vow__kv *kv, uint64_t id,
         uint64_t age = now->boot_us - at - 1;
         since = age < since ? since - age : 0;
     }
-    *ret_toll = (struct vow__toll){
-        .id = id, .mod = kv->mod, .weight = weight, .since_us = since};
+    *ret_toll = (struct vow__toll){.id = id,
+                                   .mod = kv->mod,
+                                   .lease = kv->lease,
+                                   .weight = weight,
+                                   .open = small(number(kv, "open")),
+                                   .since_us = since};
     return true;
 }
 
@@ -266,10 +270,13 @@ void vow__seat_rewrite(struct vow__jot *value, const struct vow__crowd *c,
 }
 
 void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
-                     uint64_t weight, const struct vow__instant *now)
+                     const struct vow__toll *toll,
+                     const struct vow__instant *now)
 {
-    vow__jot_print(value, "weight %" PRIu64 "\nboot %s\nat %" PRIu64 "\n",
-                   weight, now->boot, now->boot_us);
+    vow__jot_print(value,
+                   "weight %" PRIu64 "\nopen %" PRIu32 "\nboot %s\nat %" PRIu64
+                   "\n",
+                   toll->weight, toll->open, now->boot, now->boot_us);
     if (c->keyed)
         vow__line_write(value, "label", c->label);
 }
