@@ -6,7 +6,7 @@
  * leases, no epochs, nobody who is woken, and SQLite's own way of waiting for
  * others that write. The distance to it is the price of all that.
  */
-#include "../collab.h"
+#include "../named.h"
 
 #include <sqlite3.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// flight.go - x/sync's singleflight at the cases of collab.c. Keys are made
+// flight.go - x/sync's singleflight at the cases of named.c. Keys are made
 // before the time is taken. Goroutines that ask for one key stay and ask again;
 // the work gives way once, so that all others can join.
 package main

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
 // main.go - goroutines and channels at the cases of core.c; limits.go has those
-// of coord.c, flight.go those of collab.c.
+// of coord.c, flight.go those of named.c.
 //
 // usage: GOMAXPROCS=1|2 go-peer CASE. With one processor Go never wakes a
 // second thread, with two it is what a user gets; goals use the faster one.

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT */
+/* commit.c - telling the store what became of our work.
+ *
+ * HOW   By token and fence, never by time: the store decides whether it counts.
+ *       A commit whose answer is lost is repeated, which is safe, as long as
+ *       the lease may be ours; there are no pulses from the first one on. What
+ *       came too late changes nothing, and those who wait here wait for the
+ *       other.
+ * THREADS  the home's loop.
+ */
+#include "base/clock.h"
+#include "base/failure.h"
+#include "named/hub_internal.h"
+
+static void settle_here(struct vow__entry *e, vow_future *outcome);
+static void given_back(struct vow__entry *e);
+static void send_commit(struct vow__entry *e);
+static void on_committed(int code, const vow_record *r, size_t n, void *entry);
+static void not_committed(struct vow__entry *e, int code);
+static void came_late(struct vow__entry *e);
+static void forget_commit(struct vow__entry *e);
+
+void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    const vow_lease *l = e->lease;
+    const vow_share_opts *o = l->ask->opts;
+    bool ok = vow_state_of(outcome) == VOW_FULFILLED;
+    bool good = ok && !l->bad;
+    uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
+    if (l->ttl_ms != UINT64_MAX)
+        ttl_ms = l->ttl_ms;
+    if (e->bare && ttl_ms == 0) {
+        e->commit.ttl_ms = 0;
+        settle_here(e, outcome);
+        return;
+    }
+    vow_bytes *value = NULL;
+    if (!ok) {
+        vow_error *error = vow_error_of(outcome);
+        (void)vow__failure_make(&h->alloc, vow_error_code(error),
+                                vow_error_message(error), &value);
+    } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
+        value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
+    }
+    uint64_t took_ns = vow__hub_about_ns(h) - l->began_ns;
+    e->commit = (vow_commit_ask){
+        .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
+        .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
+        .flags = o->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
+        .value = value,
+        .ttl_ms = ttl_ms,
+        .cost_ms = took_ns / VOW__NS_PER_MS + 1,
+        .label = l->ask->label};
+    (void)vow_future_ref(outcome);
+    vow_future_unref(e->outcome);
+    e->outcome = outcome;
+    if (l->ask->refresh)
+        vow__refresh_commit(e, &e->commit);
+    if (l->alone) {
+        forget_commit(e);
+        settle_here(e, outcome);
+        return;
+    }
+    if (e->bare) { /* its worker wants it to be kept */
+        h->stored = true;
+        e->commit.flags |= VOW_COMMIT_PUT;
+    }
+    send_commit(e);
+}
+
+/* The store is not asked. */
+static void settle_here(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow__entry_move(e, ENTRY_COMMITTING);
+    vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->lease->epoch, 0, NULL);
+    vow__entry_settle(e, outcome);
+}
+
+/* Somebody else is to do it. */
+void vow__lease_give_back(struct vow__entry *e)
+{
+    uint64_t epoch = e->lease == NULL ? e->epoch : e->lease->epoch;
+    if (e->bare) {
+        if (e->lease != NULL)
+            vow__lease_over(e->lease, false);
+        given_back(e);
+        return;
+    }
+    e->commit = (vow_commit_ask){
+        .hold = {.name = e->name, .token = e->token, .epoch = epoch},
+        .outcome = VOW_OUTCOME_ABANDONED};
+    send_commit(e);
+}
+
+static void given_back(struct vow__entry *e)
+{
+    if (e->hold_off && e->n_asks > 0)
+        vow__entry_hold_off(e);
+    else
+        vow__entry_again(e);
+}
+
+static void send_commit(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    if (e->state != ENTRY_COMMITTING) {
+        e->commit_ns = 0;
+        vow__entry_move(e, ENTRY_COMMITTING);
+    }
+    e->steps++;
+    vow__step_begins(h);
+    h->store->ops->commit(h->store, &e->commit, on_committed, e);
+}
+
+void vow__lease_commit_again(void *entry)
+{
+    struct vow__entry *e = entry;
+    vow__entry_move(e, ENTRY_COMMITTING);
+    send_commit(e);
+}
+
+static void on_committed(int code, const vow_record *r, size_t n, void *entry)
+{
+    struct vow__entry *e = entry;
+    struct vow__hub *h = vow__hub_of(e);
+    (void)n;
+    e->steps--;
+    h->refused -= e->committed;
+    e->committed = false;
+    vow__step_ended(h, code);
+    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
+    if (code != 0) {
+        not_committed(e, code);
+        return;
+    }
+    e->pauses = 0;
+    if (abandoned) {
+        forget_commit(e);
+        if (e->lease != NULL)
+            vow__lease_over(e->lease, false);
+        if (r->says == VOW_SAYS_SETTLED && e->n_asks > 0)
+            vow__entry_settle_record(e, r); /* a successor was faster */
+        else
+            given_back(e);
+    } else if (r->says == VOW_SAYS_OWN) {
+        VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
+        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,
+                      NULL);
+        vow_bytes_unref(e->commit.value);
+        e->commit.value = NULL;
+        vow__entry_settle(e, outcome);
+    } else {
+        struct vow__ask *worker = e->lease->ask;
+        bool once = worker->opts->mode == VOW_ONCE && worker->entry == e;
+        if (once && r->says != VOW_SAYS_SETTLED)
+            vow__ask_refuse(worker, VOW_EDOUBT, "its result came too late");
+        came_late(e);
+        if (r->says == VOW_SAYS_SETTLED)
+            vow__entry_settle_record(e, r);
+        else
+            vow__entry_again(e);
+    }
+}
+
+/* The store does not take it. The commit is repeated as long as the lease was
+ * ours when it first failed; then the result is at least that of those who wait
+ * here. They do not wait for room on a disk that is full, unless it matters
+ * that the result is known. */
+static void not_committed(struct vow__entry *e, int code)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_lease *l = e->lease;
+    bool full = code == VOW_ENOSPC;
+    bool down =
+        full || code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
+    bool shared = l != NULL && l->ask->opts->mode == VOW_SHARED;
+    uint64_t now = vow__hub_now_ns(h);
+    if (e->commit_ns == 0 && l != NULL)
+        e->commit_ns = now + vow__lease_valid_ms(l) * VOW__NS_PER_MS;
+    uint64_t left_ms =
+        e->commit_ns > now ? (e->commit_ns - now) / VOW__NS_PER_MS : 0;
+    bool again = down && !h->closing && !(full && shared);
+    if (again && vow__entry_pause(e, left_ms))
+        return;
+    VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
+    bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
+    bool ours = shared && down;
+    forget_commit(e);
+    if (!abandoned && ours) {
+        vow__entry_settle(e, outcome);
+        return;
+    }
+    VOW_AUTO(vow_error)
+    error =
+        vow_error_new(h->loop, full || code == VOW_EAGAIN ? VOW_ESTORE : code,
+                      "the work was done, and the store did not take its "
+                      "result");
+    if (l != NULL)
+        vow__lease_over(l, false);
+    if (abandoned)
+        vow__entry_again(e);
+    else
+        vow__entry_reject(e, error);
+}
+
+/* Another has done it, or does it: those who wait here wait for that one. */
+static void came_late(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    forget_commit(e);
+    vow__count(&h->counts.late, 1);
+    vow__hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
+                  NULL);
+    for (vow_link *k = e->asks; k != NULL; k = k->next)
+        vow__ask_of(k)->waited = true;
+    vow__lease_over(e->lease, false);
+    vow__entry_move(e, ENTRY_NEW);
+    e->state = ENTRY_CLAIMING; /* whatever it is now, the store has said it */
+}
+
+static void forget_commit(struct vow__entry *e)
+{
+    vow_bytes_unref(e->commit.value);
+    e->commit.value = NULL;
+    e->outcome = vow_future_unref(e->outcome);
+}

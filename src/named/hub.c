@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: MIT */
+/* hub.c - an authority from its opening to its close: home, store, handles.
+ *
+ * WHY   A pulse must go out while code of the user's keeps its loop busy, and
+ *       many loops must share one claim per name. So the table and the store
+ *       have a home: a loop in a thread of its own, or the user's loop where
+ *       that is enough.
+ * HOW   Whatever concerns the table runs on the home's loop. A handle of
+ *       another loop sends a message; what comes back is a promise that may be
+ *       settled from other threads.
+ * INVARIANTS
+ *   O1  `loop` and `store` are set before the first handle is given out
+ *   O2  the hub's memory lives as long as a handle, a lease or a message; its
+ *       table only until the last handle is closed
+ * THREADS  opening and handles: their loop's; the rest: the home's.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "named/hub_internal.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LEASE_MS = 10000,
+    NAMES_MAX = 1 << 20,
+    QUIET_MS = 1000,
+    ABOUT_CYCLES = 1 << 18 /* how long a time is good enough */
+};
+
+static int complete(vow_authority_opts *o, const vow_authority_opts *given);
+static struct vow__hub *hub_new(vow_loop *loop, const char *url,
+                                const vow_authority_opts *o);
+static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h);
+static bool wants_thread(const vow_loop *loop, const char *url,
+                         const vow_authority_opts *o);
+static vow_future *store_here(const char *site, struct vow__hub *h);
+static void on_opened(vow_future *ready, void *authority);
+static void drop_handle(void *authority);
+static void on_doubt(void *hub);
+static void sit_down(void *authority);
+static void leave_seat(vow_authority *a);
+static vow_next store_closed(void *hub);
+static void close_when_quiet(void *hub);
+static void forget_names(struct vow__hub *h);
+static void on_loop_closing(vow_error *why, void *authority);
+static vow_next join_thread(void *authority);
+
+/* ---- opening ------------------------------------------------------------ */
+
+vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
+                                  const char *url,
+                                  const vow_authority_opts *opts)
+{
+    VOW__ASSERT_THREAD(loop);
+    vow_authority_opts o;
+    if (complete(&o, opts) < 0 || (url == NULL && o.store == NULL))
+        return vow_refused_at(site, loop, VOW_EINVAL,
+                              "an authority needs an address or a store of "
+                              "its loop, known flags, and a pulse that is "
+                              "shorter than the lease");
+    struct vow__hub *h = hub_new(loop, url == NULL ? "" : url, &o);
+    vow_authority *a = h == NULL ? NULL : handle_new(loop, h);
+    if (h != NULL)
+        vow__hub_unref(h); /* the handle has its own */
+    if (a == NULL)
+        return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
+    h->first = a;
+    h->threaded = wants_thread(loop, h->url, &o);
+    h->loop = h->threaded ? NULL : loop;
+    vow_future *result = vow_promise_at(site, loop, &h->result);
+    if (vow_error_of(result) != NULL) {
+        vow_deferred_unref(h->result);
+        vow__handle_unref(a);
+        return result;
+    }
+    VOW_AUTO(vow_future) ready = NULL;
+    if (!h->threaded)
+        ready = store_here(site, h);
+    else if (vow__bell_hang(a) == 0)
+        ready = vow__home_open(site, loop, h);
+    if (ready == NULL) {
+        h->threaded = false;
+        ready = vow_refused_at(site, loop, VOW_ENOMEM, NULL);
+    }
+    vow_watch_start(&h->opening, ready, on_opened, a);
+    return result;
+}
+
+static int complete(vow_authority_opts *o, const vow_authority_opts *given)
+{
+    *o = (vow_authority_opts){.size = sizeof(*o)};
+    if (given != NULL && given->size != sizeof(*o))
+        return VOW_EINVAL;
+    if (given != NULL)
+        *o = *given;
+    if (o->lease_ms == 0)
+        o->lease_ms = LEASE_MS;
+    if (o->pulse_ms == 0)
+        o->pulse_ms = o->lease_ms / 3 > 0 ? o->lease_ms / 3 : 1;
+    if (o->names_max == 0)
+        o->names_max = NAMES_MAX;
+    uint32_t known = VOW_AUTHORITY_HERE | VOW_AUTHORITY_THREAD;
+    if ((o->flags & ~known) != 0 || o->flags == known ||
+        o->pulse_ms >= o->lease_ms ||
+        (o->store != NULL && (o->flags & VOW_AUTHORITY_THREAD) != 0))
+        return VOW_EINVAL;
+    return 0;
+}
+
+static struct vow__hub *hub_new(vow_loop *loop, const char *url,
+                                const vow_authority_opts *o)
+{
+    const struct vow_alloc *alloc = vow_loop_alloc(loop);
+    struct vow__hub *h = vow__mem_zero(alloc, sizeof(*h));
+    size_t size = strlen(url) + 1;
+    char *copy = h == NULL ? NULL : vow__mem_new(alloc, size);
+    if (copy == NULL) {
+        vow__mem_free(alloc, h, sizeof(*h));
+        return NULL;
+    }
+    atomic_init(&h->refs, 1);
+    atomic_init(&h->handles, 1);
+    h->alloc = *alloc;
+    h->opts = *o;
+    h->url = memcpy(copy, url, size);
+    h->look_ns = UINT64_MAX;
+    h->quick = (vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) == 0 &&
+               vow__clock_has_cycles();
+    (void)pthread_mutex_init(&h->lock, NULL);
+    vow__table_init_hashed(&h->names, &h->alloc, vow_loop_random(loop));
+    bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
+    vow__pool_init(&h->entries, &h->alloc, h, sizeof(struct vow__entry),
+                   pooled);
+    vow__pool_init(&h->asks, &h->alloc, h, sizeof(struct vow__ask), pooled);
+    vow__pool_init(&h->leases, &h->alloc, h, sizeof(vow_lease), pooled);
+    char host[VOW_RUNNER_MAX / 2] = "";
+    (void)gethostname(host, sizeof(host) - 1);
+    (void)snprintf(h->runner, sizeof(h->runner), "%s:%ld", host,
+                   (long)getpid());
+    return h;
+}
+
+static bool wants_thread(const vow_loop *loop, const char *url,
+                         const vow_authority_opts *o)
+{
+    if ((vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) != 0 || o->store != NULL)
+        return false;
+    if (strncmp(url, "memory:", 7) == 0)
+        return (o->flags & VOW_AUTHORITY_THREAD) != 0;
+    return (o->flags & VOW_AUTHORITY_HERE) == 0;
+}
+
+static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h)
+{
+    vow_authority *a = vow__mem_zero(vow_loop_alloc(loop), sizeof(*a));
+    if (a == NULL)
+        return NULL;
+    atomic_init(&a->refs, 1);
+    atomic_init(&a->users, 1);
+    a->alloc = *vow_loop_alloc(loop);
+    a->loop = loop;
+    a->hub = vow__hub_ref(h);
+    return a;
+}
+
+void vow__handle_free(vow_authority *a)
+{
+    struct vow_alloc alloc = a->alloc;
+    vow__hub_unref(a->hub);
+    vow__mem_free(&alloc, a, sizeof(*a));
+}
+
+/* The promise of its close is made now, so that closing needs no memory; and it
+ * tells when the loop is closed before us. */
+static vow_future *store_here(const char *site, struct vow__hub *h)
+{
+    vow_authority *a = h->first;
+    a->closed = vow_promise_at(site, h->loop, &a->close_end.here);
+    if (vow_error_of(a->closed) != NULL)
+        return vow_future_ref(a->closed);
+    vow_on_cancel_now(a->close_end.here, on_loop_closing, a);
+    if (h->opts.store != NULL)
+        return vow_resolved_at(site, h->loop, vow_ptr(h->opts.store));
+    return vow_store_open_at(site, h->loop, h->url);
+}
+
+/* The store is there, on this loop as the value, or on its own; or it is not.
+ * Needs no memory: nothing that was opened can be lost. */
+static void on_opened(vow_future *ready, void *authority)
+{
+    vow_authority *a = authority;
+    struct vow__hub *h = a->hub;
+    vow_deferred *result = h->result;
+    h->result = NULL;
+    if (vow_state_of(ready) == VOW_FULFILLED) {
+        if (!h->threaded)
+            vow__hub_ready(h, vow_as_ptr(vow_get(ready)));
+        else
+            vow__bell_ready(a);
+        (void)vow_resolve_drop(result, vow_own(a, drop_handle));
+        return;
+    }
+    vow_error *why = vow_error_of(ready);
+    if (h->threaded)
+        (void)pthread_join(h->thread, NULL);
+    vow__end_resolve(&a->close_end, vow_nothing());
+    a->closed = vow_future_unref(a->closed);
+    vow__bell_down(a);
+    a->rope = vow_future_unref(a->rope);
+    vow__handle_unref(a);
+    (void)vow_reject_drop(result, vow_error_ref(why));
+}
+
+static void drop_handle(void *authority)
+{
+    vow_authority_unref(authority);
+}
+
+void vow__hub_ready(struct vow__hub *h, vow_store *store)
+{
+    h->store = store;
+    const vow_store_events events = {.on_record = vow__entry_changed,
+                                     .on_cancel = vow__lease_stop,
+                                     .on_chunks = vow__chunks_changed,
+                                     .on_place = vow__places_changed,
+                                     .on_doubt = on_doubt,
+                                     .user = h};
+    store->ops->listen(store, &events);
+    sit_down(h->first);
+    h->first = NULL;
+    if (h->opts.recheck_ms == 0)
+        h->opts.recheck_ms = store->ops->recheck_ms;
+    if (h->opts.value_max == 0 || h->opts.value_max > store->ops->value_max)
+        h->opts.value_max = store->ops->value_max;
+}
+
+static void on_doubt(void *hub)
+{
+    struct vow__hub *h = hub;
+    struct vow__named *n = vow__table_next(&h->names, NULL);
+    while (n != NULL && !h->closing) {
+        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        n = vow__table_next(&h->names, n);
+        if (e->state == ENTRY_WAITING)
+            vow__entry_again(e);
+        else if (e->state == ENTRY_CLAIMING)
+            e->woken = true; /* its answer may be from before */
+    }
+    vow__places_doubt(h);
+}
+
+/* ---- handles ------------------------------------------------------------ */
+
+int vow_authority_join(vow_loop *loop, vow_authority *a,
+                       vow_authority **ret_authority)
+{
+    if (!a->hub->threaded)
+        return loop == a->loop ? VOW_EBUSY : VOW_EINVAL;
+    if (a->closing)
+        return VOW_ECLOSED;
+    vow_authority *other = handle_new(loop, a->hub);
+    if (other == NULL)
+        return VOW_ENOMEM;
+    int rc = vow__bell_hang(other);
+    (void)vow__handle_ref(other);          /* the message's */
+    atomic_fetch_add(&a->hub->handles, 1); /* first: others may close */
+    if (rc == 0)
+        rc = vow_loop_post(a->hub->loop, sit_down, other);
+    if (rc < 0) {
+        atomic_fetch_sub(&a->hub->handles, 1);
+        vow__bell_down(other);
+        vow_future_unref(other->rope);
+        vow__handle_unref(other);
+        vow__handle_unref(other);
+        return rc;
+    }
+    vow__bell_ready(other);
+    *ret_authority = other;
+    return 0;
+}
+
+static void sit_down(void *authority)
+{
+    vow_authority *a = authority;
+    vow__list_push(&a->hub->seats, &a->in_hub);
+    a->hub->n_seats++;
+    a->seated = true;
+    if (a != a->hub->first)
+        vow__handle_unref(a);
+}
+
+vow_loop *vow_authority_loop(const vow_authority *a)
+{
+    return a->loop;
+}
+
+vow_authority *vow_authority_ref(vow_authority *a)
+{
+    if (a != NULL)
+        atomic_fetch_add(&a->users, 1);
+    return a;
+}
+
+vow_authority *vow_authority_unref(vow_authority *a)
+{
+    if (a == NULL || atomic_fetch_sub(&a->users, 1) > 1)
+        return NULL;
+    if (!a->closing && !vow_loop_closing(a->loop))
+        vow_future_unref(vow_authority_close(a));
+    a->closed = vow_future_unref(a->closed);
+    a->rope = vow_future_unref(a->rope);
+    vow__handle_unref(a);
+    return NULL;
+}
+
+int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg)
+{
+    if (!vow__at_home(a)) /* the home of a closing one may be gone */
+        return a->closing ? VOW_ECLOSED : vow_loop_post(a->hub->loop, fn, arg);
+    fn(arg);
+    return 0;
+}
+
+vow_authority_stats vow_authority_stats_get(vow_authority *a)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    struct vow__counts *c = &a->hub->counts;
+    return (vow_authority_stats){.names = (size_t)c->names,
+                                 .waiting = (size_t)c->waiting,
+                                 .running = (size_t)c->running,
+                                 .asked = c->asked,
+                                 .claims = c->claims,
+                                 .runs = c->runs,
+                                 .joined = c->joined,
+                                 .late = c->late,
+                                 .lost = c->lost,
+                                 .takeovers = c->takeovers,
+                                 .refreshes = c->refreshes};
+}
+
+/* ---- closing ------------------------------------------------------------ */
+
+vow_future *vow_authority_close_at(const char *site, vow_authority *a)
+{
+    VOW__ASSERT_THREAD_OF(a, a->loop);
+    if (a->closing)
+        return vow_future_ref(a->closed);
+    if (vow__at_home(a)) {
+        a->closing = true;
+        (void)vow__handle_ref(a); /* until it is closed */
+        vow__seat_close(a);
+        return vow_future_ref(a->closed);
+    }
+    VOW_AUTO(vow_future)
+    f = vow__end_open(site, a->loop, a->hub->loop, &a->close_end);
+    (void)vow__handle_ref(a);
+    int rc = vow_error_code(vow_error_of(f));
+    if (rc == 0)
+        rc = vow_loop_post(a->hub->loop, vow__seat_close, a);
+    if (rc < 0) {
+        vow__end_drop(&a->close_end);
+        vow__handle_unref(a);
+        return vow_refused_at(site, a->loop, rc, NULL);
+    }
+    a->closing = true;
+    a->last = atomic_fetch_sub(&a->hub->handles, 1) == 1;
+    vow__bell_down(a);
+    (void)vow__handle_ref(a); /* of join_thread() */
+    a->closed = vow_finally_at(site, f, join_thread, a);
+    if (vow_state_of(a->closed) == VOW_REJECTED) { /* it will not run */
+        if (a->last)
+            (void)pthread_detach(a->hub->thread);
+        vow__handle_unref(a);
+    }
+    return vow_future_ref(a->closed);
+}
+
+void vow__seat_close(void *authority)
+{
+    vow_authority *a = authority;
+    struct vow__hub *h = a->hub;
+    if (a->seated)
+        leave_seat(a);
+    if (h->n_seats > 0 || h->closing) {
+        vow__end_resolve(&a->close_end, vow_nothing());
+        vow__handle_unref(a);
+        return;
+    }
+    h->closing = true;
+    h->closed = a;
+    /* Not at once: the table may be on the stack, and places that were just
+     * given back are still to be told to the store. */
+    vow_call_soon(&h->closer, h->loop, close_when_quiet, h);
+}
+
+static void close_when_quiet(void *hub)
+{
+    struct vow__hub *h = hub;
+    if (h->steps == 0)
+        vow__hub_close_store(h);
+    else
+        vow_call_at(&h->closer, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
+                    vow__hub_close_store, h);
+}
+
+/* Nothing of this handle waits or works any more. */
+static void leave_seat(vow_authority *a)
+{
+    struct vow__hub *h = a->hub;
+    vow__list_remove(&h->seats, &a->in_hub);
+    h->n_seats--;
+    a->seated = false;
+    while (a->asks != NULL) /* first: they would claim what is given back */
+        vow__ask_refuse(VOW__OUTER(a->asks, struct vow__ask, in_seat),
+                        VOW_ECLOSED, "the authority was closed");
+    struct vow__named *n = vow__table_next(&h->names, NULL);
+    while (n != NULL) {
+        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        n = vow__table_next(&h->names, n);
+        if (e->lease != NULL && e->lease->ask->of == a)
+            vow__lease_yield(e->lease);
+    }
+    vow__places_leave(h, a);
+}
+
+void vow__hub_close_store(void *hub)
+{
+    struct vow__hub *h = hub;
+    vow_store *store = h->store;
+    (void)vow_call_stop(&h->closer);
+    if (store == NULL || store == vow__store_closed())
+        return;
+    h->store = vow__store_closed();
+    vow__places_close(h);
+    (void)vow__hub_ref(h);
+    VOW_AUTO(vow_future) closed = store->ops->close(store);
+    vow_future *f = vow_finally(closed, store_closed, h);
+    if (vow_state_of(f) == VOW_REJECTED) /* there is no queue any more */
+        (void)store_closed(h);
+    (void)vow_error_of(f);
+    vow_future_unref(f);
+}
+
+static vow_next store_closed(void *hub)
+{
+    struct vow__hub *h = hub;
+    vow_authority *last = h->closed;
+    forget_names(h);
+    if (h->threaded) {
+        vow__home_end(h); /* the thread ends, and tells */
+    } else {
+        h->closed = NULL;
+        if (last != NULL) {
+            vow__end_resolve(&last->close_end, vow_nothing());
+            vow__handle_unref(last);
+        }
+    }
+    vow__hub_unref(h);
+    return vow_ok(vow_nothing());
+}
+
+static void forget_names(struct vow__hub *h)
+{
+    struct vow__named *n = vow__table_next(&h->names, NULL);
+    while (n != NULL) {
+        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        n = vow__table_next(&h->names, n);
+        if (e->lease != NULL) /* it could not be given back */
+            vow__lease_over(e->lease, false);
+        vow__entry_free(e);
+    }
+    (void)vow_call_stop(&h->look);
+    vow__table_fini(&h->names);
+}
+
+/* The user closes the loop, and has not closed us: it is too late to wait. */
+static void on_loop_closing(vow_error *why, void *authority)
+{
+    vow_authority *a = authority;
+    struct vow__hub *h = a->hub;
+    (void)why;
+    if (!vow_loop_closing(a->loop)) /* somebody cancels the future of close */
+        return;
+    if (a->seated)
+        leave_seat(a);
+    h->closing = true;
+    vow__hub_close_store(h);
+    vow__end_resolve(&a->close_end, vow_nothing());
+}
+
+/* The last one closed waits for the end of the thread, which is near. */
+static vow_next join_thread(void *authority)
+{
+    vow_authority *a = authority;
+    if (a->last)
+        (void)pthread_join(a->hub->thread, NULL);
+    vow__handle_unref(a);
+    return vow_ok(vow_nothing());
+}
+
+struct vow__hub *vow__hub_ref(struct vow__hub *h)
+{
+    vow__refs_up(&h->refs, h->threaded);
+    return h;
+}
+
+void vow__hub_unref(void *hub)
+{
+    struct vow__hub *h = hub;
+    if (!vow__refs_down(&h->refs, h->threaded))
+        return;
+    struct vow_alloc alloc = h->alloc;
+    (void)pthread_mutex_destroy(&h->lock);
+    vow__pool_fini(&h->entries);
+    vow__pool_fini(&h->asks);
+    vow__pool_fini(&h->leases);
+    vow__mem_free(&alloc, h->url, strlen(h->url) + 1);
+    vow__mem_free(&alloc, h, sizeof(*h));
+}
+
+/* ---- what all parts need ------------------------------------------------ */
+
+uint64_t vow__hub_now_ns(const struct vow__hub *h)
+{
+    if ((vow_loop_flags(h->loop) & VOW_LOOP_VIRTUAL_TIME) != 0)
+        return vow_loop_now_ns(h->loop);
+    return vow__clock_boot_ns();
+}
+
+uint64_t vow__hub_about_ns(struct vow__hub *h)
+{
+    uint64_t cycles = vow__clock_cycles();
+    if (h->quick && cycles - h->about_cycles < ABOUT_CYCLES)
+        return h->about_ns;
+    h->about_cycles = cycles;
+    h->about_ns = vow__hub_now_ns(h);
+    return h->about_ns;
+}
+
+void vow__step_begins(struct vow__hub *h)
+{
+    h->steps++;
+}
+
+void vow__step_ended(struct vow__hub *h, int code)
+{
+    VOW__ASSERT(h->steps > 0);
+    h->steps--;
+    if (code != VOW_ECLOSED && code != VOW_EAGAIN)
+        vow__store_is(
+            h, code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_ENOSPC,
+            code);
+    if (h->steps == 0 && h->closing && h->store != NULL &&
+        h->store != vow__store_closed())
+        vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
+}
+
+void vow__store_is(struct vow__hub *h, bool down, int code)
+{
+    const char *why = down ? vow__store_trouble(h) : NULL;
+    if (down == h->down || (!down && h->refused > 0)) /* not all of it is up */
+        return;
+    h->down = down;
+    if (!down)
+        vow__entries_hurry(h);
+    vow__hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP, &(vow_name){{0}}, 0,
+                  code, why == NULL ? vow_error_text(code) : why);
+}
+
+const char *vow__store_trouble(const struct vow__hub *h)
+{
+    vow_store *s = h->store;
+    const char *why =
+        s == NULL || s->ops->explain == NULL ? "" : s->ops->explain(s);
+    return why[0] == '\0' ? NULL : why;
+}
+
+void vow__hub_event(struct vow__hub *h, uint32_t kind, const vow_name *name,
+                    uint64_t fence, int code, const char *text)
+{
+    vow_event event = {.kind = kind,
+                       .name = *name,
+                       .fence = fence,
+                       .code = code,
+                       .text = text == NULL ? "" : text};
+    h->opts.on_event(&event, h->opts.on_event_user);
+}
+
+void vow__token_make(struct vow__hub *h, vow_token *t)
+{
+    if (h->random_left < sizeof(*t)) {
+        randombytes_buf(h->random, sizeof(h->random));
+        h->random_left = sizeof(h->random);
+    }
+    h->random_left -= sizeof(*t);
+    memcpy(t->bytes, h->random + h->random_left, sizeof(*t));
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* lost.c - a lease was lost: what has become of the name since?
+ *
+ * WHY   A result with no time to live is for those who waited when it was
+ *       committed. The runner that was lost did not wait: its claim would find
+ *       the name free, and the work would be done again although the successor
+ *       has a result.
+ * HOW   Stores keep the result of a takeover for the owner that was lost, and
+ *       answer a commit of the old hold with it. VOW_COMMIT_RESOLVE has an
+ *       effect on records in doubt only, so such a commit of any other mode
+ *       asks and changes nothing. As long as the record is still that of the
+ *       old hold and others wait for the name, one of them is about to take
+ *       over: the question is repeated, and no claim gets in their way. When
+ *       another has the name, it is claimed: then this instance is registered
+ *       as waiting, and is told like the others.
+ * LIMITS  A successor that commits between the last question and the claim is
+ *         missed, unless its result is kept for longer.
+ * THREADS  the home's loop.
+ */
+#include "named/hub_internal.h"
+
+/* Those who live look again within 5 s, most a tenth of the lease after its
+ * end. */
+enum { LOOK_MS = 50, LOOKS_MAX = 128, LOOKS_PER_LEASE = 50 };
+
+static void on_looked_back(int code, const vow_record *r, size_t n,
+                           void *entry);
+static bool is_down(int code);
+static void look_soon(struct vow__entry *e);
+
+void vow__entry_look_back(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    const vow_commit_ask ask = {
+        .hold = {.name = e->name, .token = e->token, .epoch = e->epoch},
+        .outcome = VOW_OUTCOME_ABANDONED,
+        .flags = VOW_COMMIT_RESOLVE};
+    vow__entry_move(e, ENTRY_CLAIMING);
+    e->steps++;
+    vow__step_begins(h);
+    h->store->ops->commit(h->store, &ask, on_looked_back, e);
+}
+
+static void on_looked_back(int code, const vow_record *r, size_t n, void *entry)
+{
+    struct vow__entry *e = entry;
+    if (is_down(code)) { /* as after a claim; the question stays open */
+        e->claimed_ns = vow__hub_now_ns(vow__hub_of(e));
+        vow__entry_claimed(code, r, n, e);
+        return;
+    }
+    e->steps--;
+    vow__step_ended(vow__hub_of(e), code);
+    bool ours = code == 0 && r->says == VOW_SAYS_LOST && r->epoch == e->epoch;
+    if (ours && r->waiters > 0 && e->n_asks > 0 && e->looks < LOOKS_MAX) {
+        look_soon(e);
+        return;
+    }
+    e->look_back = false;
+    e->pauses = 0;
+    if (code == 0 && r->says == VOW_SAYS_SETTLED && e->n_asks > 0)
+        vow__entry_settle_record(e, r);
+    else
+        vow__entry_again(e);
+}
+
+static bool is_down(int code)
+{
+    return code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
+}
+
+static void look_soon(struct vow__entry *e)
+{
+    vow_loop *loop = vow__hub_of(e)->loop;
+    uint64_t ms = e->lease_ms / LOOKS_PER_LEASE + 1;
+    e->looks++;
+    e->committed = false;
+    vow__entry_move(e, ENTRY_PAUSING);
+    vow_call_at(&e->timer, loop,
+                vow_loop_due_ns(loop, ms < LOOK_MS ? ms : LOOK_MS),
+                vow__entry_look_again, e);
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT */
+/* manage.c - looking at names and pools, forgetting, canceling, resolving.
+ *
+ * HOW   Each is one step of the store. A request carries it to the home's loop
+ *       and its answer back; what the store lends for the time of a call is
+ *       copied into one block, which the value owns.
+ * THREADS  the loop of who asks; begin() and on_...(): the home's.
+ */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "named/hub_internal.h"
+
+#include <string.h>
+
+struct request {
+    vow_authority *of; /* counted */
+    struct vow__end end;
+    void (*begin)(struct request *r);
+    vow_name name;
+    uint64_t fence;
+    vow_commit_ask commit; /* its value is counted */
+    size_t n;
+    vow_name names[];
+};
+
+static vow_future *send(const char *site, vow_authority *a,
+                        const struct request *what, const vow_name *names);
+static void arrive(void *request);
+static void done(struct request *r, int code);
+static void request_free(struct request *r);
+static void begin_list(struct request *r);
+static void begin_pools(struct request *r);
+static void begin_peek(struct request *r);
+static void begin_forget(struct request *r);
+static void begin_cancel(struct request *r);
+static void begin_resolve(struct request *r);
+static void on_records(int code, const vow_record *r, size_t n, void *request);
+static void on_pools(int code, const vow_pool_info *p, size_t n, void *request);
+static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
+                                 void *request);
+static void forget_name(struct request *r);
+static void on_forgotten(int code, const vow_record *r, size_t n,
+                         void *request);
+static void on_name_canceled(int code, const vow_record *rec, size_t n,
+                             void *request);
+static void on_canceled(int code, const vow_record *r, size_t n, void *request);
+static void on_resolved(int code, const vow_record *r, size_t n, void *request);
+
+/* ---- asking ------------------------------------------------------------- */
+
+vow_future *vow_authority_list_at(const char *site, vow_authority *a)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    return send(site, a, &(struct request){.begin = begin_list}, NULL);
+}
+
+vow_future *vow_authority_pools_at(const char *site, vow_authority *a)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    return send(site, a, &(struct request){.begin = begin_pools}, NULL);
+}
+
+vow_future *vow_authority_peek_at(const char *site, vow_authority *a,
+                                  const vow_name *names, size_t n)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    return send(site, a, &(struct request){.begin = begin_peek, .n = n}, names);
+}
+
+vow_future *vow_authority_forget_at(const char *site, vow_authority *a,
+                                    const vow_name *name, uint64_t fence)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    struct request what = {
+        .begin = begin_forget, .name = *name, .fence = fence};
+    return send(site, a, &what, NULL);
+}
+
+vow_future *vow_authority_cancel_at(const char *site, vow_authority *a,
+                                    const vow_name *name)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    struct request what = {.begin = begin_cancel, .name = *name};
+    return send(site, a, &what, NULL);
+}
+
+vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
+                                     const vow_name *name, uint64_t fence,
+                                     vow_resolution what)
+{
+    VOW__ASSERT_THREAD(a->loop);
+    if (what.how < VOW_IT_HAPPENED || what.how > VOW_DO_IT_AGAIN)
+        return vow_refused_at(site, a->loop, VOW_EINVAL,
+                              "an unknown resolution");
+    struct request r = {.begin = begin_resolve,
+                        .name = *name,
+                        .commit = {.hold = {.name = *name, .epoch = fence},
+                                   .flags = VOW_COMMIT_RESOLVE,
+                                   .outcome = (uint32_t)what.how,
+                                   .value = what.value,
+                                   .ttl_ms = what.ttl_ms}};
+    return send(site, a, &r, NULL);
+}
+
+_Static_assert((int)VOW_IT_HAPPENED == (int)VOW_OUTCOME_DONE &&
+                   (int)VOW_IT_FAILED == (int)VOW_OUTCOME_FAILED &&
+                   (int)VOW_DO_IT_AGAIN == (int)VOW_OUTCOME_ABANDONED,
+               "a resolution is an outcome");
+
+static vow_future *send(const char *site, vow_authority *a,
+                        const struct request *what, const vow_name *names)
+{
+    size_t extra = what->n * sizeof(vow_name);
+    struct request *r = vow__mem_zero(&a->alloc, sizeof(*r) + extra);
+    if (r == NULL)
+        return vow_refused_at(site, a->loop, VOW_ENOMEM, NULL);
+    memcpy(r, what, sizeof(*r));
+    if (extra > 0)
+        memcpy(r->names, names, extra);
+    r->of = vow__handle_ref(a);
+    (void)vow_bytes_ref(r->commit.value);
+    vow_future *f = vow__end_open(site, a->loop, a->hub->loop, &r->end);
+    int rc = vow_error_code(vow_error_of(f));
+    if (rc == 0 && !a->closing)
+        rc = vow__hub_run(a, arrive, r);
+    else if (rc == 0)
+        rc = VOW_ECLOSED;
+    if (rc == 0)
+        return f;
+    vow_future_unref(f);
+    request_free(r);
+    return vow_refused_at(site, a->loop, rc, NULL);
+}
+
+static void arrive(void *request)
+{
+    struct request *r = request;
+    struct vow__hub *h = r->of->hub;
+    if (h->closing || h->store == NULL) {
+        vow__end_refuse(&r->end, VOW_ECLOSED, "the authority was closed");
+        request_free(r);
+        return;
+    }
+    vow__step_begins(h);
+    r->begin(r);
+}
+
+/* The answer was given, or there is only a code. */
+static void done(struct request *r, int code)
+{
+    struct vow__hub *h = r->of->hub;
+    bool trouble = code == VOW_ESTORE || code == VOW_EAGAIN ||
+                   code == VOW_EUNSURE || code == VOW_E2BIG || code == VOW_EIO;
+    if (code < 0)
+        vow__end_refuse(&r->end, code, trouble ? vow__store_trouble(h) : NULL);
+    vow__step_ended(h, code);
+    request_free(r);
+}
+
+static void request_free(struct request *r)
+{
+    vow_authority *a = r->of;
+    struct vow_alloc alloc = a->alloc;
+    vow__end_drop(&r->end);
+    vow_bytes_unref(r->commit.value);
+    vow__mem_free(&alloc, r, sizeof(*r) + r->n * sizeof(vow_name));
+    vow__handle_unref(a);
+}
+
+/* ---- looking ------------------------------------------------------------ */
+
+static void begin_list(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    s->ops->list(s, on_records, r);
+}
+
+static void begin_peek(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    s->ops->peek(s, r->names, r->n, on_records, r);
+}
+
+static void begin_pools(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    s->ops->pools(s, on_pools, r);
+}
+
+/* One block: what the caller sees, its array, the texts. */
+struct block {
+    union {
+        vow_records records;
+        vow_pools pools;
+    } seen;
+    struct vow_alloc alloc;
+    size_t size;
+    char *free; /* where the next text goes */
+};
+
+static void block_drop(void *ptr)
+{
+    struct block *b = ptr;
+    struct vow_alloc alloc = b->alloc;
+    vow__mem_free(&alloc, b, b->size);
+}
+
+static struct block *block_new(const struct vow_alloc *alloc, size_t array,
+                               size_t texts)
+{
+    size_t size = sizeof(struct block) + array + texts;
+    struct block *b = vow__mem_zero(alloc, size);
+    if (b == NULL)
+        return NULL;
+    b->alloc = *alloc;
+    b->size = size;
+    b->free = (char *)(b + 1) + array;
+    return b;
+}
+
+static size_t text_size(const char *text)
+{
+    return text == NULL ? 1 : strlen(text) + 1;
+}
+
+static const char *text_copy(struct block *b, const char *text)
+{
+    size_t size = text_size(text);
+    char *at = b->free;
+    memcpy(at, text == NULL ? "" : text, size);
+    b->free += size;
+    return at;
+}
+
+/* What runs, and a private store does not know of (vow__hub_is_bare()). */
+static bool bare_record(const struct vow__entry *e, vow_record *ret)
+{
+    if (e == NULL || !e->bare || e->lease == NULL)
+        return false;
+    const vow_lease *l = e->lease;
+    uint64_t ran_ns = vow__hub_now_ns(l->hub) - l->began_ns;
+    *ret = (vow_record){.name = e->name,
+                        .says = VOW_SAYS_WAIT,
+                        .epoch = atomic_load(&l->epoch),
+                        .waiters = e->n_asks > 1,
+                        .age_ms = ran_ns / VOW__NS_PER_MS,
+                        .left_ms = UINT64_MAX,
+                        .label = "",
+                        .runner = l->hub->runner};
+    return true;
+}
+
+static size_t list_bare(const struct vow__hub *h, vow_record *ret)
+{
+    size_t n = 0;
+    vow_record none;
+    const struct vow__named *at = vow__table_next(&h->names, NULL);
+    for (; at != NULL; at = vow__table_next(&h->names, at))
+        n += bare_record(VOW__OUTER(at, const struct vow__entry, node),
+                         ret == NULL ? &none : ret + n);
+    return n;
+}
+
+static size_t count_bare(const struct vow__hub *h)
+{
+    return list_bare(h, NULL);
+}
+
+static void on_records(int code, const vow_record *records, size_t n,
+                       void *request)
+{
+    struct request *r = request;
+    size_t texts = 0;
+    for (size_t i = 0; i < n; i++)
+        texts += text_size(records[i].label) + text_size(records[i].runner);
+    bool list = r->begin == begin_list;
+    size_t bare = list ? count_bare(r->of->hub) : 0;
+    size_t room = (n + bare) * sizeof(*records);
+    struct block *b = code < 0 ? NULL : block_new(&r->of->alloc, room, texts);
+    if (b == NULL) {
+        done(r, code < 0 ? code : VOW_ENOMEM);
+        return;
+    }
+    vow_record *copy = (vow_record *)(void *)(b + 1);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = records[i];
+        copy[i].value = NULL;
+        copy[i].label = text_copy(b, records[i].label);
+        copy[i].runner = text_copy(b, records[i].runner);
+        if (!list && records[i].says == VOW_SAYS_NONE)
+            (void)bare_record(vow__entry_find(r->of->hub, &r->names[i]),
+                              &copy[i]);
+    }
+    if (bare > 0)
+        n += list_bare(r->of->hub, copy + n);
+    b->seen.records = (vow_records){.n = n, .at = copy};
+    vow__end_resolve(&r->end, vow_own(b, block_drop));
+    done(r, 0);
+}
+
+static void on_pools(int code, const vow_pool_info *pools, size_t n,
+                     void *request)
+{
+    struct request *r = request;
+    size_t texts = 0;
+    for (size_t i = 0; i < n; i++)
+        texts += text_size(pools[i].label);
+    struct block *b =
+        code < 0 ? NULL : block_new(&r->of->alloc, n * sizeof(*pools), texts);
+    if (b == NULL) {
+        done(r, code < 0 ? code : VOW_ENOMEM);
+        return;
+    }
+    vow_pool_info *copy = (vow_pool_info *)(void *)(b + 1);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = pools[i];
+        copy[i].label = text_copy(b, pools[i].label);
+    }
+    b->seen.pools = (vow_pools){.n = n, .at = copy};
+    vow__end_resolve(&r->end, vow_own(b, block_drop));
+    done(r, 0);
+}
+
+/* ---- changing ----------------------------------------------------------- */
+
+/* Whatever is there is to go: not while a newer one is being made. */
+static void begin_forget(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    vow_name refresh = vow__refresh_name(&r->name);
+    if (r->fence == 0)
+        s->ops->forget(s, &refresh, 0, on_refresh_forgotten, r);
+    else
+        forget_name(r);
+}
+
+static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
+                                 void *request)
+{
+    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+        on_forgotten(code, rec, n, request);
+    else
+        forget_name(request);
+}
+
+static void forget_name(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    vow_record runs;
+    if (bare_record(vow__entry_find(r->of->hub, &r->name), &runs)) {
+        on_forgotten(0, &runs, 1, r);
+        return;
+    }
+    s->ops->forget(s, &r->name, r->fence, on_forgotten, r);
+}
+
+static void on_forgotten(int code, const vow_record *rec, size_t n,
+                         void *request)
+{
+    struct request *r = request;
+    if (code == 0 && n == 1 && rec->says == VOW_SAYS_WAIT)
+        vow__end_refuse(&r->end, VOW_EBUSY, "the work is being done");
+    else if (code == 0)
+        vow__end_resolve(&r->end,
+                         vow_int(n == 1 && rec->says == VOW_SAYS_NONE));
+    done(r, code);
+}
+
+static void begin_cancel(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    vow_record runs;
+    if (bare_record(vow__entry_find(r->of->hub, &r->name), &runs)) {
+        vow__lease_stop(&r->name, r->of->hub);
+        on_canceled(0, &runs, 1, r);
+        return;
+    }
+    s->ops->cancel(s, &r->name, on_name_canceled, r);
+}
+
+/* If nobody does the work, somebody may be making its result anew. */
+static void on_name_canceled(int code, const vow_record *rec, size_t n,
+                             void *request)
+{
+    struct request *r = request;
+    vow_store *s = r->of->hub->store;
+    vow_name refresh = vow__refresh_name(&r->name);
+    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+        on_canceled(code, rec, n, request);
+    else
+        s->ops->cancel(s, &refresh, on_canceled, r);
+}
+
+static void on_canceled(int code, const vow_record *rec, size_t n,
+                        void *request)
+{
+    struct request *r = request;
+    if (code == 0 && n == 1 && rec->says == VOW_SAYS_WAIT)
+        vow__end_resolve(&r->end, vow_nothing());
+    else if (code == 0)
+        vow__end_refuse(&r->end, VOW_ENOENT, "nobody does this work");
+    done(r, code);
+}
+
+/* By a token of its own: of two who resolve, one is told that it is late. */
+static void begin_resolve(struct request *r)
+{
+    vow_store *s = r->of->hub->store;
+    vow__token_make(r->of->hub, &r->commit.hold.token);
+    s->ops->commit(s, &r->commit, on_resolved, r);
+}
+
+static void on_resolved(int code, const vow_record *rec, size_t n,
+                        void *request)
+{
+    struct request *r = request;
+    if (code == 0 && n == 1 && rec->says == VOW_SAYS_OWN)
+        vow__end_resolve(&r->end, vow_nothing());
+    else if (code == 0)
+        vow__end_refuse(&r->end, VOW_ENOENT,
+                        "it is not in doubt with this fence");
+    done(r, code);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* refresh.c - results that get old: made anew once, out of sight.
+ *
+ * WHY   Who finds an old result wants it now, and a new one soon; and of all
+ *       who find it, in all processes, one is to make the new one.
+ * HOW   Making it anew is named work too, under a name that is derived from the
+ *       first. Who gets that name does the work and replaces the old result,
+ *       which stays until then. The derived name stays settled until the new
+ *       result is old in its turn, so that who comes a moment later does
+ *       nothing; and, after a failure, for a while, so that it is not tried by
+ *       everybody again. Hard expiry is not moved by any of this.
+ *       Early (XFetch): with the time t it took, and a random u in (0, 1], it
+ *       is time when t * early * -ln(u) reaches what is left.
+ *       Who finds that the old result has expired while it is being made anew
+ *       waits for that; and who was to make it anew, and finds that it has
+ *       expired, asks as everybody does. Each of the two names is claimed
+ *       first, and then the other is looked at: there is never a second run
+ *       beside the first, if all who ask give stale_ms or early
+ *       (docs/model/refresh.pml).
+ * THREADS  the home's loop.
+ */
+#include "named/hub_internal.h"
+
+enum { AFTER_FAILURE_MS = 1000 };
+
+static double exponential(uint64_t random);
+static void on_put(int code, const vow_record *r, size_t n, void *entry);
+
+bool vow__refresh_due(struct vow__hub *h, const struct vow__ask *a,
+                      const vow_record *r)
+{
+    const vow_share_opts *o = a->opts;
+    if (a->refresh || a->waited || a->work == NULL ||
+        (o->flags & (VOW_SHARE_NO_REFRESH | VOW_SHARE_PEEK)) != 0)
+        return false;
+    if (o->stale_ms > 0 && r->age_ms > o->stale_ms)
+        return true;
+    if (!(o->early > 0) || r->left_ms == UINT64_MAX)
+        return false;
+    double waits = exponential(vow_loop_random(h->loop));
+    return (double)r->cost_ms * o->early * waits >= (double)r->left_ms;
+}
+
+/* -ln(u) for a random u in (0, 1]: u is m / 2^k with m in [1, 2), and ln(m) is
+ * twice the series of artanh((m - 1) / (m + 1)). */
+static double exponential(uint64_t random)
+{
+    const double ln2 = 0.69314718055994531;
+    uint64_t u = (random >> 11) + 1; /* of 2^53 */
+    int bits = 0;
+    while ((u >> bits) > 1)
+        bits++;
+    double m = (double)u / (double)(UINT64_C(1) << bits);
+    double y = (m - 1) / (m + 1);
+    double y2 = y * y;
+    double series = y * (1 + y2 * (1.0 / 3 + y2 * (1.0 / 5 + y2 / 7)));
+    return (53 - bits) * ln2 - 2 * series;
+}
+
+/* One here at a time: it may have to wait, and more would only wait too. */
+void vow__refresh_for(struct vow__hub *h, const struct vow__ask *because)
+{
+    vow_name name = vow__refresh_name(&because->name);
+    const struct vow__entry *e = vow__entry_find(h, &name);
+    if (e != NULL && (e->n_asks > 0 || e->lease != NULL))
+        return;
+    struct vow__ask *a =
+        vow__ask_new(because->site, because->of, &because->name, because->opts);
+    if (a == NULL)
+        return; /* the next who finds it old will */
+    a->work = because->work;
+    a->arg = because->arg;
+    a->own.info = NULL;
+    a->own.deadline_ms = 0;
+    a->own.join = NULL;
+    a->own.flags |= VOW_SHARE_NOWAIT;
+    vow__list_push(&a->of->asks, &a->in_seat);
+    vow__count(&h->counts.waiting, 1);
+    vow__refresh(h, a);
+}
+
+void vow__refresh(struct vow__hub *h, struct vow__ask *a)
+{
+    a->refresh = true;
+    a->target = a->name;
+    a->name = vow__refresh_name(&a->target);
+    a->own.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
+    vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+}
+
+void vow__refresh_give_way(struct vow__entry *e)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    vow_link *all = vow__entry_take_asks(e);
+    vow__lease_give_back(e);
+    while (all != NULL) {
+        struct vow__ask *a = vow__ask_of(vow__list_take(&all));
+        a->refresh = false;
+        a->name = a->target;
+        a->own.flags |= VOW_SHARE_NO_REFRESH; /* it was one */
+        if (a->own.store_down == VOW_DOWN_DEFAULT)
+            a->own.store_down = VOW_DOWN_FAIL; /* nobody waits for it */
+        vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+    }
+}
+
+vow_name vow__refresh_name(const vow_name *name)
+{
+    vow_field what = vow_field_text("refresh");
+    return vow_name_step(NULL, name, &what, 1);
+}
+
+/* The result goes to the name it is for; the derived name only remembers that
+ * it was made. */
+void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    const struct vow__ask *a = e->lease->ask;
+    if (commit->outcome == VOW_OUTCOME_FAILED) {
+        if (commit->ttl_ms < AFTER_FAILURE_MS)
+            commit->ttl_ms = AFTER_FAILURE_MS;
+        return;
+    }
+    vow__count(&h->counts.refreshes, 1);
+    vow_commit_ask put = *commit;
+    put.hold.name = a->target;
+    put.flags = VOW_COMMIT_PUT;
+    if ((h->store->ops->flags & VOW_STORE_LOCAL) != 0)
+        vow__entry_keep(h, &a->target, e->outcome, put.ttl_ms);
+    e->steps++;
+    vow__step_begins(h);
+    h->store->ops->commit(h->store, &put, on_put, e);
+    vow_bytes_unref(commit->value);
+    commit->value = NULL;
+    uint64_t fresh_ms =
+        a->opts->stale_ms > 0 ? a->opts->stale_ms : commit->cost_ms;
+    commit->ttl_ms = fresh_ms < commit->ttl_ms ? fresh_ms : commit->ttl_ms;
+}
+
+/* Without success the old result stays, and the derived name says for a while
+ * that it was made: the next one comes soon enough. */
+static void on_put(int code, const vow_record *r, size_t n, void *entry)
+{
+    struct vow__entry *e = entry;
+    (void)r;
+    (void)n;
+    e->steps--;
+    vow__step_ended(vow__hub_of(e), code);
+    if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0)
+        vow__entry_free(e);
+}

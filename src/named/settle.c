@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* settle.c - one name has its outcome: all who wait get it.
+ *
+ * HOW   The outcome is that of our own work, a record of the store, or an
+ *       error. Those who wait are taken out of the entry first, then settled;
+ *       then the entry goes, or claims again for those who came meanwhile, or
+ *       stays as the keeper of a value for a store that keeps none.
+ * THREADS  the home's loop.
+ */
+#include "base/failure.h"
+#include "named/hub_internal.h"
+
+static void over(struct vow__entry *e, uint64_t keep_ms);
+static void expired(void *entry);
+static vow_error *failure_of(struct vow__hub *h, vow_bytes *value);
+static void hand_out(struct vow__ask *a, const vow_record *r,
+                     vow_error *failure, vow_future *kept);
+
+vow_link *vow__entry_take_asks(struct vow__entry *e)
+{
+    vow_link *all = e->asks;
+    for (vow_link *l = all; l != NULL; l = l->next)
+        vow__ask_of(l)->entry = NULL;
+    e->asks = NULL;
+    e->n_asks = 0;
+    e->crowd = NULL;
+    return all;
+}
+
+/* The run is over. Who had to wait for that asks now; a store that keeps no
+ * values leaves that to us. */
+static void over(struct vow__entry *e, uint64_t keep_ms)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    bool wanted = e->later != NULL || e->n_asks > 0 || e->steps > 0;
+    if (!wanted && keep_ms == 0) {
+        vow__entry_free(e);
+        return;
+    }
+    vow__entry_move(e, ENTRY_NEW);
+    e->failures = e->refusals = 0;
+    e->held_off = 0;
+    e->lost_one = false;
+    e->first_error = vow_error_unref(e->first_error);
+    vow__chunks_clear(e);
+    if (wanted) {
+        vow__entry_again(e);
+        return;
+    }
+    vow__entry_move(e, ENTRY_KEPT);
+    vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, keep_ms),
+                       expired, e);
+}
+
+void vow__entry_keep(struct vow__hub *h, const vow_name *name, vow_future *f,
+                     uint64_t ttl_ms)
+{
+    struct vow__entry *e = vow__entry_find(h, name);
+    if (e == NULL)
+        e = vow__entry_new(h, name);
+    if (e == NULL)
+        return;
+    (void)vow_future_ref(f);
+    vow_future_unref(e->outcome);
+    e->outcome = f;
+    if (e->state != ENTRY_NEW && e->state != ENTRY_KEPT)
+        return;
+    vow__entry_move(e, ENTRY_KEPT);
+    vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ttl_ms),
+                       expired, e);
+}
+
+static void expired(void *entry)
+{
+    struct vow__entry *e = entry;
+    if (e->state == ENTRY_KEPT && e->n_asks == 0 && e->steps == 0)
+        vow__entry_free(e);
+}
+
+void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
+    const vow_lease *l = e->lease;
+    vow__chunks_flush(e);
+    vow_link *all = vow__entry_take_asks(e);
+    bool ok = vow_state_of(outcome) == VOW_FULFILLED;
+    uint64_t keep_ms = local && ok ? e->commit.ttl_ms : 0;
+    vow_value v = ok ? vow_get(outcome) : vow_nothing();
+    bool again = ok && vow__value_travels(v);
+    if (keep_ms > 0 && e->outcome != outcome) {
+        vow_future_unref(e->outcome);
+        e->outcome = vow_future_ref(outcome);
+    } else if (keep_ms == 0) {
+        e->outcome = vow_future_unref(e->outcome);
+    }
+    uint64_t fence = atomic_load_explicit(&l->epoch, memory_order_relaxed);
+    uint32_t mine = l->alone      ? VOW_ROLE_ALONE
+                    : l->takeover ? VOW_ROLE_TAKEOVER
+                                  : VOW_ROLE_RAN;
+    const struct vow__ask *worker = l->ask;
+    uint32_t attempt = l->attempt;
+    vow__lease_over(e->lease, true);
+    while (all != NULL) {
+        struct vow__ask *a = vow__ask_of(vow__list_take(&all));
+        if (a->opts->info != NULL) {
+            a->info.attempt = attempt;
+            vow__ask_tell(a, a == worker ? mine : VOW_ROLE_JOINED, fence, 0,
+                          h->runner);
+        }
+        if (again)
+            vow__ask_resolve(a, vow__value_again(v));
+        else
+            vow__ask_copy(a, outcome);
+    }
+    over(e, keep_ms);
+}
+
+void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
+{
+    struct vow__hub *h = vow__hub_of(e);
+    VOW_AUTO(vow_error) failure = NULL;
+    bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
+    bool valued = r->value != NULL && !vow__failure_is(r->value);
+    if (r->failed && !valued && !(local && e->outcome != NULL))
+        failure = failure_of(h, r->value);
+    if (vow_error_code(failure) == VOW_EGAVEUP && e->first_error != NULL) {
+        vow_error_unref(failure);
+        failure = vow_error_ref(e->first_error);
+    }
+    vow__chunks_flush(e);
+    VOW_AUTO(vow_future) kept = local ? vow_future_ref(e->outcome) : NULL;
+    if (local && kept == NULL && failure == NULL) {
+        e->valueless = true; /* it was lost here: it has to be made again */
+        vow__entry_again(e);
+        return;
+    }
+    vow_link *all = vow__entry_take_asks(e);
+    struct vow__ask *refresher = NULL;
+    for (vow_link *l = all; l != NULL && !r->failed; l = l->next)
+        if (refresher == NULL && vow__refresh_due(h, vow__ask_of(l), r))
+            refresher = vow__ask_of(l);
+    if (refresher != NULL)
+        vow__refresh_for(h, refresher);
+    while (all != NULL)
+        hand_out(vow__ask_of(vow__list_take(&all)), r, failure, kept);
+    over(e, local && kept != NULL ? r->left_ms : 0);
+}
+
+static vow_error *failure_of(struct vow__hub *h, vow_bytes *value)
+{
+    if (value == NULL)
+        return vow_error_new(h->loop, VOW_EIO, "it failed");
+    struct vow__failure f = vow__failure_read(value);
+    return vow_error_new(h->loop, f.code, "%.*s", (int)f.length, f.message);
+}
+
+static void hand_out(struct vow__ask *a, const vow_record *r,
+                     vow_error *failure, vow_future *kept)
+{
+    bool stale = a->opts->stale_ms > 0 && r->age_ms > a->opts->stale_ms &&
+                 !a->waited && failure == NULL;
+    a->info.attempt = r->takeovers + 1;
+    vow__ask_tell(a,
+                  a->waited ? VOW_ROLE_JOINED
+                  : stale   ? VOW_ROLE_STALE
+                            : VOW_ROLE_CACHED,
+                  r->epoch, r->age_ms, r->runner);
+    if (failure != NULL)
+        vow__ask_reject(a, failure);
+    else if (kept != NULL)
+        vow__ask_copy(a, kept);
+    else
+        vow__ask_resolve(a, vow_bytes_value(vow_bytes_ref(r->value)));
+}
+
+void vow__entry_reject(struct vow__entry *e, vow_error *error)
+{
+    vow__chunks_flush(e);
+    vow_link *all = vow__entry_take_asks(e);
+    while (all != NULL)
+        vow__ask_reject(vow__ask_of(vow__list_take(&all)), error);
+    over(e, 0);
+}
