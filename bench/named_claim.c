@@ -66,7 +66,7 @@ static void on_answer(int code, const vow_record *r, size_t n, void *user)
 {
     struct ours *o = user;
     MUST(code == 0);
-    MUST(n == 1 && r->says == VOW_SAYS_OWN);
+    MUST(n == 1 && r->status == VOW_STATUS_OWNED);
     o->epoch = r->epoch;
     o->done = true;
 }
@@ -74,11 +74,11 @@ static void on_answer(int code, const vow_record *r, size_t n, void *user)
 static void ours_claim(void *at, const vow_name *name)
 {
     struct ours *o = at;
-    vow_claim_ask ask = {.name = *name,
-                         .token = token,
-                         .lease_ms = LEASE_MS,
-                         .takeovers = 3,
-                         .runner = "bench"};
+    vow_claim_request ask = {.name = *name,
+                             .token = token,
+                             .lease_ms = LEASE_MS,
+                             .takeovers = 3,
+                             .runner = "bench"};
     o->done = false;
     o->store->ops->claim(o->store, &ask, on_answer, o);
     MUST(o->done);
@@ -87,10 +87,10 @@ static void ours_claim(void *at, const vow_name *name)
 static void ours_commit(void *at, const vow_name *name)
 {
     struct ours *o = at;
-    vow_commit_ask ask = {.hold = {*name, token, o->epoch},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .value = o->value,
-                          .ttl_ms = TTL_MS};
+    vow_commit_request ask = {.hold = {*name, token, o->epoch},
+                              .outcome = VOW_OUTCOME_DONE,
+                              .value = o->value,
+                              .ttl_ms = TTL_MS};
     o->done = false;
     o->store->ops->commit(o->store, &ask, on_answer, o);
     MUST(o->done);

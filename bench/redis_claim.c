@@ -38,7 +38,7 @@ static void claim_next(struct ours *o);
 static void on_claimed(int code, const vow_record *r, size_t n, void *user)
 {
     struct ours *o = user;
-    MUST(code == 0 && n == 1 && r->says == VOW_SAYS_OWN);
+    MUST(code == 0 && n == 1 && r->status == VOW_STATUS_OWNED);
     o->answers--;
     if (o->times != NULL)
         *o->times++ = now_ns() - o->begin;
@@ -48,11 +48,11 @@ static void on_claimed(int code, const vow_record *r, size_t n, void *user)
 
 static void claim_next(struct ours *o)
 {
-    vow_claim_ask ask = {.name = o->names[o->next++],
-                         .token = token,
-                         .lease_ms = LEASE_MS,
-                         .takeovers = 3,
-                         .runner = "bench:1"};
+    vow_claim_request ask = {.name = o->names[o->next++],
+                             .token = token,
+                             .lease_ms = LEASE_MS,
+                             .takeovers = 3,
+                             .runner = "bench:1"};
     o->answers++;
     o->begin = now_ns();
     o->store->ops->claim(o->store, &ask, on_claimed, o);

@@ -86,7 +86,7 @@ static void examine(const struct manage *m, struct visit *v, const char *shown)
 {
     vow_store *s = open_store(m);
     add_finding(
-        v, &(const vow_finding){.what = "store", .says = shown, .advice = ""});
+        v, &(const vow_finding){.what = "store", .text = shown, .advice = ""});
     if (s->ops->examine != NULL) {
         vow_future *f = vow_promise(m->loop, &v->done);
         s->ops->examine(s, on_findings, v);
@@ -105,20 +105,20 @@ static void examine(const struct manage *m, struct visit *v, const char *shown)
 /* A store elsewhere, which harms as long as somebody uses it. */
 static void add_leftover(const char *folder, long pid, void *visit)
 {
-    struct text says = {0};
-    text_addf(&says, "a store in %s, ", folder);
+    struct text text = {0};
+    text_addf(&text, "a store in %s, ", folder);
     if (pid != 0)
-        text_addf(&says, "used by process %ld", pid);
+        text_addf(&text, "used by process %ld", pid);
     else
-        text_add_str(&says, "used by nobody");
+        text_add_str(&text, "used by nobody");
     const vow_finding found = {
         .level = pid != 0 ? VOW_FINDING_BAD : VOW_FINDING_WARN,
         .what = "leftover",
-        .says = says.at,
+        .text = text.at,
         .advice = "An older vow kept its store there, and what is held there "
                   "is not seen here. Remove the folder when nobody uses it."};
     add_finding(visit, &found);
-    text_free(&says);
+    text_free(&text);
 }
 
 static vow_store *open_store(const struct manage *m)
@@ -163,7 +163,7 @@ static void add_finding(struct visit *v, const vow_finding *f)
         return;
     }
     text_addf(&v->out, "%-4s  %-*s ", marks[level], WHAT_WIDTH, f->what);
-    table_add_visible(&v->out, span_of(f->says));
+    table_add_visible(&v->out, span_of(f->text));
     text_add_str(&v->out, "\n");
     add_advice(v, f->advice);
 }
@@ -175,7 +175,7 @@ static void add_json(struct visit *v, const vow_finding *f)
     text_addf(&v->out, "{\"level\":\"%s\",\"what\":", levels[level]);
     text_add_json(&v->out, span_of(f->what));
     text_add_str(&v->out, ",\"says\":");
-    text_add_json(&v->out, span_of(f->says));
+    text_add_json(&v->out, span_of(f->text));
     text_add_str(&v->out, ",\"advice\":");
     text_add_json(&v->out, span_of(f->advice));
     text_add_str(&v->out, "}\n");

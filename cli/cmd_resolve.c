@@ -144,19 +144,20 @@ static uint64_t fence_of(const struct manage *m, const vow_name *name,
     VOW_AUTO(vow_future) f = vow_authority_peek(m->authority, name, 1);
     (void)manage_wait(m, f);
     const vow_records *r = vow_as_ptr(vow_get(f));
-    uint32_t says = r != NULL && r->n == 1 ? r->at[0].says : VOW_SAYS_NONE;
-    if (says == VOW_SAYS_DOUBT && how != VOW_DO_IT_AGAIN &&
+    uint32_t status =
+        r != NULL && r->n == 1 ? r->at[0].status : VOW_STATUS_NONE;
+    if (status == VOW_STATUS_DOUBT && how != VOW_DO_IT_AGAIN &&
         strncmp(r->at[0].label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         die(EXIT_BROKEN,
             "vow resolve: '%s' is a lock and has no result: --retry lets the "
             "next one in",
             m->word);
-    if (says == VOW_SAYS_DOUBT)
+    if (status == VOW_STATUS_DOUBT)
         return r->at[0].epoch;
     say("vow resolve: '%s' is not in doubt: %s", m->word,
-        says == VOW_SAYS_SETTLED ? "it has a result"
-        : says == VOW_SAYS_NONE  ? "nobody has begun it"
-                                 : "it runs");
+        status == VOW_STATUS_SETTLED ? "it has a result"
+        : status == VOW_STATUS_NONE  ? "nobody has begun it"
+                                     : "it runs");
     return 0;
 }
 

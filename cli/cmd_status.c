@@ -195,13 +195,13 @@ static void offer_names(const struct manage *m, const char *verb,
 static bool is_for_verb(const vow_record *r, const char *verb)
 {
     if (strcmp(verb, "result") == 0)
-        return r->says == VOW_SAYS_SETTLED;
+        return r->status == VOW_STATUS_SETTLED;
     if (strcmp(verb, "forget") == 0)
-        return r->says == VOW_SAYS_SETTLED || r->says == VOW_SAYS_DOUBT;
+        return r->status == VOW_STATUS_SETTLED || r->status == VOW_STATUS_DOUBT;
     if (strcmp(verb, "cancel") == 0)
-        return r->says == VOW_SAYS_WAIT;
+        return r->status == VOW_STATUS_WAITING;
     if (strcmp(verb, "resolve") == 0)
-        return r->says == VOW_SAYS_DOUBT;
+        return r->status == VOW_STATUS_DOUBT;
     return strcmp(verb, "status") == 0 || strcmp(verb, "share") == 0;
 }
 

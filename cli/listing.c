@@ -34,18 +34,18 @@ static void json_window(struct text *t, uint64_t us);
 
 const char *listing_state(const vow_record *r)
 {
-    switch ((enum vow_says)r->says) {
-    case VOW_SAYS_SETTLED:
+    switch ((enum vow_status)r->status) {
+    case VOW_STATUS_SETTLED:
         return r->failed ? "failed" : "done";
-    case VOW_SAYS_DOUBT:
+    case VOW_STATUS_DOUBT:
         return "doubt";
-    case VOW_SAYS_OWN:
-    case VOW_SAYS_WAIT:
-    case VOW_SAYS_CANCEL:
+    case VOW_STATUS_OWNED:
+    case VOW_STATUS_WAITING:
+    case VOW_STATUS_CANCELED:
         return "running";
-    case VOW_SAYS_NONE:
-    case VOW_SAYS_LOST:
-    case VOW_SAYS_BUSY:
+    case VOW_STATUS_NONE:
+    case VOW_STATUS_LOST:
+    case VOW_STATUS_BUSY:
         break;
     }
     return "lost";
@@ -314,7 +314,8 @@ void listing_name_json(struct text *ret_text, const vow_record *r)
     json_known(ret_text, "left_ms", r->left_ms, r->left_ms != UINT64_MAX);
     json_number(ret_text, "fence", r->epoch);
     json_number(ret_text, "takeovers", r->takeovers);
-    json_known(ret_text, "cost_ms", r->cost_ms, r->says == VOW_SAYS_SETTLED);
+    json_known(ret_text, "cost_ms", r->cost_ms,
+               r->status == VOW_STATUS_SETTLED);
     text_add_str(ret_text, "}\n");
 }
 

@@ -29,7 +29,7 @@ static bool is_there(const struct manage *m, const vow_name *name)
     VOW_AUTO(vow_future) f = vow_authority_peek(m->authority, name, 1);
     (void)manage_wait(m, f);
     const vow_records *r = vow_as_ptr(vow_get(f));
-    return r != NULL && r->n == 1 && r->at[0].says != VOW_SAYS_NONE;
+    return r != NULL && r->n == 1 && r->at[0].status != VOW_STATUS_NONE;
 }
 
 static vow_name find_shown(const struct manage *m, vow_name otherwise)

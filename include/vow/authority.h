@@ -108,7 +108,7 @@ vow_future *vow_authority_close_at(const char *site, vow_authority *a);
 /* A list of records, or of pools, in memory of the value: vow_as_ptr(). */
 typedef struct vow_records {
     size_t n;
-    const vow_record *at; /* says as a claim would; RUNNING is WAIT */
+    const vow_record *at; /* status as a claim gets; a run is WAITING */
 } vow_records;
 typedef struct vow_pools {
     size_t n;

@@ -25,21 +25,21 @@ enum vow_mode {
     VOW_ONCE = 2    /* never replaced: if its owner dies, it is in doubt */
 };
 
-/* What a store says of a name, or of a place in a pool. */
-enum vow_says {
-    VOW_SAYS_NONE = 0,    /* no such record */
-    VOW_SAYS_OWN = 1,     /* it is yours */
-    VOW_SAYS_WAIT = 2,    /* another has it, or you are in the queue */
-    VOW_SAYS_SETTLED = 3, /* it has a result */
-    VOW_SAYS_DOUBT = 4,   /* VOW_ONCE, and its owner is gone */
-    VOW_SAYS_LOST = 5,    /* it was yours, and is another's now */
-    VOW_SAYS_CANCEL = 6,  /* it is yours, and somebody asked to stop it */
-    VOW_SAYS_BUSY = 7     /* not now, and you are not in the queue */
+/* The answer of a store about a name, or about a permit of a pool. */
+enum vow_status {
+    VOW_STATUS_NONE = 0,     /* no such record or permit */
+    VOW_STATUS_OWNED = 1,    /* the caller has the lease, or the permit */
+    VOW_STATUS_WAITING = 2,  /* another runner has it; or in the wait queue */
+    VOW_STATUS_SETTLED = 3,  /* the name has a result */
+    VOW_STATUS_DOUBT = 4,    /* VOW_ONCE, and the owner is gone */
+    VOW_STATUS_LOST = 5,     /* the caller's lease went to another runner */
+    VOW_STATUS_CANCELED = 6, /* owned, and a cancel was asked for */
+    VOW_STATUS_BUSY = 7      /* no permit is free, and a try does not queue */
 };
 
 typedef struct vow_record {
     vow_name name;
-    uint32_t says;      /* enum vow_says */
+    uint32_t status;    /* enum vow_status */
     uint32_t mode;      /* enum vow_mode */
     uint64_t epoch;     /* of the claim: the fence, strictly increasing */
     uint32_t takeovers; /* how many owners before this one were lost */
@@ -64,7 +64,7 @@ enum {
     VOW_CLAIM_FORCE = 2   /* a result that is there counts as gone */
 };
 
-typedef struct vow_claim_ask {
+typedef struct vow_claim_request {
     vow_name name;
     vow_token token;
     uint32_t mode;      /* enum vow_mode */
@@ -75,7 +75,7 @@ typedef struct vow_claim_ask {
     uint64_t floor;     /* the highest epoch this process has seen */
     const char *label;  /* may be NULL */
     const char *runner; /* may be NULL */
-} vow_claim_ask;
+} vow_claim_request;
 
 /* A name that is owned, as the owner proves it. */
 typedef struct vow_hold {
@@ -98,7 +98,7 @@ enum {
                               token does not matter. */
 };
 
-typedef struct vow_commit_ask {
+typedef struct vow_commit_request {
     vow_hold hold;
     uint32_t outcome; /* enum vow_outcome */
     uint32_t flags;   /* VOW_COMMIT_... */
@@ -106,7 +106,7 @@ typedef struct vow_commit_ask {
     uint64_t ttl_ms;  /* 0: only long enough for all who wait to read it */
     uint64_t cost_ms;
     const char *label;
-} vow_commit_ask;
+} vow_commit_request;
 
 /* Chunks that the owner wrote, in order, from number `from` on; `next` is the
  * number to go on with. */

@@ -34,40 +34,40 @@ VOW_BEGIN_DECLS
 
 typedef struct vow_store vow_store;
 
-/* A place in a pool, as the store answers: says OWN, WAIT, BUSY, NONE (it was
- * lost, or never there). */
-typedef struct vow_place {
-    uint32_t says;
-    uint64_t fence;    /* OWN: the number of this grant, strictly increasing */
-    uint64_t ahead;    /* WAIT: who is before it */
-    uint64_t again_us; /* WAIT: when to ask again, if no wake-up comes */
+/* A permit of a pool, as the store answers. Its status is OWNED, WAITING, BUSY, or
+ * NONE (the permit was lost, or never existed). */
+typedef struct vow_pool_permit {
+    uint32_t status;   /* enum vow_status */
+    uint64_t fence;    /* OWNED: number of this grant, strictly increasing */
+    uint64_t ahead;    /* WAITING: requests before this one */
+    uint64_t again_us; /* WAITING: when to ask again without a wake-up */
     vow_pool_limits limits;
-} vow_place;
+} vow_pool_permit;
 
-typedef void (*vow_places_fn)(int code, const vow_place *places, size_t n,
-                              void *user);
+typedef void (*vow_permits_fn)(int code, const vow_pool_permit *places,
+                               size_t n, void *user);
 
-enum { VOW_PLACE_TRY = 1 /* do not queue */ };
+enum { VOW_PERMIT_TRY = 1 /* do not queue */ };
 
-typedef struct vow_place_ask {
+typedef struct vow_permit_request {
     vow_name pool;      /* where */
     vow_name limits_of; /* whose limits; the same, or a pool of many keys */
     vow_token token;
     uint32_t weight;
-    uint32_t flags; /* VOW_PLACE_... */
+    uint32_t flags; /* VOW_PERMIT_... */
     uint64_t lease_ms;
     vow_pool_limits limits;   /* those of the pool, if it has none yet */
     const char *label;        /* of the pool */
     const char *limits_label; /* of the other, if that is another */
     const char *runner;
-} vow_place_ask;
+} vow_permit_request;
 
-typedef struct vow_place_hold {
+typedef struct vow_permit_hold {
     vow_name pool;
     vow_name limits_of; /* as it was asked for */
     vow_token token;
     bool started; /* a renewal: what the place is for has begun */
-} vow_place_hold;
+} vow_permit_hold;
 
 typedef void (*vow_pools_fn)(int code, const vow_pool_info *pools, size_t n,
                              void *user);
@@ -77,7 +77,7 @@ enum { VOW_FINDING_GOOD, VOW_FINDING_WARN, VOW_FINDING_BAD };
 typedef struct vow_finding {
     uint32_t level;     /* VOW_FINDING_... */
     const char *what;   /* "eviction" */
-    const char *says;   /* "maxmemory-policy is allkeys-lru" */
+    const char *text;   /* "maxmemory-policy is allkeys-lru" */
     const char *advice; /* a sentence; "" if there is nothing to do */
 } vow_finding;
 typedef void (*vow_findings_fn)(int code, const vow_finding *findings, size_t n,
@@ -86,15 +86,15 @@ typedef void (*vow_findings_fn)(int code, const vow_finding *findings, size_t n,
 /* What a store tells by itself. Each is a hint and may be lost, doubled or
  * late. Called on the store's loop, never inside a step. */
 typedef struct vow_store_events {
-    /* A name that an instance waits for has changed; with says SETTLED the
-     * record is whole, with 0 only `name` is set: ask again. */
+    /* A name that an instance waits for has changed. With status SETTLED the
+     * record is whole; with NONE only `name` is set: ask again. */
     void (*on_record)(const vow_record *r, void *user);
     /* Somebody asked to stop this name, which we own. */
     void (*on_cancel)(const vow_name *name, void *user);
     /* Chunks of a name we wait for can be read. */
     void (*on_chunks)(const vow_name *name, void *user);
     /* A place that we queue for was granted: acquire again to have it. */
-    void (*on_place)(const vow_token *token, void *user);
+    void (*on_permit)(const vow_token *token, void *user);
     /* Wake-ups may have been lost: ask again for all that waits. */
     void (*on_doubt)(void *user);
     void *user;
@@ -119,56 +119,58 @@ typedef struct vow_store_ops {
     /* Set once, before the first step. */
     void (*listen)(vow_store *s, const vow_store_events *events);
 
-    /* OWN, WAIT, SETTLED or DOUBT. Who has the token already owns it still. */
-    void (*claim)(vow_store *s, const vow_claim_ask *ask, vow_records_fn done,
-                  void *user);
-    /* Says what claims would say, and changes nothing; without values. A name
-     * whose owner is gone says NONE. */
+    /* OWNED, WAITING, SETTLED or DOUBT. A second claim with the token of the
+     * owner is OWNED again. */
+    void (*claim)(vow_store *s, const vow_claim_request *ask,
+                  vow_records_fn done, void *user);
+    /* The status that claims would get, without values; changes nothing. NONE
+     * for a name whose owner is gone. */
     void (*peek)(vow_store *s, const vow_name *names, size_t n,
                  vow_records_fn done, void *user);
-    /* All at once: OWN, CANCEL, LOST, SETTLED. A record that vanished is made
-     * again with the epoch of the hold, and takes no more chunks
-     * (VOW_E2BIG): the first ones are gone. */
+    /* Renews all leases at once: OWNED, CANCELED, LOST or SETTLED for each. A
+     * record that vanished is made again with the epoch of the hold, and takes
+     * no more chunks (VOW_E2BIG), because the first chunks are gone. */
     void (*pulse)(vow_store *s, const vow_hold *holds, size_t n,
                   uint64_t lease_ms, vow_records_fn done, void *user);
-    /* OWN: it has effect (also the second time). LOST: none, another owns it.
-     * SETTLED: none, the result that stands comes with the answer. NONE: none,
-     * the record is gone. A lapsed lease that nobody took over can commit.
-     * VOW_ENOSPC: as VOW_ESTORE, and a name of VOW_SHARED was given back. */
-    void (*commit)(vow_store *s, const vow_commit_ask *ask, vow_records_fn done,
-                   void *user);
-    /* Remove a record: a result, or one in doubt. Epoch 0: whichever; else only
-     * this one. NONE: it is gone; WAIT: it runs and stays; SETTLED: it is
-     * another epoch's and stays. */
+    /* OWNED: the result was accepted (also the second time). LOST: refused,
+     * another runner owns the name. SETTLED: refused, and the accepted result
+     * comes with the answer. NONE: refused, the record is gone. An expired
+     * lease that no other runner took over can still commit. VOW_ENOSPC: as
+     * VOW_ESTORE, and a name of mode VOW_SHARED was given back. */
+    void (*commit)(vow_store *s, const vow_commit_request *ask,
+                   vow_records_fn done, void *user);
+    /* Removes a record with a result or in doubt; epoch 0 means any epoch. NONE:
+     * the record is gone. WAITING: the work runs, and the record stays.
+     * SETTLED: the record is of another epoch, and stays. */
     void (*forget)(vow_store *s, const vow_name *name, uint64_t epoch,
                    vow_records_fn done, void *user);
-    /* Ask its owner to stop. WAIT: asked; else what it is. */
+    /* Asks the owner to stop. WAITING: the owner was asked; otherwise the
+     * status of the name. */
     void (*cancel)(vow_store *s, const vow_name *name, vow_records_fn done,
                    void *user);
     /* All records, without values. */
     void (*list)(vow_store *s, vow_records_fn done, void *user);
 
-    /* Add a chunk for those who follow: OWN or LOST. Read chunks of an epoch;
-     * VOW_ENOENT when it is over. */
+    /* Adds a chunk for followers: OWNED or LOST. Reads the chunks of an epoch;
+     * VOW_ENOENT when the epoch is over. */
     void (*write)(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
                   vow_records_fn done, void *user);
     void (*read)(vow_store *s, const vow_name *name, uint64_t epoch,
                  uint64_t from, vow_chunks_fn done, void *user);
 
-    /* Places, first come first served; granted when the concurrency has room
-     * and the rate allows, both at once. VOW_EINVAL: a weight that no limit
-     * will ever allow. A token that holds a place or queues keeps it.
-     * With VOW_STORE_STARTS a grant counts against the rate as of now until a
-     * renewal says that it has started, or it is given back, or its lease
-     * ends; from then on it counts for a window. */
-    void (*acquire)(vow_store *s, const vow_place_ask *ask, vow_places_fn done,
-                    void *user);
-    /* OWN: it was held; WAIT: it queued; NONE. */
-    void (*release)(vow_store *s, const vow_place_hold *hold,
-                    vow_places_fn done, void *user);
-    /* Those that hold and those that queue, all at once. */
-    void (*renew)(vow_store *s, const vow_place_hold *holds, size_t n,
-                  uint64_t lease_ms, vow_places_fn done, void *user);
+    /* Permits, first come first served, granted when concurrency limit and rate
+     * limit both have room. VOW_EINVAL: a weight above a limit. A token that
+     * holds a permit or waits keeps its turn. With VOW_STORE_STARTS a grant
+     * counts against the rate as of now until a renewal tells the start, the
+     * permit is released, or its lease ends; from then on for a window. */
+    void (*acquire)(vow_store *s, const vow_permit_request *ask,
+                    vow_permits_fn done, void *user);
+    /* OWNED: the permit was held. WAITING: the request was in the queue. NONE. */
+    void (*release)(vow_store *s, const vow_permit_hold *hold,
+                    vow_permits_fn done, void *user);
+    /* Renews permits and waiting requests, all at once. */
+    void (*renew)(vow_store *s, const vow_permit_hold *holds, size_t n,
+                  uint64_t lease_ms, vow_permits_fn done, void *user);
     /* Set the limits (NULL: read them), and tell of the pool. */
     void (*limit)(vow_store *s, const vow_name *pool,
                   const vow_pool_limits *limits, const char *label,

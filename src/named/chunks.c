@@ -249,9 +249,9 @@ static void on_written(int code, const vow_record *r, size_t n, void *parcel)
     struct parcel *p = parcel;
     vow__step_ended(p->lease->hub, code);
     p->lease->mute = p->lease->mute || code != 0;
-    if (code == 0 && n == 1 && r->says == VOW_SAYS_LOST)
+    if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
         vow__lease_lose(p->lease, "another has taken it over");
-    if (code == 0 && n == 1 && r->says == VOW_SAYS_LOST)
+    if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
         vow__end_refuse(&p->end, VOW_ELOST, NULL);
     else /* those who follow may miss it; the result is not concerned */
         vow__end_resolve(&p->end, vow_nothing());

@@ -9,8 +9,8 @@
  */
 #include "named/hub_internal.h"
 
-static void claim(vow_store *s, const vow_claim_ask *ask, vow_records_fn done,
-                  void *user)
+static void claim(vow_store *s, const vow_claim_request *ask,
+                  vow_records_fn done, void *user)
 {
     (void)s;
     (void)ask;
@@ -36,8 +36,8 @@ static void pulse(vow_store *s, const vow_hold *holds, size_t n,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void commit(vow_store *s, const vow_commit_ask *ask, vow_records_fn done,
-                   void *user)
+static void commit(vow_store *s, const vow_commit_request *ask,
+                   vow_records_fn done, void *user)
 {
     (void)s;
     (void)ask;
@@ -63,24 +63,24 @@ static void read(vow_store *s, const vow_name *name, uint64_t epoch,
     done(VOW_ECLOSED, NULL, 0, 0, user);
 }
 
-static void acquire(vow_store *s, const vow_place_ask *ask, vow_places_fn done,
-                    void *user)
+static void acquire(vow_store *s, const vow_permit_request *ask,
+                    vow_permits_fn done, void *user)
 {
     (void)s;
     (void)ask;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void release(vow_store *s, const vow_place_hold *hold,
-                    vow_places_fn done, void *user)
+static void release(vow_store *s, const vow_permit_hold *hold,
+                    vow_permits_fn done, void *user)
 {
     (void)s;
     (void)hold;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void renew(vow_store *s, const vow_place_hold *holds, size_t n,
-                  uint64_t lease_ms, vow_places_fn done, void *user)
+static void renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                  uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     (void)s;
     (void)holds;

@@ -44,7 +44,7 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
         value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
     }
     uint64_t took_ns = vow__hub_about_ns(h) - l->began_ns;
-    e->commit = (vow_commit_ask){
+    e->commit = (vow_commit_request){
         .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
         .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
         .flags = o->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
@@ -88,7 +88,7 @@ void vow__lease_give_back(struct vow__entry *e)
         given_back(e);
         return;
     }
-    e->commit = (vow_commit_ask){
+    e->commit = (vow_commit_request){
         .hold = {.name = e->name, .token = e->token, .epoch = epoch},
         .outcome = VOW_OUTCOME_ABANDONED};
     send_commit(e);
@@ -140,11 +140,11 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
         forget_commit(e);
         if (e->lease != NULL)
             vow__lease_over(e->lease, false);
-        if (r->says == VOW_SAYS_SETTLED && e->n_asks > 0)
+        if (r->status == VOW_STATUS_SETTLED && e->n_asks > 0)
             vow__entry_settle_record(e, r); /* a successor was faster */
         else
             given_back(e);
-    } else if (r->says == VOW_SAYS_OWN) {
+    } else if (r->status == VOW_STATUS_OWNED) {
         VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
         vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,
                       NULL);
@@ -154,10 +154,10 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     } else {
         struct vow__ask *worker = e->lease->ask;
         bool once = worker->opts->mode == VOW_ONCE && worker->entry == e;
-        if (once && r->says != VOW_SAYS_SETTLED)
+        if (once && r->status != VOW_STATUS_SETTLED)
             vow__ask_refuse(worker, VOW_EDOUBT, "its result came too late");
         came_late(e);
-        if (r->says == VOW_SAYS_SETTLED)
+        if (r->status == VOW_STATUS_SETTLED)
             vow__entry_settle_record(e, r);
         else
             vow__entry_again(e);

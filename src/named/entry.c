@@ -228,14 +228,14 @@ static void peek(struct vow__entry *e)
 static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
 {
     struct vow__entry *e = entry;
-    if (code != 0 || (n == 1 && r->says == VOW_SAYS_DOUBT)) {
+    if (code != 0 || (n == 1 && r->status == VOW_STATUS_DOUBT)) {
         vow__entry_claimed(code, r, n, entry);
         return;
     }
     e->steps--;
     vow__step_ended(vow__hub_of(e), code);
     vow__entry_move(e, ENTRY_NEW);
-    if (r->says == VOW_SAYS_SETTLED && e->n_asks > 0) {
+    if (r->status == VOW_STATUS_SETTLED && e->n_asks > 0) {
         claim(e); /* has the value */
         return;
     }
@@ -290,13 +290,13 @@ static void claim(struct vow__entry *e)
     }
     h->stored = true;
     const struct vow__ask *first = vow__ask_of(e->asks);
-    vow_claim_ask ask = {.name = e->name,
-                         .mode = first->opts->mode,
-                         .lease_ms = vow__ask_lease_ms(first),
-                         .takeovers = first->opts->takeovers,
-                         .floor = h->floor,
-                         .label = first->label,
-                         .runner = h->runner};
+    vow_claim_request ask = {.name = e->name,
+                             .mode = first->opts->mode,
+                             .lease_ms = vow__ask_lease_ms(first),
+                             .takeovers = first->opts->takeovers,
+                             .floor = h->floor,
+                             .label = first->label,
+                             .runner = h->runner};
     bool wait = false;
     e->forced = false;
     for (vow_link *l = e->asks; l != NULL; l = l->next) {
@@ -370,15 +370,15 @@ static void obey(struct vow__entry *e, const vow_record *r)
     if (e->news != NULL && vow__news_settle(e, r))
         return;
     vow__news_drop(e);
-    if (r->says == VOW_SAYS_OWN && has_lapsed(e) && e->n_asks > 0) {
+    if (r->status == VOW_STATUS_OWNED && has_lapsed(e) && e->n_asks > 0) {
         /* The same token tells whose it is now. */
         (void)vow__entry_pause(e, UINT64_MAX);
-    } else if (r->says == VOW_SAYS_OWN) {
+    } else if (r->status == VOW_STATUS_OWNED) {
         e->unspent = false;
         owned(e, r);
-    } else if (r->says == VOW_SAYS_WAIT) {
+    } else if (r->status == VOW_STATUS_WAITING) {
         wait_for(e, r);
-    } else if (r->says == VOW_SAYS_SETTLED) {
+    } else if (r->status == VOW_STATUS_SETTLED) {
         vow__entry_settle_record(e, r);
     } else {
         VOW_AUTO(vow_error)
@@ -454,9 +454,9 @@ static void on_other_run_seen(int code, const vow_record *r, size_t n,
     bool refresh = e->asks != NULL && vow__ask_of(e->asks)->refresh;
     e->steps--;
     vow__step_ended(vow__hub_of(e), code);
-    if (known && refresh && r->says != VOW_SAYS_SETTLED)
+    if (known && refresh && r->status != VOW_STATUS_SETTLED)
         vow__refresh_give_way(e);
-    else if (known && !refresh && r->says == VOW_SAYS_WAIT)
+    else if (known && !refresh && r->status == VOW_STATUS_WAITING)
         wait_for_refresh(e);
     else
         vow__lease_begin(e, false);
@@ -519,12 +519,12 @@ void vow__entry_changed(const vow_record *r, void *hub)
     struct vow__entry *e = vow__entry_find(hub, &r->name);
     if (e != NULL && e->state == ENTRY_CLAIMING) {
         e->woken = true; /* before the answer that it waits for */
-        if (r->says == VOW_SAYS_SETTLED)
+        if (r->status == VOW_STATUS_SETTLED)
             vow__news_keep(e, r);
     }
     if (e == NULL || e->state != ENTRY_WAITING)
         return;
-    if (r->says != VOW_SAYS_SETTLED) {
+    if (r->status != VOW_STATUS_SETTLED) {
         vow__entry_again(e);
         return;
     }

@@ -225,7 +225,7 @@ void vow__hub_ready(struct vow__hub *h, vow_store *store)
     const vow_store_events events = {.on_record = vow__entry_changed,
                                      .on_cancel = vow__lease_stop,
                                      .on_chunks = vow__chunks_changed,
-                                     .on_place = vow__places_changed,
+                                     .on_permit = vow__places_changed,
                                      .on_doubt = on_doubt,
                                      .user = h};
     store->ops->listen(store, &events);

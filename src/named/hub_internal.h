@@ -161,7 +161,8 @@ struct vow__entry {
     uint64_t began_ns;   /* WAITING: the run of the other */
     uint64_t epoch;      /* of who runs, as far as it is known */
     vow_token token;
-    vow_commit_ask commit; /* its value is counted; NULL if it is not sent */
+    vow_commit_request
+        commit; /* its value is counted; NULL if it is not sent */
     vow_call timer;
     vow_call idle; /* looks whether anybody still waits */
     vow_call pump; /* chunks to those who follow */
@@ -579,7 +580,7 @@ vow_name vow__refresh_name(const vow_name *name);
  * the claim back and ask for the name itself. */
 void vow__refresh_give_way(struct vow__entry *e);
 /* What the commit of such work is. */
-void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit);
+void vow__refresh_commit(struct vow__entry *e, vow_commit_request *commit);
 
 /* ---- chunks.c: those who follow ----------------------------------------- */
 

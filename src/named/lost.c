@@ -31,7 +31,7 @@ static void look_soon(struct vow__entry *e);
 void vow__entry_look_back(struct vow__entry *e)
 {
     struct vow__hub *h = vow__hub_of(e);
-    const vow_commit_ask ask = {
+    const vow_commit_request ask = {
         .hold = {.name = e->name, .token = e->token, .epoch = e->epoch},
         .outcome = VOW_OUTCOME_ABANDONED,
         .flags = VOW_COMMIT_RESOLVE};
@@ -51,14 +51,15 @@ static void on_looked_back(int code, const vow_record *r, size_t n, void *entry)
     }
     e->steps--;
     vow__step_ended(vow__hub_of(e), code);
-    bool ours = code == 0 && r->says == VOW_SAYS_LOST && r->epoch == e->epoch;
+    bool ours =
+        code == 0 && r->status == VOW_STATUS_LOST && r->epoch == e->epoch;
     if (ours && r->waiters > 0 && e->n_asks > 0 && e->looks < LOOKS_MAX) {
         look_soon(e);
         return;
     }
     e->look_back = false;
     e->pauses = 0;
-    if (code == 0 && r->says == VOW_SAYS_SETTLED && e->n_asks > 0)
+    if (code == 0 && r->status == VOW_STATUS_SETTLED && e->n_asks > 0)
         vow__entry_settle_record(e, r);
     else
         vow__entry_again(e);

@@ -18,7 +18,7 @@ struct request {
     void (*begin)(struct request *r);
     vow_name name;
     uint64_t fence;
-    vow_commit_ask commit; /* its value is counted */
+    vow_commit_request commit; /* its value is counted */
     size_t n;
     vow_name names[];
 };
@@ -240,7 +240,7 @@ static bool bare_record(const struct vow__entry *e, vow_record *ret)
     const vow_lease *l = e->lease;
     uint64_t ran_ns = vow__hub_now_ns(l->hub) - l->began_ns;
     *ret = (vow_record){.name = e->name,
-                        .says = VOW_SAYS_WAIT,
+                        .status = VOW_STATUS_WAITING,
                         .epoch = atomic_load(&l->epoch),
                         .waiters = e->n_asks > 1,
                         .age_ms = ran_ns / VOW__NS_PER_MS,
@@ -287,7 +287,7 @@ static void on_records(int code, const vow_record *records, size_t n,
         copy[i].value = NULL;
         copy[i].label = text_copy(b, records[i].label);
         copy[i].runner = text_copy(b, records[i].runner);
-        if (!list && records[i].says == VOW_SAYS_NONE)
+        if (!list && records[i].status == VOW_STATUS_NONE)
             (void)bare_record(vow__entry_find(r->of->hub, &r->names[i]),
                               &copy[i]);
     }
@@ -337,7 +337,7 @@ static void begin_forget(struct request *r)
 static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
                                  void *request)
 {
-    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+    if (code != 0 || (n == 1 && rec->status == VOW_STATUS_WAITING))
         on_forgotten(code, rec, n, request);
     else
         forget_name(request);
@@ -358,11 +358,11 @@ static void on_forgotten(int code, const vow_record *rec, size_t n,
                          void *request)
 {
     struct request *r = request;
-    if (code == 0 && n == 1 && rec->says == VOW_SAYS_WAIT)
+    if (code == 0 && n == 1 && rec->status == VOW_STATUS_WAITING)
         vow__end_refuse(&r->end, VOW_EBUSY, "the work is being done");
     else if (code == 0)
         vow__end_resolve(&r->end,
-                         vow_int(n == 1 && rec->says == VOW_SAYS_NONE));
+                         vow_int(n == 1 && rec->status == VOW_STATUS_NONE));
     done(r, code);
 }
 
@@ -385,7 +385,7 @@ static void on_name_canceled(int code, const vow_record *rec, size_t n,
     struct request *r = request;
     vow_store *s = r->of->hub->store;
     vow_name refresh = vow__refresh_name(&r->name);
-    if (code != 0 || (n == 1 && rec->says == VOW_SAYS_WAIT))
+    if (code != 0 || (n == 1 && rec->status == VOW_STATUS_WAITING))
         on_canceled(code, rec, n, request);
     else
         s->ops->cancel(s, &refresh, on_canceled, r);
@@ -395,7 +395,7 @@ static void on_canceled(int code, const vow_record *rec, size_t n,
                         void *request)
 {
     struct request *r = request;
-    if (code == 0 && n == 1 && rec->says == VOW_SAYS_WAIT)
+    if (code == 0 && n == 1 && rec->status == VOW_STATUS_WAITING)
         vow__end_resolve(&r->end, vow_nothing());
     else if (code == 0)
         vow__end_refuse(&r->end, VOW_ENOENT, "nobody does this work");
@@ -414,7 +414,7 @@ static void on_resolved(int code, const vow_record *rec, size_t n,
                         void *request)
 {
     struct request *r = request;
-    if (code == 0 && n == 1 && rec->says == VOW_SAYS_OWN)
+    if (code == 0 && n == 1 && rec->status == VOW_STATUS_OWNED)
         vow__end_resolve(&r->end, vow_nothing());
     else if (code == 0)
         vow__end_refuse(&r->end, VOW_ENOENT,

@@ -49,13 +49,14 @@ bool vow__news_settle(struct vow__entry *e, const vow_record *r)
 {
     struct vow__hub *h = vow__hub_of(e);
     struct vow__news_of *n = e->news;
-    bool before = r->says == VOW_SAYS_WAIT && r->epoch <= n->record.epoch;
-    bool owned = r->says == VOW_SAYS_OWN;
+    bool before =
+        r->status == VOW_STATUS_WAITING && r->epoch <= n->record.epoch;
+    bool owned = r->status == VOW_STATUS_OWNED;
     bool any = before;
     vow_link *next;
     for (vow_link *l = e->asks; l != NULL; l = l->next)
         any = any || vow__ask_of(l)->waited;
-    if (!any || (!before && !owned && r->says != VOW_SAYS_WAIT))
+    if (!any || (!before && !owned && r->status != VOW_STATUS_WAITING))
         return false;
     for (vow_link *l = e->asks; l != NULL && !before; l = next) {
         struct vow__ask *a = vow__ask_of(l);

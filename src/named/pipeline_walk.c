@@ -134,8 +134,9 @@ static size_t longest_known(const struct vow__walk *w, const vow_records *r)
     for (size_t i = 0; i <= w->to && k < r->n; i++) {
         if (vow__plan_private(w->plan, i))
             continue;
-        uint32_t says = r->at[k++].says;
-        if (says != VOW_SAYS_NONE && (!force || says == VOW_SAYS_WAIT))
+        uint32_t status = r->at[k++].status;
+        if (status != VOW_STATUS_NONE &&
+            (!force || status == VOW_STATUS_WAITING))
             known = i;
     }
     return known;

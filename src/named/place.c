@@ -35,16 +35,18 @@ static void move(struct vow__place *p, enum vow__place_state to);
 static void admit(struct vow__place *p);
 static int enter(struct vow__place *p);
 static void ask(struct vow__place *p);
-static void on_asked(int code, const vow_place *at, size_t n, void *place);
-static void answered(struct vow__place *p, int code, const vow_place *at);
+static void on_asked(int code, const vow_pool_permit *at, size_t n,
+                     void *place);
+static void answered(struct vow__place *p, int code, const vow_pool_permit *at);
 static bool may_ask_again(const struct vow__place *p, int code);
-static void granted(struct vow__place *p, const vow_place *at);
-static void queued(struct vow__place *p, const vow_place *at);
+static void granted(struct vow__place *p, const vow_pool_permit *at);
+static void queued(struct vow__place *p, const vow_pool_permit *at);
 static void refuse(struct vow__place *p, int code);
 static void lose(struct vow__place *p);
 static void give_back(struct vow__place *p);
 static void release(struct vow__place *p);
-static void on_released(int code, const vow_place *at, size_t n, void *place);
+static void on_released(int code, const vow_pool_permit *at, size_t n,
+                        void *place);
 static void over(struct vow__place *p, int code, const char *text);
 
 static const char CLOSED[] = "the authority was closed";
@@ -137,7 +139,7 @@ static void ask(struct vow__place *p)
     h->store->ops->acquire(h->store, &p->ask, on_asked, vow__place_ref(p));
 }
 
-static void on_asked(int code, const vow_place *at, size_t n, void *place)
+static void on_asked(int code, const vow_pool_permit *at, size_t n, void *place)
 {
     struct vow__place *p = place;
     struct vow__hub *h = hub_of(p);
@@ -147,10 +149,10 @@ static void on_asked(int code, const vow_place *at, size_t n, void *place)
     vow__place_unref(p);
 }
 
-static void answered(struct vow__place *p, int code, const vow_place *at)
+static void answered(struct vow__place *p, int code, const vow_pool_permit *at)
 {
-    bool own = code == 0 && at->says == VOW_SAYS_OWN;
-    bool waits = code == 0 && at->says == VOW_SAYS_WAIT;
+    bool own = code == 0 && at->status == VOW_STATUS_OWNED;
+    bool waits = code == 0 && at->status == VOW_STATUS_WAITING;
     if (own || waits)
         vow__place_heard(p, p->sent_ns);
     else if (code == VOW_EUNSURE && !p->known)
@@ -188,7 +190,7 @@ static bool may_ask_again(const struct vow__place *p, int code)
 
 /* An answer that came too late to be trusted is asked for again: the token
  * keeps the place if there still is one. */
-static void granted(struct vow__place *p, const vow_place *at)
+static void granted(struct vow__place *p, const vow_pool_permit *at)
 {
     uint64_t now = vow__hub_now_ns(hub_of(p));
     p->valid_ns = p->sent_ns + p->span_ns;
@@ -207,7 +209,7 @@ static void granted(struct vow__place *p, const vow_place *at)
     vow__end_resolve(&p->answer, vow_nothing());
 }
 
-static void queued(struct vow__place *p, const vow_place *at)
+static void queued(struct vow__place *p, const vow_pool_permit *at)
 {
     uint64_t now = vow__hub_now_ns(hub_of(p));
     move(p, PLACE_QUEUED);
@@ -269,16 +271,17 @@ static void give_back(struct vow__place *p)
 static void release(struct vow__place *p)
 {
     struct vow__hub *h = hub_of(p);
-    const vow_place_hold hold = {.pool = p->ask.pool,
-                                 .limits_of = p->ask.limits_of,
-                                 .token = p->ask.token};
+    const vow_permit_hold hold = {.pool = p->ask.pool,
+                                  .limits_of = p->ask.limits_of,
+                                  .token = p->ask.token};
     vow__place_rest(p);
     vow__step_begins(h);
     h->store->ops->release(h->store, &hold, on_released, vow__place_ref(p));
 }
 
 /* Again, if it may not have happened, for as long as the store keeps it. */
-static void on_released(int code, const vow_place *at, size_t n, void *place)
+static void on_released(int code, const vow_pool_permit *at, size_t n,
+                        void *place)
 {
     struct vow__place *p = place;
     struct vow__hub *h = hub_of(p);

@@ -40,10 +40,10 @@ struct vow__place {
     vow_authority *of; /* counted */
     atomic_bool left;  /* nobody has a use for it any more */
     atomic_bool rated; /* granted under a rate of starts, set before that */
-    atomic_bool started; /* what it is for has begun; set once */
-    vow_place_ask ask;   /* its token is the home's */
-    uint64_t span_ns;    /* it is trusted so long after it was asked for */
-    uint64_t every_ns;   /* between two renewals */
+    atomic_bool started;    /* what it is for has begun; set once */
+    vow_permit_request ask; /* its token is the home's */
+    uint64_t span_ns;       /* it is trusted so long after it was asked for */
+    uint64_t every_ns;      /* between two renewals */
     /* the home's */
     struct vow__named by_token;
     struct vow__heap_node due;
@@ -117,7 +117,8 @@ void vow__place_hurry(struct vow__place *p);
 void vow__place_heard(struct vow__place *p, uint64_t sent_ns);
 /* How long until its next renewal; when the store wants to be asked again. */
 uint64_t vow__place_renewal_ns(struct vow__place *p);
-uint64_t vow__place_again_ns(const struct vow__place *p, const vow_place *at);
+uint64_t vow__place_again_ns(const struct vow__place *p,
+                             const vow_pool_permit *at);
 
 /* ---- pool.c ------------------------------------------------------------- */
 

@@ -32,13 +32,15 @@ struct batch {
     size_t n;
     struct vow__place *places[BATCH]; /* counted */
     uint64_t rounds[BATCH];           /* theirs, when it was sent */
-    vow_place_hold holds[BATCH];
+    vow_permit_hold holds[BATCH];
 };
 
 static void look(void *hub);
 static bool may_renew(const struct vow__place *p, uint64_t now);
-static void on_renewed(int code, const vow_place *at, size_t n, void *batch);
-static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns);
+static void on_renewed(int code, const vow_pool_permit *at, size_t n,
+                       void *batch);
+static void heard(struct vow__place *p, const vow_pool_permit *at,
+                  uint64_t sent_ns);
 static void sooner(struct vow__place *p, uint64_t now);
 static void arm(struct vow__hub *h);
 
@@ -110,16 +112,17 @@ void vow__place_renew(struct vow__place *first, uint64_t now)
         b->places[b->n] = vow__place_ref(p);
         b->rounds[b->n] = p->round;
         b->holds[b->n++] =
-            (vow_place_hold){.pool = p->ask.pool,
-                             .limits_of = p->ask.limits_of,
-                             .token = p->ask.token,
-                             .started = atomic_load(&p->started)};
+            (vow_permit_hold){.pool = p->ask.pool,
+                              .limits_of = p->ask.limits_of,
+                              .token = p->ask.token,
+                              .started = atomic_load(&p->started)};
     }
     vow__step_begins(h);
     h->store->ops->renew(h->store, b->holds, b->n, lease_ms, on_renewed, b);
 }
 
-static void on_renewed(int code, const vow_place *at, size_t n, void *batch)
+static void on_renewed(int code, const vow_pool_permit *at, size_t n,
+                       void *batch)
 {
     struct batch *b = batch;
     struct vow__hub *h = b->hub;
@@ -144,15 +147,16 @@ static void on_renewed(int code, const vow_place *at, size_t n, void *batch)
 }
 
 /* What we queued for may be granted, or the queue has lost it: ask. */
-static void heard(struct vow__place *p, const vow_place *at, uint64_t sent_ns)
+static void heard(struct vow__place *p, const vow_pool_permit *at,
+                  uint64_t sent_ns)
 {
     if (p->state == PLACE_QUEUED) {
-        if (at->says != VOW_SAYS_NONE)
+        if (at->status != VOW_STATUS_NONE)
             vow__place_heard(p, sent_ns);
         p->again_ns =
-            at->says == VOW_SAYS_WAIT ? vow__place_again_ns(p, at) : 0;
+            at->status == VOW_STATUS_WAITING ? vow__place_again_ns(p, at) : 0;
         vow__place_plan(p);
-    } else if (at->says == VOW_SAYS_OWN) {
+    } else if (at->status == VOW_STATUS_OWNED) {
         p->valid_ns = sent_ns + p->span_ns;
         if (vow__place_owes_start(p)) /* since the renewal was sent */
             vow__place_hurry(p);
@@ -275,7 +279,8 @@ static void arm(struct vow__hub *h)
         vow_call_at(&s->look, h->loop, due, look, h);
 }
 
-uint64_t vow__place_again_ns(const struct vow__place *p, const vow_place *at)
+uint64_t vow__place_again_ns(const struct vow__place *p,
+                             const vow_pool_permit *at)
 {
     uint64_t now = vow__hub_now_ns(hub_of(p));
     uint64_t us = at->again_us == 0 ? AGAIN_US : at->again_us;

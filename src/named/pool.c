@@ -61,9 +61,9 @@ static void pool_unref(const vow_backing *b);
 static vow_future *back_acquire(const vow_backing *b, const char *site,
                                 const char *key, uint32_t weight);
 static vow_future *acquire(const char *site, vow_pool *o, const char *key,
-                           const vow_place_ask *what, bool behind_gate);
+                           const vow_permit_request *what, bool behind_gate);
 static struct vow__place *place_new(vow_pool *o, const char *key,
-                                    const vow_place_ask *what);
+                                    const vow_permit_request *what);
 static vow_future *place_send(const char *site, struct vow__place *p);
 static int tell_home(struct vow__place *p);
 static void by_message(void *place);
@@ -197,7 +197,7 @@ vow_future *vow_pool_acquire_at(const char *site, vow_pool *p, const char *key,
                                 uint32_t weight)
 {
     VOW__ASSERT_THREAD(p->of->loop);
-    return acquire(site, p, key, &(const vow_place_ask){.weight = weight},
+    return acquire(site, p, key, &(const vow_permit_request){.weight = weight},
                    false);
 }
 
@@ -207,7 +207,7 @@ vow_future *vow_pool_try_at(const char *site, vow_pool *p, const char *key,
     VOW__ASSERT_THREAD(p->of->loop);
     return acquire(
         site, p, key,
-        &(const vow_place_ask){.weight = weight, .flags = VOW_PLACE_TRY},
+        &(const vow_permit_request){.weight = weight, .flags = VOW_PERMIT_TRY},
         false);
 }
 
@@ -215,12 +215,12 @@ static vow_future *back_acquire(const vow_backing *b, const char *site,
                                 const char *key, uint32_t weight)
 {
     return acquire(site, pool_of(b), key,
-                   &(const vow_place_ask){.weight = weight}, true);
+                   &(const vow_permit_request){.weight = weight}, true);
 }
 
 /* A gate says when the work starts; for all others it has with the answer. */
 static vow_future *acquire(const char *site, vow_pool *o, const char *key,
-                           const vow_place_ask *what, bool behind_gate)
+                           const vow_permit_request *what, bool behind_gate)
 {
     vow_loop *loop = o->of->loop;
     if (what->weight == 0)
@@ -237,7 +237,7 @@ static vow_future *acquire(const char *site, vow_pool *o, const char *key,
 }
 
 static struct vow__place *place_new(vow_pool *o, const char *key,
-                                    const vow_place_ask *what)
+                                    const vow_permit_request *what)
 {
     size_t length = strlen(o->label);
     size_t extra = key == NULL ? 0 : strlen(key) + 1;

@@ -196,17 +196,17 @@ static void on_pulsed(int code, const vow_record *r, size_t n, void *batch)
 static void heard(vow_lease *l, const vow_record *r)
 {
     struct vow__entry *e = l->entry;
-    if (r->says == VOW_SAYS_OWN || r->says == VOW_SAYS_CANCEL) {
+    if (r->status == VOW_STATUS_OWNED || r->status == VOW_STATUS_CANCELED) {
         atomic_store(&l->epoch, r->epoch);
         e->epoch = r->epoch;
         trust(l, l->sending_ns);
         if (l->in_heap)
             schedule(l);
-        if (r->says == VOW_SAYS_CANCEL)
+        if (r->status == VOW_STATUS_CANCELED)
             vow__lease_stop(&e->name, l->hub);
         return;
     }
-    vow__lease_lose(l, r->says == VOW_SAYS_SETTLED
+    vow__lease_lose(l, r->status == VOW_STATUS_SETTLED
                            ? "another has settled it"
                            : "another has taken it over");
 }

@@ -112,7 +112,7 @@ vow_name vow__refresh_name(const vow_name *name)
 
 /* The result goes to the name it is for; the derived name only remembers that
  * it was made. */
-void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit)
+void vow__refresh_commit(struct vow__entry *e, vow_commit_request *commit)
 {
     struct vow__hub *h = vow__hub_of(e);
     const struct vow__ask *a = e->lease->ask;
@@ -122,7 +122,7 @@ void vow__refresh_commit(struct vow__entry *e, vow_commit_ask *commit)
         return;
     }
     vow__count(&h->counts.refreshes, 1);
-    vow_commit_ask put = *commit;
+    vow_commit_request put = *commit;
     put.hold.name = a->target;
     put.flags = VOW_COMMIT_PUT;
     if ((h->store->ops->flags & VOW_STORE_LOCAL) != 0)

@@ -269,13 +269,13 @@ static bool wait_read(const struct vow__step *s, struct vow__wait *w,
     bool tell = !hidden || !w->read;
     if (r == NULL)
         r = vow__rec_find(b, &w->key.name);
-    uint32_t says = hidden      ? VOW_SAYS_SETTLED
-                    : r == NULL ? 0
-                                : vow__rec_says(b, r);
-    if (says != VOW_SAYS_SETTLED || kind == VOW__NEWS_CHUNKS)
+    uint32_t status = hidden      ? VOW_STATUS_SETTLED
+                      : r == NULL ? 0
+                                  : vow__rec_says(b, r);
+    if (status != VOW_STATUS_SETTLED || kind == VOW__NEWS_CHUNKS)
         vow__answer_fill(b, NULL, 0, &w->key.name, &out->answer);
     else if (tell)
-        vow__answer_fill(b, r, says, &w->key.name, &out->answer);
+        vow__answer_fill(b, r, status, &w->key.name, &out->answer);
     w->read |= hidden;
     if (w->rec == NULL || (hidden && b->sure))
         vow__wait_free(b, w);

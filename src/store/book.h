@@ -73,9 +73,9 @@ struct vow__sheet {
 
 /* As the ops of the same name in vow/store.h. On an error `out` is not written
  * and nothing has changed: VOW_ENOMEM, VOW_EINVAL, VOW_E2BIG, VOW_ENOENT. */
-int vow__book_claim(const struct vow__step *s, const vow_claim_ask *ask,
+int vow__book_claim(const struct vow__step *s, const vow_claim_request *ask,
                     struct vow__answer *out);
-int vow__book_commit(const struct vow__step *s, const vow_commit_ask *ask,
+int vow__book_commit(const struct vow__step *s, const vow_commit_request *ask,
                      struct vow__answer *out);
 /* `out` has room for n; the records have no texts. Without memory, some may
  * have been renewed. */
@@ -102,12 +102,12 @@ int vow__book_read(const struct vow__step *s, const vow_name *name,
                    uint64_t epoch, uint64_t from, struct vow__page *out);
 void vow__page_fini(struct vow__page *page);
 
-int vow__book_acquire(const struct vow__step *s, const vow_place_ask *ask,
-                      vow_place *out);
-void vow__book_release(const struct vow__step *s, const vow_place_hold *hold,
-                       vow_place *out);
-void vow__book_renew(const struct vow__step *s, const vow_place_hold *holds,
-                     size_t n, uint64_t lease_ms, vow_place *out);
+int vow__book_acquire(const struct vow__step *s, const vow_permit_request *ask,
+                      vow_pool_permit *out);
+void vow__book_release(const struct vow__step *s, const vow_permit_hold *hold,
+                       vow_pool_permit *out);
+void vow__book_renew(const struct vow__step *s, const vow_permit_hold *holds,
+                     size_t n, uint64_t lease_ms, vow_pool_permit *out);
 
 struct vow__pool_answer {
     vow_pool_info info;

@@ -14,21 +14,21 @@
 
 /* What becomes of a commit. */
 struct verdict {
-    uint32_t says;
+    uint32_t status;
     bool effect; /* it takes effect now */
 };
 
-static bool gift_for(const struct vow__wait *w, const vow_claim_ask *ask);
+static bool gift_for(const struct vow__wait *w, const vow_claim_request *ask);
 static bool counts(const struct vow__book *b, const struct vow__rec *r,
-                   const vow_claim_ask *ask);
-static int decide(const struct vow__step *s, const vow_claim_ask *ask,
+                   const vow_claim_request *ask);
+static int decide(const struct vow__step *s, const vow_claim_request *ask,
                   struct vow__rec **rec, uint32_t *ret_says);
-static int take_over(const struct vow__step *s, const vow_claim_ask *ask,
+static int take_over(const struct vow__step *s, const vow_claim_request *ask,
                      struct vow__rec *r, uint32_t *ret_says);
 static int give_up(struct vow__book *b, struct vow__rec *r);
-static int own_new(const struct vow__step *s, const vow_claim_ask *ask,
+static int own_new(const struct vow__step *s, const vow_claim_request *ask,
                    struct vow__rec **rec);
-static int own(const struct vow__step *s, const vow_claim_ask *ask,
+static int own(const struct vow__step *s, const vow_claim_request *ask,
                struct vow__rec *r);
 static uint64_t next_epoch(struct vow__book *b, uint64_t above);
 static int put_into_table(struct vow__book *b, struct vow__rec *r,
@@ -40,24 +40,24 @@ static int revive(const struct vow__step *s, const vow_hold *hold,
 static struct vow__text *runner_of(const struct vow__inst *inst);
 static bool holds(const struct vow__rec *r, const vow_hold *hold);
 static struct verdict judge(const struct vow__book *b, const struct vow__rec *r,
-                            const vow_commit_ask *ask);
+                            const vow_commit_request *ask);
 static struct verdict judge_running(const struct vow__book *b,
                                     const struct vow__rec *r,
-                                    const vow_commit_ask *ask);
+                                    const vow_commit_request *ask);
 static struct verdict judge_settled(const struct vow__rec *r,
-                                    const vow_commit_ask *ask);
-static int take_effect(const struct vow__step *s, const vow_commit_ask *ask,
+                                    const vow_commit_request *ask);
+static int take_effect(const struct vow__step *s, const vow_commit_request *ask,
                        struct vow__rec *r);
-static int settle_new(const struct vow__step *s, const vow_commit_ask *ask,
+static int settle_new(const struct vow__step *s, const vow_commit_request *ask,
                       struct vow__rec **rec);
 
 /* ---- claim -------------------------------------------------------------- */
 
-int vow__book_claim(const struct vow__step *s, const vow_claim_ask *ask,
+int vow__book_claim(const struct vow__step *s, const vow_claim_request *ask,
                     struct vow__answer *out)
 {
     struct vow__book *b = s->book;
-    uint32_t says;
+    uint32_t status;
     if (ask->floor > VOW__EPOCH_MAX || ask->mode > VOW_ONCE)
         return VOW_EINVAL;
     vow__book_begin(b, s->now_us);
@@ -65,38 +65,39 @@ int vow__book_claim(const struct vow__step *s, const vow_claim_ask *ask,
     if (w != NULL && gift_for(w, ask)) {
         w->read = true;
         w->token = ask->token; /* which may be repeated */
-        vow__answer_fill(b, w->rec, VOW_SAYS_SETTLED, &ask->name, out);
+        vow__answer_fill(b, w->rec, VOW_STATUS_SETTLED, &ask->name, out);
         return 0;
     }
     struct vow__rec *r = vow__rec_find(b, &ask->name);
-    int rc = decide(s, ask, &r, &says);
+    int rc = decide(s, ask, &r, &status);
     if (rc < 0)
         return rc;
-    if (says != VOW_SAYS_WAIT && w != NULL)
+    if (status != VOW_STATUS_WAITING && w != NULL)
         vow__wait_free(b, w);
     else if (w != NULL && (ask->flags & VOW_CLAIM_NOWAIT) == 0)
         vow__wait_again(b, w, r, &ask->token);
-    else if (says == VOW_SAYS_WAIT && (ask->flags & VOW_CLAIM_NOWAIT) == 0)
+    else if (status == VOW_STATUS_WAITING &&
+             (ask->flags & VOW_CLAIM_NOWAIT) == 0)
         rc = vow__wait_add(b, s->inst, r, &ask->token);
     if (rc < 0)
         return rc;
-    vow__answer_fill(b, r, says, &ask->name, out);
+    vow__answer_fill(b, r, status, &ask->name, out);
     return 0;
 }
 
 /* Is there a hidden result that this one waited for? */
-static bool gift_for(const struct vow__wait *w, const vow_claim_ask *ask)
+static bool gift_for(const struct vow__wait *w, const vow_claim_request *ask)
 {
     return w->rec != NULL && w->rec->hidden &&
            (ask->flags & VOW_CLAIM_FORCE) == 0 &&
            (!w->read || vow__token_same(&w->token, &ask->token));
 }
 
-static int decide(const struct vow__step *s, const vow_claim_ask *ask,
+static int decide(const struct vow__step *s, const vow_claim_request *ask,
                   struct vow__rec **rec, uint32_t *ret_says)
 {
     struct vow__rec *r = *rec;
-    *ret_says = VOW_SAYS_OWN;
+    *ret_says = VOW_STATUS_OWNED;
     if (r == NULL || !counts(s->book, r, ask))
         return own_new(s, ask, rec);
     if (r->state == VOW__REC_RUNNING &&
@@ -104,33 +105,33 @@ static int decide(const struct vow__step *s, const vow_claim_ask *ask,
         vow__rec_renew(s->book, r, s->inst, ask->lease_ms);
         return 0;
     }
-    *ret_says = r->hidden ? VOW_SAYS_SETTLED : vow__rec_says(s->book, r);
-    return *ret_says == VOW_SAYS_NONE ? take_over(s, ask, r, ret_says) : 0;
+    *ret_says = r->hidden ? VOW_STATUS_SETTLED : vow__rec_says(s->book, r);
+    return *ret_says == VOW_STATUS_NONE ? take_over(s, ask, r, ret_says) : 0;
 }
 
 /* Is the record there, for this claim? A result that its own token has settled
  * always is: the claim came twice. */
 static bool counts(const struct vow__book *b, const struct vow__rec *r,
-                   const vow_claim_ask *ask)
+                   const vow_claim_request *ask)
 {
     if (r->state == VOW__REC_RUNNING)
         return true;
     if (vow__token_same(&r->token, &ask->token))
         return r->end_us > b->now_us;
     return (ask->flags & VOW_CLAIM_FORCE) == 0 &&
-           vow__rec_says(b, r) == VOW_SAYS_SETTLED;
+           vow__rec_says(b, r) == VOW_STATUS_SETTLED;
 }
 
 /* Its lease has lapsed. When that is long ago, it is a new beginning. */
-static int take_over(const struct vow__step *s, const vow_claim_ask *ask,
+static int take_over(const struct vow__step *s, const vow_claim_request *ask,
                      struct vow__rec *r, uint32_t *ret_says)
 {
     bool anew = s->book->now_us >= r->end_us &&
                 s->book->now_us - r->end_us >= VOW__GAVE_UP_US;
-    *ret_says = VOW_SAYS_SETTLED;
+    *ret_says = VOW_STATUS_SETTLED;
     if (!anew && r->takeovers >= ask->takeovers)
         return give_up(s->book, r);
-    *ret_says = VOW_SAYS_OWN;
+    *ret_says = VOW_STATUS_OWNED;
     int rc = own(s, ask, r);
     if (rc < 0)
         return rc;
@@ -151,7 +152,7 @@ static int give_up(struct vow__book *b, struct vow__rec *r)
     return 0;
 }
 
-static int own_new(const struct vow__step *s, const vow_claim_ask *ask,
+static int own_new(const struct vow__step *s, const vow_claim_request *ask,
                    struct vow__rec **rec)
 {
     struct vow__book *b = s->book;
@@ -167,7 +168,7 @@ static int own_new(const struct vow__step *s, const vow_claim_ask *ask,
     return rc;
 }
 
-static int own(const struct vow__step *s, const vow_claim_ask *ask,
+static int own(const struct vow__step *s, const vow_claim_request *ask,
                struct vow__rec *r)
 {
     struct vow__book *b = s->book;
@@ -233,20 +234,20 @@ static int pulse_one(const struct vow__step *s, const vow_hold *hold,
 {
     struct vow__book *b = s->book;
     struct vow__rec *r = vow__rec_find(b, &hold->name);
-    uint32_t says = VOW_SAYS_SETTLED;
+    uint32_t status = VOW_STATUS_SETTLED;
     if (r == NULL || (r->state == VOW__REC_SETTLED && r->end_us <= b->now_us)) {
         int rc = revive(s, hold, &r);
         if (rc < 0)
             return rc;
     }
     if (r->state == VOW__REC_RUNNING) {
-        says = VOW_SAYS_LOST;
+        status = VOW_STATUS_LOST;
         if (vow__token_same(&r->token, &hold->token)) {
             vow__rec_renew(b, r, s->inst, lease_ms);
-            says = r->canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN;
+            status = r->canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED;
         }
     }
-    vow__record_fill(b, r, says, &hold->name, out);
+    vow__record_fill(b, r, status, &hold->name, out);
     return 0;
 }
 
@@ -283,7 +284,7 @@ static struct vow__text *runner_of(const struct vow__inst *inst)
 
 /* ---- commit ------------------------------------------------------------- */
 
-int vow__book_commit(const struct vow__step *s, const vow_commit_ask *ask,
+int vow__book_commit(const struct vow__step *s, const vow_commit_request *ask,
                      struct vow__answer *out)
 {
     struct vow__book *b = s->book;
@@ -303,47 +304,47 @@ int vow__book_commit(const struct vow__step *s, const vow_commit_ask *ask,
     int rc = v.effect ? take_effect(s, ask, r) : 0;
     if (rc < 0)
         return rc;
-    bool mine = v.says == VOW_SAYS_OWN || v.says == VOW_SAYS_NONE;
-    vow__answer_fill(b, mine ? NULL : r, v.says, &ask->hold.name, out);
-    if (v.says == VOW_SAYS_OWN)
+    bool mine = v.status == VOW_STATUS_OWNED || v.status == VOW_STATUS_NONE;
+    vow__answer_fill(b, mine ? NULL : r, v.status, &ask->hold.name, out);
+    if (v.status == VOW_STATUS_OWNED)
         out->record.epoch = ask->hold.epoch;
     return 0;
 }
 
 static struct verdict judge(const struct vow__book *b, const struct vow__rec *r,
-                            const vow_commit_ask *ask)
+                            const vow_commit_request *ask)
 {
     if (r != NULL)
         return r->state == VOW__REC_RUNNING ? judge_running(b, r, ask)
                                             : judge_settled(r, ask);
     if ((ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0)
-        return (struct verdict){VOW_SAYS_NONE, false};
-    return (struct verdict){VOW_SAYS_OWN, true};
+        return (struct verdict){VOW_STATUS_NONE, false};
+    return (struct verdict){VOW_STATUS_OWNED, true};
 }
 
 static struct verdict judge_running(const struct vow__book *b,
                                     const struct vow__rec *r,
-                                    const vow_commit_ask *ask)
+                                    const vow_commit_request *ask)
 {
     bool right = (ask->flags & VOW_COMMIT_PUT) == 0 && holds(r, &ask->hold);
     if ((ask->flags & VOW_COMMIT_RESOLVE) != 0)
-        right = vow__rec_says(b, r) == VOW_SAYS_DOUBT &&
+        right = vow__rec_says(b, r) == VOW_STATUS_DOUBT &&
                 r->epoch == ask->hold.epoch;
-    return (struct verdict){right ? VOW_SAYS_OWN : VOW_SAYS_LOST, right};
+    return (struct verdict){right ? VOW_STATUS_OWNED : VOW_STATUS_LOST, right};
 }
 
 static struct verdict judge_settled(const struct vow__rec *r,
-                                    const vow_commit_ask *ask)
+                                    const vow_commit_request *ask)
 {
     bool put = (ask->flags & VOW_COMMIT_PUT) != 0;
     bool newer = ask->hold.epoch > r->epoch;
     if (holds(r, &ask->hold)) /* it did, and this is the second time */
-        return (struct verdict){VOW_SAYS_OWN, false};
+        return (struct verdict){VOW_STATUS_OWNED, false};
     if (r->hidden && (put || newer))
         return judge(NULL, NULL, ask);
     if (put && newer)
-        return (struct verdict){VOW_SAYS_OWN, true};
-    return (struct verdict){VOW_SAYS_SETTLED, false};
+        return (struct verdict){VOW_STATUS_OWNED, true};
+    return (struct verdict){VOW_STATUS_SETTLED, false};
 }
 
 static bool holds(const struct vow__rec *r, const vow_hold *hold)
@@ -352,7 +353,7 @@ static bool holds(const struct vow__rec *r, const vow_hold *hold)
 }
 
 /* `r` runs, or is to be replaced, or is NULL. */
-static int take_effect(const struct vow__step *s, const vow_commit_ask *ask,
+static int take_effect(const struct vow__step *s, const vow_commit_request *ask,
                        struct vow__rec *r)
 {
     struct vow__book *b = s->book;
@@ -386,7 +387,7 @@ static int take_effect(const struct vow__step *s, const vow_commit_ask *ask,
 }
 
 /* A record to be settled, that never ran. */
-static int settle_new(const struct vow__step *s, const vow_commit_ask *ask,
+static int settle_new(const struct vow__step *s, const vow_commit_request *ask,
                       struct vow__rec **rec)
 {
     struct vow__rec *r = vow__rec_new(s->book, &ask->hold.name);

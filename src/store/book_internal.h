@@ -241,16 +241,17 @@ void vow__wait_free(struct vow__book *b, struct vow__wait *w);
 /* The record, or of NULL only its name, with texts and a counted value; and
  * without what it points to. */
 void vow__answer_fill(const struct vow__book *b, const struct vow__rec *r,
-                      uint32_t says, const vow_name *name,
+                      uint32_t status, const vow_name *name,
                       struct vow__answer *out);
 void vow__record_fill(const struct vow__book *b, const struct vow__rec *r,
-                      uint32_t says, const vow_name *name, vow_record *out);
+                      uint32_t status, const vow_name *name, vow_record *out);
 
 /* ---- book_pool.c -------------------------------------------------------- */
 
 struct vow__lot *vow__lot_find(struct vow__book *b, const vow_name *name);
 /* Finds it or makes it. NULL without memory. */
-struct vow__lot *vow__lot_for(struct vow__book *b, const vow_place_ask *ask);
+struct vow__lot *vow__lot_for(struct vow__book *b,
+                              const vow_permit_request *ask);
 void vow__lot_free(struct vow__book *b, struct vow__lot *lot);
 /* Before a step on it, and behind: then it may be gone. */
 void vow__lot_reap(struct vow__book *b, struct vow__lot *lot);

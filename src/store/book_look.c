@@ -72,7 +72,7 @@ int vow__book_list(const struct vow__step *s, struct vow__sheet *out)
 static bool listed(const struct vow__book *b, const struct vow__rec *r)
 {
     return r->state == VOW__REC_RUNNING ||
-           vow__rec_says(b, r) == VOW_SAYS_SETTLED;
+           vow__rec_says(b, r) == VOW_STATUS_SETTLED;
 }
 
 static size_t size_of(const struct vow__rec *r)
@@ -100,10 +100,10 @@ static char *sheet_add(const struct vow__book *b, struct vow__sheet *sheet,
                        char *texts)
 {
     vow_record *out = &sheet->records[sheet->n++];
-    uint32_t says = r == NULL ? VOW_SAYS_NONE : vow__rec_says(b, r);
+    uint32_t status = r == NULL ? VOW_STATUS_NONE : vow__rec_says(b, r);
     bool gone =
-        r != NULL && r->state == VOW__REC_SETTLED && says == VOW_SAYS_NONE;
-    vow__record_fill(b, gone ? NULL : r, says, name, out);
+        r != NULL && r->state == VOW__REC_SETTLED && status == VOW_STATUS_NONE;
+    vow__record_fill(b, gone ? NULL : r, status, name, out);
     if (r == NULL || gone)
         return texts;
     out->label = text_into(r->label, &texts);
@@ -129,15 +129,15 @@ void vow__book_forget(const struct vow__step *s, const vow_name *name,
     struct vow__book *b = s->book;
     vow__book_begin(b, s->now_us);
     struct vow__rec *r = vow__rec_find(b, name);
-    uint32_t says = r == NULL ? VOW_SAYS_NONE : vow__rec_says(b, r);
-    bool over = says == VOW_SAYS_SETTLED || says == VOW_SAYS_DOUBT;
+    uint32_t status = r == NULL ? VOW_STATUS_NONE : vow__rec_says(b, r);
+    bool over = status == VOW_STATUS_SETTLED || status == VOW_STATUS_DOUBT;
     if (over && (epoch == 0 || epoch == r->epoch)) {
         vow__rec_vanish(b, r);
-        says = VOW_SAYS_NONE;
+        status = VOW_STATUS_NONE;
     }
-    if (says == VOW_SAYS_NONE)
+    if (status == VOW_STATUS_NONE)
         r = NULL;
-    vow__answer_fill(b, r, says, name, out);
+    vow__answer_fill(b, r, status, name, out);
 }
 
 void vow__book_cancel(const struct vow__step *s, const vow_name *name,
@@ -146,15 +146,15 @@ void vow__book_cancel(const struct vow__step *s, const vow_name *name,
     struct vow__book *b = s->book;
     vow__book_begin(b, s->now_us);
     struct vow__rec *r = vow__rec_find(b, name);
-    uint32_t says = r == NULL ? VOW_SAYS_NONE : vow__rec_says(b, r);
-    if (says == VOW_SAYS_WAIT) {
+    uint32_t status = r == NULL ? VOW_STATUS_NONE : vow__rec_says(b, r);
+    if (status == VOW_STATUS_WAITING) {
         r->canceled = true;
         if (r->owner != NULL)
             vow__letter_post(r->owner, &r->cancel, VOW__NEWS_CANCEL);
     }
-    if (says == VOW_SAYS_NONE)
+    if (status == VOW_STATUS_NONE)
         r = NULL;
-    vow__answer_fill(b, r, says, name, out);
+    vow__answer_fill(b, r, status, name, out);
 }
 
 /* ---- chunks ------------------------------------------------------------- */
@@ -167,7 +167,7 @@ int vow__book_write(const struct vow__step *s, const vow_hold *hold,
     struct vow__rec *r = vow__rec_find(b, &hold->name);
     if (r == NULL || r->state != VOW__REC_RUNNING || r->epoch != hold->epoch ||
         !vow__token_same(&r->token, &hold->token)) {
-        vow__answer_fill(b, NULL, VOW_SAYS_LOST, &hold->name, out);
+        vow__answer_fill(b, NULL, VOW_STATUS_LOST, &hold->name, out);
         return 0;
     }
     struct vow__chunks *c = &r->chunks;
@@ -179,7 +179,7 @@ int vow__book_write(const struct vow__step *s, const vow_hold *hold,
     c->at[c->n++] = vow_bytes_ref(chunk);
     c->bytes += vow_bytes_size(chunk);
     vow__rec_tell(r, VOW__NEWS_CHUNKS);
-    vow__answer_fill(b, NULL, VOW_SAYS_OWN, &hold->name, out);
+    vow__answer_fill(b, NULL, VOW_STATUS_OWNED, &hold->name, out);
     out->record.epoch = r->epoch;
     return 0;
 }

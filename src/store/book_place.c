@@ -19,12 +19,12 @@
 
 static bool possible(const struct vow__lot *lot, uint32_t weight);
 static int ask_anew(const struct vow__step *s, struct vow__lot *lot,
-                    const vow_place_ask *ask, vow_place *out);
+                    const vow_permit_request *ask, vow_pool_permit *out);
 static struct vow__spot *spot_find(struct vow__book *b, struct vow__lot *lot,
                                    const vow_token *token);
 static struct vow__spot *spot_new(const struct vow__step *s,
                                   struct vow__lot *lot,
-                                  const vow_place_ask *ask);
+                                  const vow_permit_request *ask);
 static void spot_lease(struct vow__book *b, struct vow__spot *p, uint64_t us);
 static struct vow__spot *head_of(const struct vow__lot *lot);
 static bool rate_blocks(struct vow__book *b, struct vow__lot *lot,
@@ -34,14 +34,15 @@ static void let_in(struct vow__book *b, struct vow__lot *lot,
 static void spot_start(struct vow__book *b, struct vow__spot *p);
 static void leave_queue(struct vow__lot *lot, struct vow__spot *p);
 static void count_anew(struct vow__lot *lot);
-static void fill(struct vow__book *b, struct vow__spot *p, vow_place *out);
+static void fill(struct vow__book *b, struct vow__spot *p,
+                 vow_pool_permit *out);
 static uint64_t again_us(const struct vow__book *b, const struct vow__lot *lot,
                          const struct vow__spot *p);
 
 /* ---- places ------------------------------------------------------------- */
 
-int vow__book_acquire(const struct vow__step *s, const vow_place_ask *ask,
-                      vow_place *out)
+int vow__book_acquire(const struct vow__step *s, const vow_permit_request *ask,
+                      vow_pool_permit *out)
 {
     struct vow__book *b = s->book;
     if (ask->weight == 0)
@@ -71,14 +72,15 @@ int vow__book_acquire(const struct vow__step *s, const vow_place_ask *ask,
 
 /* It has no place here, and does not queue. */
 static int ask_anew(const struct vow__step *s, struct vow__lot *lot,
-                    const vow_place_ask *ask, vow_place *out)
+                    const vow_permit_request *ask, vow_pool_permit *out)
 {
     struct vow__book *b = s->book;
-    bool only_try = (ask->flags & VOW_PLACE_TRY) != 0;
+    bool only_try = (ask->flags & VOW_PERMIT_TRY) != 0;
     (void)vow__lot_grant(b, lot, NULL); /* keeps P2: some may have gone */
     if (!possible(lot, ask->weight))
         return VOW_EINVAL;
-    *out = (vow_place){.says = VOW_SAYS_BUSY, .limits = lot->law->limits};
+    *out = (vow_pool_permit){.status = VOW_STATUS_BUSY,
+                             .limits = lot->law->limits};
     if (only_try && lot->queue != NULL)
         return 0;
     struct vow__spot *p = spot_new(s, lot, ask);
@@ -93,11 +95,11 @@ static int ask_anew(const struct vow__step *s, struct vow__lot *lot,
     return held ? 0 : rc;
 }
 
-void vow__book_release(const struct vow__step *s, const vow_place_hold *hold,
-                       vow_place *out)
+void vow__book_release(const struct vow__step *s, const vow_permit_hold *hold,
+                       vow_pool_permit *out)
 {
     struct vow__book *b = s->book;
-    *out = (vow_place){.says = VOW_SAYS_NONE};
+    *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
     vow__book_begin(b, s->now_us);
     struct vow__lot *lot = vow__lot_find(b, &hold->pool);
     if (lot == NULL)
@@ -105,7 +107,8 @@ void vow__book_release(const struct vow__step *s, const vow_place_hold *hold,
     vow__lot_reap(b, lot);
     struct vow__spot *p = spot_find(b, lot, &hold->token);
     if (p != NULL) {
-        out->says = p->state == VOW__SPOT_HELD ? VOW_SAYS_OWN : VOW_SAYS_WAIT;
+        out->status =
+            p->state == VOW__SPOT_HELD ? VOW_STATUS_OWNED : VOW_STATUS_WAITING;
         out->fence = p->fence;
         vow__spot_free(b, p);
     }
@@ -114,14 +117,14 @@ void vow__book_release(const struct vow__step *s, const vow_place_hold *hold,
     vow__lot_rest(b, lot);
 }
 
-void vow__book_renew(const struct vow__step *s, const vow_place_hold *holds,
-                     size_t n, uint64_t lease_ms, vow_place *out)
+void vow__book_renew(const struct vow__step *s, const vow_permit_hold *holds,
+                     size_t n, uint64_t lease_ms, vow_pool_permit *out)
 {
     struct vow__book *b = s->book;
     vow__book_begin(b, s->now_us);
     for (size_t i = 0; i < n; i++) {
         struct vow__lot *lot = vow__lot_find(b, &holds[i].pool);
-        out[i] = (vow_place){.says = VOW_SAYS_NONE};
+        out[i] = (vow_pool_permit){.status = VOW_STATUS_NONE};
         if (lot == NULL)
             continue;
         vow__lot_reap(b, lot);
@@ -250,7 +253,7 @@ static struct vow__spot *spot_find(struct vow__book *b, struct vow__lot *lot,
 /* At the end of the queue. */
 static struct vow__spot *spot_new(const struct vow__step *s,
                                   struct vow__lot *lot,
-                                  const vow_place_ask *ask)
+                                  const vow_permit_request *ask)
 {
     struct vow__book *b = s->book;
     struct vow__slab *slab;
@@ -332,18 +335,19 @@ static void count_anew(struct vow__lot *lot)
     lot->recount = false;
 }
 
-static void fill(struct vow__book *b, struct vow__spot *p, vow_place *out)
+static void fill(struct vow__book *b, struct vow__spot *p, vow_pool_permit *out)
 {
     struct vow__lot *lot = p->key.lot;
-    *out = (vow_place){
-        .says = VOW_SAYS_OWN, .fence = p->fence, .limits = lot->law->limits};
+    *out = (vow_pool_permit){.status = VOW_STATUS_OWNED,
+                             .fence = p->fence,
+                             .limits = lot->law->limits};
     if (p->state != VOW__SPOT_QUEUED)
         return;
     if (lot->recount)
         count_anew(lot);
     if (lot->law->limits.rate > 0)
         vow__ledger_expire(&lot->ledger, lot->law->limits.window_us, b->now_us);
-    out->says = VOW_SAYS_WAIT;
+    out->status = VOW_STATUS_WAITING;
     out->ahead = p->before - lot->went;
     out->again_us = again_us(b, lot, p);
     p->again_us = vow__us_plus(b->now_us, out->again_us);

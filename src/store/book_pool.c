@@ -26,7 +26,8 @@ struct vow__lot *vow__lot_find(struct vow__book *b, const vow_name *name)
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__lot, named);
 }
 
-struct vow__lot *vow__lot_for(struct vow__book *b, const vow_place_ask *ask)
+struct vow__lot *vow__lot_for(struct vow__book *b,
+                              const vow_permit_request *ask)
 {
     struct vow__lot *law = NULL;
     struct vow__lot *lot = vow__lot_find(b, &ask->pool);

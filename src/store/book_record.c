@@ -123,11 +123,11 @@ void vow__rec_renew(struct vow__book *b, struct vow__rec *r,
 uint32_t vow__rec_says(const struct vow__book *b, const struct vow__rec *r)
 {
     if (r->state == VOW__REC_SETTLED)
-        return r->hidden || r->end_us <= b->now_us ? VOW_SAYS_NONE
-                                                   : VOW_SAYS_SETTLED;
+        return r->hidden || r->end_us <= b->now_us ? VOW_STATUS_NONE
+                                                   : VOW_STATUS_SETTLED;
     if (r->end_us > b->now_us)
-        return VOW_SAYS_WAIT;
-    return r->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+        return VOW_STATUS_WAITING;
+    return r->mode == VOW_ONCE ? VOW_STATUS_DOUBT : VOW_STATUS_NONE;
 }
 
 void vow__rec_tell(struct vow__rec *r, enum vow__news_kind kind)
@@ -272,10 +272,10 @@ static void wait_detach(struct vow__book *b, struct vow__wait *w)
 /* ---- answers ------------------------------------------------------------ */
 
 void vow__record_fill(const struct vow__book *b, const struct vow__rec *r,
-                      uint32_t says, const vow_name *name, vow_record *out)
+                      uint32_t status, const vow_name *name, vow_record *out)
 {
     out->name = *name; /* each by itself: quicker than zeros before */
-    out->says = says;
+    out->status = status;
     out->value = NULL;
     out->label = "";
     out->runner = "";
@@ -296,15 +296,15 @@ static uint32_t waiters(const struct vow__rec *r)
 }
 
 void vow__answer_fill(const struct vow__book *b, const struct vow__rec *r,
-                      uint32_t says, const vow_name *name,
+                      uint32_t status, const vow_name *name,
                       struct vow__answer *out)
 {
-    vow__record_fill(b, r, says, name, &out->record);
+    vow__record_fill(b, r, status, name, &out->record);
     if (r == NULL)
         return;
     out->record.label = text_copy(r->label, out->label);
     out->record.runner = text_copy(r->runner, out->runner);
-    if (says == VOW_SAYS_SETTLED)
+    if (status == VOW_STATUS_SETTLED)
         out->record.value = vow_bytes_ref(r->value);
 }
 

@@ -34,8 +34,8 @@ vow_store_events vow__listener(const vow_store_events *given)
         events.on_cancel = no_name;
     if (events.on_chunks == NULL)
         events.on_chunks = no_name;
-    if (events.on_place == NULL)
-        events.on_place = no_place;
+    if (events.on_permit == NULL)
+        events.on_permit = no_place;
     if (events.on_doubt == NULL)
         events.on_doubt = no_doubt;
     return events;

@@ -335,8 +335,8 @@ static void tell(const struct instance *i, struct vow__news *news)
     const vow_store_events *e = &i->events;
     const vow_record *r = &news->answer.record;
     if (news->kind == VOW__NEWS_PLACE) {
-        if (e->on_place != NULL)
-            e->on_place(&news->token, e->user);
+        if (e->on_permit != NULL)
+            e->on_permit(&news->token, e->user);
         return;
     }
     if (news->kind == VOW__NEWS_RECORD && e->on_record != NULL)
@@ -367,7 +367,7 @@ static void answer(int rc, struct vow__answer *a, vow_records_fn done,
     vow__answer_fini(a);
 }
 
-static void do_claim(vow_store *s, const vow_claim_ask *ask,
+static void do_claim(vow_store *s, const vow_claim_request *ask,
                      vow_records_fn done, void *user)
 {
     struct vow__answer a;
@@ -377,7 +377,7 @@ static void do_claim(vow_store *s, const vow_claim_ask *ask,
     answer(rc, &a, done, user);
 }
 
-static void do_commit(vow_store *s, const vow_commit_ask *ask,
+static void do_commit(vow_store *s, const vow_commit_request *ask,
                       vow_records_fn done, void *user)
 {
     struct vow__answer a;
@@ -486,32 +486,32 @@ static void do_read(vow_store *s, const vow_name *name, uint64_t epoch,
 
 /* ---- places ------------------------------------------------------------- */
 
-static void do_acquire(vow_store *s, const vow_place_ask *ask,
-                       vow_places_fn done, void *user)
+static void do_acquire(vow_store *s, const vow_permit_request *ask,
+                       vow_permits_fn done, void *user)
 {
-    vow_place place;
+    vow_pool_permit place;
     struct vow__step step = begin_now(s);
     int rc = vow__book_acquire(&step, ask, &place);
     end(s);
     done(rc, rc < 0 ? NULL : &place, rc < 0 ? 0 : 1, user);
 }
 
-static void do_release(vow_store *s, const vow_place_hold *hold,
-                       vow_places_fn done, void *user)
+static void do_release(vow_store *s, const vow_permit_hold *hold,
+                       vow_permits_fn done, void *user)
 {
-    vow_place place;
+    vow_pool_permit place;
     struct vow__step step = begin_now(s);
     vow__book_release(&step, hold, &place);
     end(s);
     done(0, &place, 1, user);
 }
 
-static void do_renew(vow_store *s, const vow_place_hold *holds, size_t n,
-                     uint64_t lease_ms, vow_places_fn done, void *user)
+static void do_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow_alloc alloc = *vow_loop_alloc(of(s)->loop);
-    vow_place few[ANSWERS_STACK];
-    vow_place *out = few;
+    vow_pool_permit few[ANSWERS_STACK];
+    vow_pool_permit *out = few;
     if (n > ANSWERS_STACK)
         out = vow__mem_new(&alloc, n * sizeof(out[0]));
     if (out == NULL) {

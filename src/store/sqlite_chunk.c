@@ -18,7 +18,7 @@ struct writing {
     const vow_hold *hold;
     vow_bytes *chunk;
     struct vow__sq_rec rec;
-    uint32_t says;
+    uint32_t status;
 };
 
 struct reading {
@@ -44,8 +44,8 @@ void vow__sq_chunk_write(vow_store *store, const vow_hold *hold,
     if (code == 0)
         code = vow__sq_step(s, VOW__SQ_WRITE, write_step, &w);
     vow_record r = {
-        .name = hold->name, .says = w.says, .label = "", .runner = ""};
-    if (w.says == VOW_SAYS_OWN)
+        .name = hold->name, .status = w.status, .label = "", .runner = ""};
+    if (w.status == VOW_STATUS_OWNED)
         r.epoch = hold->epoch;
     done(code, code == 0 ? &r : NULL, code == 0, user);
 }
@@ -57,12 +57,12 @@ static int write_step(struct vow__sq *s, void *arg)
     int rc = vow__sq_rec_find(s, &w->hold->name, r);
     if (rc != 0)
         return rc;
-    w->says = VOW_SAYS_LOST;
+    w->status = VOW_STATUS_LOST;
     if (!r->there || r->state != SQ_RUNS ||
         (uint64_t)r->epoch != w->hold->epoch ||
         memcmp(&r->token, &w->hold->token, sizeof(r->token)) != 0)
         return 0;
-    w->says = VOW_SAYS_OWN;
+    w->status = VOW_STATUS_OWNED;
     int64_t size = (int64_t)vow_bytes_size(w->chunk);
     if (size > (int64_t)s->opts.value_max - r->bytes)
         return VOW_E2BIG;

@@ -18,9 +18,9 @@
 enum { GAVE_UP_MS = 60 * 1000 }; /* how long that is remembered */
 
 struct claim {
-    const vow_claim_ask *ask;
+    const vow_claim_request *ask;
     struct vow__sq_rec rec;
-    uint32_t says;
+    uint32_t status;
     bool wrote;     /* it had to */
     bool waits;     /* it was registered */
     bool inherited; /* from one that is perhaps dead: */
@@ -36,7 +36,7 @@ struct pulse {
 };
 
 static int claim_step(struct vow__sq *s, void *arg);
-static bool gift_for(const struct vow__sq_rec *r, const vow_claim_ask *ask);
+static bool gift_for(const struct vow__sq_rec *r, const vow_claim_request *ask);
 static int take_gift(struct vow__sq *s, struct claim *c);
 static uint32_t finds(struct vow__sq *s, const struct claim *c);
 static bool same(const vow_token *a, const vow_token *b);
@@ -54,7 +54,7 @@ static int revive(struct vow__sq *s, const vow_hold *hold,
 
 /* ---- claim -------------------------------------------------------------- */
 
-void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
+void vow__sq_claim(vow_store *store, const vow_claim_request *ask,
                    vow_records_fn done, void *user)
 {
     struct vow__sq *s = vow__sq_of(store);
@@ -70,11 +70,11 @@ void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
     if (!joined && !c.wrote && !c.waits)
         vow__sq_leave(s); /* it was to work or to wait, and need not any more */
     if (code == 0) {
-        vow_record r = vow__sq_record(s, &c.rec, c.says);
+        vow_record r = vow__sq_record(s, &c.rec, c.status);
         r.value = c.value;
-        if (c.says == VOW_SAYS_WAIT && c.rec.owned)
+        if (c.status == VOW_STATUS_WAITING && c.rec.owned)
             vow__sq_watch(s, c.rec.inst);
-        if (c.says == VOW_SAYS_OWN && ask->mode == VOW_ONCE)
+        if (c.status == VOW_STATUS_OWNED && ask->mode == VOW_ONCE)
             vow__sq_age_mark(s, s->high);
         if (c.inherited)
             vow__sq_bury(s, c.dead);
@@ -101,22 +101,22 @@ static int claim_step(struct vow__sq *s, void *arg)
         if (rc != VOW_ENOENT)
             return rc;
     }
-    c->says = finds(s, c);
-    if (c->says == VOW_SAYS_SETTLED) {
+    c->status = finds(s, c);
+    if (c->status == VOW_STATUS_SETTLED) {
         rc = vow__sq_value_get(s, &r->name, 0, &c->value);
         if (rc == VOW_ENOENT) /* its file is gone, and so is the result */
-            c->says = VOW_SAYS_NONE;
+            c->status = VOW_STATUS_NONE;
         else if (rc != 0)
             return rc;
     }
-    switch (c->says) {
-    case VOW_SAYS_OWN:
+    switch (c->status) {
+    case VOW_STATUS_OWNED:
         c->wrote = true;
         return keep(s, c);
-    case VOW_SAYS_NONE:
+    case VOW_STATUS_NONE:
         c->wrote = true;
         return own(s, c);
-    case VOW_SAYS_WAIT:
+    case VOW_STATUS_WAITING:
         return await(s, c);
     default:
         return stop_waiting(s, r);
@@ -124,7 +124,7 @@ static int claim_step(struct vow__sq *s, void *arg)
 }
 
 /* Is there a hidden result that this instance waited for? */
-static bool gift_for(const struct vow__sq_rec *r, const vow_claim_ask *ask)
+static bool gift_for(const struct vow__sq_rec *r, const vow_claim_request *ask)
 {
     return r->waits && r->wait_epoch != 0 &&
            (ask->flags & VOW_CLAIM_FORCE) == 0 &&
@@ -149,7 +149,7 @@ static int take_gift(struct vow__sq *s, struct claim *c)
     rc = vow__sq_value_get(s, &r->name, r->wait_epoch, &c->value);
     if (rc != 0)
         return rc;
-    c->says = VOW_SAYS_SETTLED;
+    c->status = VOW_STATUS_SETTLED;
     bool read = r->wait_read;
     *r = gift;
     if (read)
@@ -170,10 +170,10 @@ static uint32_t finds(struct vow__sq *s, const struct claim *c)
     const struct vow__sq_rec *r = &c->rec;
     bool mine = r->there && same(&r->token, &c->ask->token);
     if (mine && r->state == SQ_RUNS)
-        return VOW_SAYS_OWN;
+        return VOW_STATUS_OWNED;
     if (r->there && r->state != SQ_RUNS && !mine &&
         (c->ask->flags & VOW_CLAIM_FORCE) != 0)
-        return VOW_SAYS_NONE;
+        return VOW_STATUS_NONE;
     return vow__sq_rec_says(s, r);
 }
 
@@ -198,7 +198,7 @@ static int keep(struct vow__sq *s, struct claim *c)
 
 static int own(struct vow__sq *s, struct claim *c)
 {
-    const vow_claim_ask *ask = c->ask;
+    const vow_claim_request *ask = c->ask;
     struct vow__sq_rec *r = &c->rec;
     bool over = r->there && r->state == SQ_RUNS;
     bool anew = /* a run that was lost long ago counts no more */
@@ -247,7 +247,7 @@ static int own(struct vow__sq *s, struct claim *c)
     vow__sq_text_cut(r->runner, ask->runner);
     if (r->runner[0] != '\0')
         vow__sq_text_cut(s->runner, r->runner);
-    c->says = VOW_SAYS_OWN;
+    c->status = VOW_STATUS_OWNED;
     s->owns++;
     return vow__sq_rec_put(s, r, NULL);
 }
@@ -274,7 +274,7 @@ static int give_up(struct vow__sq *s, struct claim *c)
         return rc;
     memset(&c->rec.token, 0, sizeof(c->rec.token));
     failed.value.bytes = c->value;
-    c->says = VOW_SAYS_SETTLED;
+    c->status = VOW_STATUS_SETTLED;
     return vow__sq_settle(s, &c->rec, &failed);
 }
 
@@ -350,7 +350,7 @@ static int pulse_one(struct vow__sq *s, const vow_hold *hold, uint64_t lease_ms,
                      vow_record *out)
 {
     struct vow__sq_rec r;
-    uint32_t says = VOW_SAYS_SETTLED;
+    uint32_t status = VOW_STATUS_SETTLED;
     int rc = vow__sq_rec_find(s, &hold->name, &r);
     bool vanished = !r.there || (r.state != SQ_RUNS && r.end_us <= s->now_us);
     if (rc == 0 && vanished)
@@ -358,15 +358,15 @@ static int pulse_one(struct vow__sq *s, const vow_hold *hold, uint64_t lease_ms,
     if (rc != 0)
         return rc;
     if (r.state == SQ_RUNS) {
-        says = VOW_SAYS_LOST;
+        status = VOW_STATUS_LOST;
         if (same(&r.token, &hold->token)) {
             rc = vow__sq_rec_renew(s, &r, lease_ms);
-            says = r.canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN;
+            status = r.canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED;
         }
         if (rc == 0)
             rc = vow__sq_rec_count(s, &r);
     }
-    *out = vow__sq_record(s, &r, says);
+    *out = vow__sq_record(s, &r, status);
     out->label = ""; /* the texts are not asked for */
     out->runner = "";
     return rc;

@@ -13,10 +13,10 @@
 #include <string.h>
 
 struct commit {
-    const vow_commit_ask *ask;
+    const vow_commit_request *ask;
     struct vow__sq_value value;
     struct vow__sq_rec rec;
-    uint32_t says;
+    uint32_t status;
     bool effect;         /* it takes effect now */
     vow_bytes *standing; /* the value that stands instead */
 };
@@ -25,7 +25,7 @@ struct look {
     const vow_name *name;
     int64_t epoch;
     struct vow__sq_rec rec;
-    uint32_t says;
+    uint32_t status;
 };
 
 static int no_room_step(struct vow__sq *s, void *arg);
@@ -42,7 +42,7 @@ static int cancel_step(struct vow__sq *s, void *arg);
 
 /* ---- commit ------------------------------------------------------------- */
 
-void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
+void vow__sq_commit(vow_store *store, const vow_commit_request *ask,
                     vow_records_fn done, void *user)
 {
     struct vow__sq *s = vow__sq_of(store);
@@ -67,7 +67,7 @@ void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
         done(code, NULL, 0, user);
         return;
     }
-    vow_record r = vow__sq_record(s, &c.rec, c.says);
+    vow_record r = vow__sq_record(s, &c.rec, c.status);
     r.value = c.standing;
     done(0, &r, 1, user);
     vow_bytes_unref(c.standing);
@@ -96,7 +96,7 @@ static int commit_step(struct vow__sq *s, void *arg)
         return rc;
     judge(s, c);
     bool hidden = r->there && r->hidden;
-    if (c->says == VOW_SAYS_SETTLED)
+    if (c->status == VOW_STATUS_SETTLED)
         rc =
             vow__sq_value_get(s, &r->name, hidden ? r->epoch : 0, &c->standing);
     if (rc == VOW_ENOENT) { /* the one that stood is gone */
@@ -105,11 +105,11 @@ static int commit_step(struct vow__sq *s, void *arg)
     }
     if (rc == 0 && c->effect)
         rc = take_effect(s, c);
-    if (rc == 0 && c->says == VOW_SAYS_LOST)
+    if (rc == 0 && c->status == VOW_STATUS_LOST)
         rc = vow__sq_rec_count(s, r);
-    if (c->says == VOW_SAYS_OWN || c->says == VOW_SAYS_NONE)
+    if (c->status == VOW_STATUS_OWNED || c->status == VOW_STATUS_NONE)
         *r = (struct vow__sq_rec){.name = r->name};
-    if (c->says == VOW_SAYS_OWN) {
+    if (c->status == VOW_STATUS_OWNED) {
         r->there = true;
         r->epoch = (int64_t)c->ask->hold.epoch;
         r->since_us = s->now_us;
@@ -133,19 +133,19 @@ static void judge_absent(struct commit *c)
 {
     const uint32_t wanted = VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE;
     c->effect = (c->ask->flags & wanted) == 0;
-    c->says = c->effect ? VOW_SAYS_OWN : VOW_SAYS_NONE;
+    c->status = c->effect ? VOW_STATUS_OWNED : VOW_STATUS_NONE;
 }
 
 static void judge_running(struct vow__sq *s, struct commit *c)
 {
     const struct vow__sq_rec *r = &c->rec;
-    const vow_commit_ask *ask = c->ask;
+    const vow_commit_request *ask = c->ask;
     bool right = (ask->flags & VOW_COMMIT_PUT) == 0 && holds(r, &ask->hold);
     if ((ask->flags & VOW_COMMIT_RESOLVE) != 0)
         right = (uint64_t)r->epoch == ask->hold.epoch &&
-                vow__sq_rec_says(s, r) == VOW_SAYS_DOUBT;
+                vow__sq_rec_says(s, r) == VOW_STATUS_DOUBT;
     c->effect = right;
-    c->says = right ? VOW_SAYS_OWN : VOW_SAYS_LOST;
+    c->status = right ? VOW_STATUS_OWNED : VOW_STATUS_LOST;
 }
 
 static void judge_settled(struct commit *c)
@@ -154,14 +154,14 @@ static void judge_settled(struct commit *c)
     bool put = (c->ask->flags & VOW_COMMIT_PUT) != 0;
     bool newer = c->ask->hold.epoch > (uint64_t)r->epoch;
     c->effect = false;
-    c->says = VOW_SAYS_SETTLED;
+    c->status = VOW_STATUS_SETTLED;
     if (holds(r, &c->ask->hold)) {
-        c->says = VOW_SAYS_OWN; /* it did, and this is the second time */
+        c->status = VOW_STATUS_OWNED; /* it did, and this is the second time */
     } else if (r->hidden && (put || newer)) {
         judge_absent(c);
     } else if (put && newer) {
         c->effect = true;
-        c->says = VOW_SAYS_OWN;
+        c->status = VOW_STATUS_OWNED;
     }
 }
 
@@ -173,7 +173,7 @@ static bool holds(const struct vow__sq_rec *r, const vow_hold *hold)
 
 static int take_effect(struct vow__sq *s, struct commit *c)
 {
-    const vow_commit_ask *ask = c->ask;
+    const vow_commit_request *ask = c->ask;
     struct vow__sq_rec *r = &c->rec;
     bool runs = r->there && r->state == SQ_RUNS;
     int rc = vow__sq_epoch_seen(s, (int64_t)ask->hold.epoch);
@@ -251,7 +251,7 @@ void vow__sq_forget(vow_store *store, const vow_name *name, uint64_t epoch,
     struct vow__sq *s = vow__sq_of(store);
     struct look l = {.name = name, .epoch = (int64_t)epoch};
     int code = vow__sq_step(s, VOW__SQ_READ, forget_step, &l);
-    vow_record r = vow__sq_record(s, &l.rec, l.says);
+    vow_record r = vow__sq_record(s, &l.rec, l.status);
     done(code, code == 0 ? &r : NULL, code == 0, user);
 }
 
@@ -263,18 +263,19 @@ static int forget_step(struct vow__sq *s, void *arg)
     int rc = vow__sq_rec_find(s, l->name, r);
     if (rc != 0)
         return rc;
-    l->says = vow__sq_rec_says(s, r);
+    l->status = vow__sq_rec_says(s, r);
     bool right = l->epoch == 0 || l->epoch == r->epoch;
-    bool over = l->says == VOW_SAYS_SETTLED || l->says == VOW_SAYS_DOUBT;
+    bool over =
+        l->status == VOW_STATUS_SETTLED || l->status == VOW_STATUS_DOUBT;
     if (over && right) {
         rc = vow__sq_write(s);
         if (rc == 0)
             rc = vow__sq_rec_wake(s, r, 0, &n);
         if (rc == 0)
             rc = vow__sq_rec_delete(s, r);
-        l->says = VOW_SAYS_NONE;
+        l->status = VOW_STATUS_NONE;
     }
-    if (l->says == VOW_SAYS_NONE)
+    if (l->status == VOW_STATUS_NONE)
         r->there = false;
     return rc;
 }
@@ -287,7 +288,7 @@ void vow__sq_cancel(vow_store *store, const vow_name *name, vow_records_fn done,
     struct vow__sq *s = vow__sq_of(store);
     struct look l = {.name = name};
     int code = vow__sq_step(s, VOW__SQ_READ, cancel_step, &l);
-    vow_record r = vow__sq_record(s, &l.rec, l.says);
+    vow_record r = vow__sq_record(s, &l.rec, l.status);
     done(code, code == 0 ? &r : NULL, code == 0, user);
 }
 
@@ -298,10 +299,10 @@ static int cancel_step(struct vow__sq *s, void *arg)
     int rc = vow__sq_rec_find(s, l->name, r);
     if (rc != 0)
         return rc;
-    l->says = vow__sq_rec_says(s, r);
-    if (l->says == VOW_SAYS_NONE)
+    l->status = vow__sq_rec_says(s, r);
+    if (l->status == VOW_STATUS_NONE)
         r->there = false;
-    if (l->says != VOW_SAYS_WAIT)
+    if (l->status != VOW_STATUS_WAITING)
         return 0;
     rc = vow__sq_write(s);
     if (rc != 0)

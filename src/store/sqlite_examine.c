@@ -21,7 +21,7 @@
 
 enum {
     FINDINGS = 7,
-    SAYS_MAX = SQ_PATH_MAX + 128,
+    TEXT_MAX = SQ_PATH_MAX + 128,
     FIXED_VERSION = 3051003, /* of SQLite: log and checkpoint cannot cross */
     TMPFS = 0x01021994
 };
@@ -33,7 +33,7 @@ enum {
 struct exam {
     size_t n;
     vow_finding at[FINDINGS];
-    char says[FINDINGS][SAYS_MAX];
+    char text[FINDINGS][TEXT_MAX];
     bool damaged;
     char damage[128];
 };
@@ -74,13 +74,13 @@ void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user)
 static void add(struct exam *e, uint32_t level, const char *what,
                 const char *advice, const char *format, ...)
 {
-    char *says = e->says[e->n];
+    char *text = e->text[e->n];
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(says, SAYS_MAX, format, args);
+    (void)vsnprintf(text, TEXT_MAX, format, args);
     va_end(args);
     e->at[e->n++] = (vow_finding){
-        .level = level, .what = what, .says = says, .advice = advice};
+        .level = level, .what = what, .text = text, .advice = advice};
 }
 
 /* ---- where it is --------------------------------------------------------- */

@@ -23,7 +23,7 @@ static int peek_step(struct vow__sq *s, void *arg);
 static int list_step(struct vow__sq *s, void *arg);
 static int count_living(struct vow__sq *s, struct vow__sq_rec *r);
 static int add(struct vow__sq *s, struct look *l, const struct vow__sq_rec *r,
-               uint32_t says);
+               uint32_t status);
 static int add_text(struct vow__sq *s, struct look *l, const char *text,
                     const char **ret_text);
 static const char *found(const struct look *l, const char *place);
@@ -67,13 +67,13 @@ static int peek_step(struct vow__sq *s, void *arg)
         rc = vow__sq_rec_find(s, &l->names[i], &r);
         if (rc != 0)
             break;
-        uint32_t says = vow__sq_rec_says(s, &r);
-        if (r.state != SQ_RUNS && says == VOW_SAYS_NONE)
+        uint32_t status = vow__sq_rec_says(s, &r);
+        if (r.state != SQ_RUNS && status == VOW_STATUS_NONE)
             r.there = false;
         if (r.there && r.state == SQ_RUNS)
             rc = vow__sq_rec_count(s, &r);
         if (rc == 0)
-            rc = add(s, l, &r, says);
+            rc = add(s, l, &r, status);
     }
     return rc;
 }
@@ -91,13 +91,13 @@ static int list_step(struct vow__sq *s, void *arg)
     while (vow__sq_row(s, q, &rc)) {
         vow__sq_bytes_read(q, 0, r.name.hash, sizeof(r.name.hash));
         rc = vow__sq_rec_read(q, 1, &r);
-        uint32_t says = rc == 0 ? vow__sq_rec_says(s, &r) : VOW_SAYS_NONE;
-        if (rc == 0 && r.state != SQ_RUNS && says == VOW_SAYS_NONE)
+        uint32_t status = rc == 0 ? vow__sq_rec_says(s, &r) : VOW_STATUS_NONE;
+        if (rc == 0 && r.state != SQ_RUNS && status == VOW_STATUS_NONE)
             continue;
         if (rc == 0 && r.state == SQ_RUNS)
             rc = count_living(s, &r);
         if (rc == 0)
-            rc = add(s, l, &r, says);
+            rc = add(s, l, &r, status);
         if (rc != 0) {
             (void)sqlite3_reset(q);
             return rc;
@@ -125,9 +125,9 @@ static int count_living(struct vow__sq *s, struct vow__sq_rec *r)
 }
 
 static int add(struct vow__sq *s, struct look *l, const struct vow__sq_rec *r,
-               uint32_t says)
+               uint32_t status)
 {
-    vow_record out = vow__sq_record(s, r, says);
+    vow_record out = vow__sq_record(s, r, status);
     int rc = add_text(s, l, out.label, &out.label);
     if (rc == 0)
         rc = add_text(s, l, out.runner, &out.runner);

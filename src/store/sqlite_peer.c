@@ -161,7 +161,7 @@ static void bereaved(struct vow__sq *s, const unsigned char *id)
     int code = vow__sq_step(s, VOW__SQ_READ, death_step, &d);
     size_t n = code == 0 ? d.names.size / sizeof(vow_name) : 0;
     for (size_t i = 0; i < n && s->events.on_record != NULL; i++) {
-        vow_record r = {.says = 0, .label = "", .runner = ""};
+        vow_record r = {.status = 0, .label = "", .runner = ""};
         memcpy(&r.name, d.names.at + i * sizeof(vow_name), sizeof(vow_name));
         s->events.on_record(&r, s->events.user);
     }

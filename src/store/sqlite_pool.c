@@ -24,20 +24,20 @@ struct crowd {
 };
 
 struct acquire {
-    const vow_place_ask *ask;
+    const vow_permit_request *ask;
     struct vow__sq_pool pool;
     struct vow__sq_place at;
-    vow_place out;
+    vow_pool_permit out;
     bool fresh;  /* it came with this step */
     bool looked; /* at the crowd */
     struct crowd crowd;
 };
 
 struct holds {
-    const vow_place_hold *at;
+    const vow_permit_hold *at;
     size_t n;
     uint64_t lease_ms;
-    vow_place *out;
+    vow_pool_permit *out;
 };
 
 struct limit {
@@ -72,11 +72,11 @@ static int ahead_of(struct vow__sq *s, const struct vow__sq_pool *p,
                     const struct vow__sq_place *at, uint64_t *ret_n,
                     uint64_t *ret_weight);
 static int fill(struct vow__sq *s, struct vow__sq_pool *p,
-                struct vow__sq_place *at, vow_place *out);
+                struct vow__sq_place *at, vow_pool_permit *out);
 static int release_step(struct vow__sq *s, void *arg);
 static int renew_step(struct vow__sq *s, void *arg);
-static int renew_one(struct vow__sq *s, const vow_place_hold *hold,
-                     uint64_t lease_ms, vow_place *out);
+static int renew_one(struct vow__sq *s, const vow_permit_hold *hold,
+                     uint64_t lease_ms, vow_pool_permit *out);
 static int limit_step(struct vow__sq *s, void *arg);
 static int set_limits(struct vow__sq *s, struct limit *l);
 static int grant_keys(struct vow__sq *s, const vow_name *law);
@@ -86,15 +86,16 @@ static int pools_step(struct vow__sq *s, void *arg);
 
 /* ---- acquire ------------------------------------------------------------ */
 
-void vow__sq_acquire(vow_store *store, const vow_place_ask *ask,
-                     vow_places_fn done, void *user)
+void vow__sq_acquire(vow_store *store, const vow_permit_request *ask,
+                     vow_permits_fn done, void *user)
 {
     struct vow__sq *s = vow__sq_of(store);
     struct acquire a = {.ask = ask};
     int code = ask->weight == 0 ? VOW_EINVAL : 0;
     if (code == 0)
         code = vow__sq_step(s, VOW__SQ_READ, acquire_step, &a);
-    for (size_t i = 0; i < a.crowd.n_alive && a.out.says == VOW_SAYS_WAIT; i++)
+    for (size_t i = 0;
+         i < a.crowd.n_alive && a.out.status == VOW_STATUS_WAITING; i++)
         vow__sq_watch(s, a.crowd.alive[i]);
     done(code, code == 0 ? &a.out : NULL, code == 0, user);
 }
@@ -129,7 +130,7 @@ static int acquire_step(struct vow__sq *s, void *arg)
 
 static int find_or_make(struct vow__sq *s, struct acquire *a)
 {
-    const vow_place_ask *ask = a->ask;
+    const vow_permit_request *ask = a->ask;
     struct vow__sq_pool law;
     if (a->pool.there)
         return 0;
@@ -228,9 +229,9 @@ static int ask_again(struct vow__sq *s, struct acquire *a)
 
 static int ask_anew(struct vow__sq *s, struct acquire *a)
 {
-    const vow_place_ask *ask = a->ask;
+    const vow_permit_request *ask = a->ask;
     struct vow__sq_pool *p = &a->pool;
-    bool only_try = (ask->flags & VOW_PLACE_TRY) != 0;
+    bool only_try = (ask->flags & VOW_PERMIT_TRY) != 0;
     if (!vow__sq_pool_allows(p, ask->weight))
         return VOW_EINVAL;
     int rc = vow__sq_grant(s, p, NULL); /* to those who were reaped for */
@@ -257,11 +258,11 @@ static int answer(struct vow__sq *s, struct acquire *a)
     if (rc != 0)
         return rc;
     bool waits = a->at.there && !a->at.held;
-    if (waits && a->fresh && (a->ask->flags & VOW_PLACE_TRY) != 0) {
+    if (waits && a->fresh && (a->ask->flags & VOW_PERMIT_TRY) != 0) {
         rc = vow__sq_place_delete(s, p, &a->at);
         a->at.there = false;
     }
-    a->out = (vow_place){.says = VOW_SAYS_BUSY, .limits = p->limits};
+    a->out = (vow_pool_permit){.status = VOW_STATUS_BUSY, .limits = p->limits};
     if (rc == 0 && a->at.there) {
         rc = fill(s, p, &a->at, &a->out);
         if (rc == 0 && waits)
@@ -271,15 +272,15 @@ static int answer(struct vow__sq *s, struct acquire *a)
 }
 
 static int fill(struct vow__sq *s, struct vow__sq_pool *p,
-                struct vow__sq_place *at, vow_place *out)
+                struct vow__sq_place *at, vow_pool_permit *out)
 {
     uint64_t weight;
-    *out = (vow_place){.says = VOW_SAYS_OWN,
-                       .fence = (uint64_t)at->fence,
-                       .limits = p->limits};
+    *out = (vow_pool_permit){.status = VOW_STATUS_OWNED,
+                             .fence = (uint64_t)at->fence,
+                             .limits = p->limits};
     if (at->held)
         return 0;
-    out->says = VOW_SAYS_WAIT;
+    out->status = VOW_STATUS_WAITING;
     out->fence = 0;
     int rc = ahead_of(s, p, at, &out->ahead, &weight);
     int64_t when = s->now_us;
@@ -318,10 +319,10 @@ static int ahead_of(struct vow__sq *s, const struct vow__sq_pool *p,
 
 /* ---- release and renew -------------------------------------------------- */
 
-void vow__sq_release(vow_store *store, const vow_place_hold *hold,
-                     vow_places_fn done, void *user)
+void vow__sq_release(vow_store *store, const vow_permit_hold *hold,
+                     vow_permits_fn done, void *user)
 {
-    vow_place out = {.says = VOW_SAYS_NONE};
+    vow_pool_permit out = {.status = VOW_STATUS_NONE};
     struct holds h = {.at = hold, .n = 1, .out = &out};
     int code = vow__sq_step(vow__sq_of(store), VOW__SQ_WRITE, release_step, &h);
     done(code, code == 0 ? &out : NULL, code == 0, user);
@@ -332,7 +333,7 @@ static int release_step(struct vow__sq *s, void *arg)
     struct holds *h = arg;
     struct vow__sq_pool p;
     struct vow__sq_place at = {.there = false};
-    *h->out = (vow_place){.says = VOW_SAYS_NONE};
+    *h->out = (vow_pool_permit){.status = VOW_STATUS_NONE};
     int rc = vow__sq_pool_find(s, &h->at->pool, &p);
     if (rc != 0 || !p.there)
         return rc;
@@ -341,7 +342,7 @@ static int release_step(struct vow__sq *s, void *arg)
         rc = vow__sq_place_find(s, &p, &h->at->token, &at);
     h->out->limits = p.limits;
     if (rc == 0 && at.there) {
-        h->out->says = at.held ? VOW_SAYS_OWN : VOW_SAYS_WAIT;
+        h->out->status = at.held ? VOW_STATUS_OWNED : VOW_STATUS_WAITING;
         h->out->fence = (uint64_t)at.fence;
         rc = vow__sq_place_delete(s, &p, &at);
     }
@@ -350,8 +351,8 @@ static int release_step(struct vow__sq *s, void *arg)
     return rc == 0 ? vow__sq_pool_put(s, &p) : rc;
 }
 
-void vow__sq_renew(vow_store *store, const vow_place_hold *holds, size_t n,
-                   uint64_t lease_ms, vow_places_fn done, void *user)
+void vow__sq_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
+                   uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow__sq *s = vow__sq_of(store);
     struct holds h = {.at = holds, .n = n, .lease_ms = lease_ms};
@@ -376,12 +377,12 @@ static int renew_step(struct vow__sq *s, void *arg)
     return rc;
 }
 
-static int renew_one(struct vow__sq *s, const vow_place_hold *hold,
-                     uint64_t lease_ms, vow_place *out)
+static int renew_one(struct vow__sq *s, const vow_permit_hold *hold,
+                     uint64_t lease_ms, vow_pool_permit *out)
 {
     struct vow__sq_pool p;
     struct vow__sq_place at = {.there = false};
-    *out = (vow_place){.says = VOW_SAYS_NONE};
+    *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
     int rc = vow__sq_pool_find(s, &hold->pool, &p);
     if (rc != 0 || !p.there)
         return rc;

@@ -279,13 +279,13 @@ int vow__sq_rec_count(struct vow__sq *s, struct vow__sq_rec *r)
 uint32_t vow__sq_rec_says(struct vow__sq *s, const struct vow__sq_rec *r)
 {
     if (!r->there)
-        return VOW_SAYS_NONE;
+        return VOW_STATUS_NONE;
     bool over = r->end_us != SQ_FOREVER && r->end_us <= s->now_us;
     if (r->state != SQ_RUNS)
-        return r->hidden || over ? VOW_SAYS_NONE : VOW_SAYS_SETTLED;
+        return r->hidden || over ? VOW_STATUS_NONE : VOW_STATUS_SETTLED;
     if (!over && !(r->owned && owner_died(s, r->inst)))
-        return VOW_SAYS_WAIT;
-    return r->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+        return VOW_STATUS_WAITING;
+    return r->mode == VOW_ONCE ? VOW_STATUS_DOUBT : VOW_STATUS_NONE;
 }
 
 /* An owner commits before it ends. So a record that was read before its owner
@@ -437,9 +437,10 @@ void vow__sq_text_cut(char *to, const char *from)
 }
 
 vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
-                          uint32_t says)
+                          uint32_t status)
 {
-    vow_record out = {.name = r->name, .says = says, .label = "", .runner = ""};
+    vow_record out = {
+        .name = r->name, .status = status, .label = "", .runner = ""};
     if (!r->there)
         return out;
     out.mode = r->mode;

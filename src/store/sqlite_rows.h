@@ -76,7 +76,7 @@ void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size);
 int vow__sq_name_read(sqlite3_stmt *q, int at, vow_name *name);
 /* For the caller of a step; texts and value stay where they are. */
 vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
-                          uint32_t says);
+                          uint32_t text);
 void vow__sq_text_cut(char *to, const char *from);
 
 /* A number above all that were given, and above `above`. */
@@ -94,11 +94,11 @@ uint64_t vow__sq_ms_since(const struct vow__sq *s, int64_t then_us);
 
 /* ---- sqlite_claim.c, sqlite_commit.c, sqlite_look.c, sqlite_chunk.c ----- */
 
-void vow__sq_claim(vow_store *store, const vow_claim_ask *ask,
+void vow__sq_claim(vow_store *store, const vow_claim_request *ask,
                    vow_records_fn done, void *user);
 void vow__sq_pulse(vow_store *store, const vow_hold *holds, size_t n,
                    uint64_t lease_ms, vow_records_fn done, void *user);
-void vow__sq_commit(vow_store *store, const vow_commit_ask *ask,
+void vow__sq_commit(vow_store *store, const vow_commit_request *ask,
                     vow_records_fn done, void *user);
 void vow__sq_forget(vow_store *store, const vow_name *name, uint64_t epoch,
                     vow_records_fn done, void *user);
@@ -140,12 +140,12 @@ void vow__sq_litter_clear(struct vow__sq *s);
 
 /* ---- sqlite_pool.c, sqlite_grant.c -------------------------------------- */
 
-void vow__sq_acquire(vow_store *store, const vow_place_ask *ask,
-                     vow_places_fn done, void *user);
-void vow__sq_release(vow_store *store, const vow_place_hold *hold,
-                     vow_places_fn done, void *user);
-void vow__sq_renew(vow_store *store, const vow_place_hold *holds, size_t n,
-                   uint64_t lease_ms, vow_places_fn done, void *user);
+void vow__sq_acquire(vow_store *store, const vow_permit_request *ask,
+                     vow_permits_fn done, void *user);
+void vow__sq_release(vow_store *store, const vow_permit_hold *hold,
+                     vow_permits_fn done, void *user);
+void vow__sq_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
+                   uint64_t lease_ms, vow_permits_fn done, void *user);
 void vow__sq_limit(vow_store *store, const vow_name *pool,
                    const vow_pool_limits *limits, const char *label,
                    vow_pools_fn done, void *user);

@@ -156,7 +156,7 @@ static bool trusted(struct msghdr *m)
 static void letter_tell(struct vow__sq *s, const unsigned char *letter)
 {
     const vow_store_events *e = &s->events;
-    vow_record r = {.says = 0, .label = "", .runner = ""};
+    vow_record r = {.status = 0, .label = "", .runner = ""};
     vow_token token;
     memcpy(&r.name, letter + 1, sizeof(r.name));
     memcpy(&token, letter + 1, sizeof(token));
@@ -174,8 +174,8 @@ static void letter_tell(struct vow__sq *s, const unsigned char *letter)
             e->on_chunks(&r.name, e->user);
         break;
     case SQ_PLACE:
-        if (e->on_place != NULL)
-            e->on_place(&token, e->user);
+        if (e->on_permit != NULL)
+            e->on_permit(&token, e->user);
         break;
     default:
         break;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static vow_record record_of(const char *label, uint32_t says);
+static vow_record record_of(const char *label, uint32_t status);
 static vow_pool_info pool_of(const char *label, uint32_t concurrent);
 static char *names_of(const vow_record *records, size_t n, size_t width);
 static char *pools_of(const vow_pool_info *pools, size_t n, size_t width);
@@ -123,10 +123,10 @@ TEST(listing, says_nothing_of_nothing)
 
 TEST(listing, shows_names_that_run_first)
 {
-    vow_record all[] = {record_of("old", VOW_SAYS_SETTLED),
-                        record_of("bad", VOW_SAYS_SETTLED),
-                        record_of("unsure", VOW_SAYS_DOUBT),
-                        record_of("nightly", VOW_SAYS_WAIT)};
+    vow_record all[] = {record_of("old", VOW_STATUS_SETTLED),
+                        record_of("bad", VOW_STATUS_SETTLED),
+                        record_of("unsure", VOW_STATUS_DOUBT),
+                        record_of("nightly", VOW_STATUS_WAITING)};
     all[0].left_ms = 7200000;
     all[1].failed = true;
     all[1].left_ms = UINT64_MAX;
@@ -146,7 +146,7 @@ TEST(listing, fits_into_eighty_columns_whatever_is_in_it)
     char label[VOW_LABEL_MAX + 1];
     memset(label, 'x', VOW_LABEL_MAX);
     label[VOW_LABEL_MAX] = '\0';
-    vow_record r = record_of(label, VOW_SAYS_WAIT);
+    vow_record r = record_of(label, VOW_STATUS_WAITING);
     r.runner = "a-host-with-a-very-long-name.example.org:4194304";
     r.epoch = 1794804892000000;
     r.age_ms = UINT64_MAX / 2;
@@ -173,7 +173,7 @@ TEST(listing, fits_into_eighty_columns_whatever_is_in_it)
 
 TEST(listing, shows_the_hash_of_a_name_without_a_label)
 {
-    vow_record r = record_of("", VOW_SAYS_WAIT);
+    vow_record r = record_of("", VOW_STATUS_WAITING);
     char printed[VOW_NAME_TEXT];
     r.name = vow_name_of("x");
     r.runner = "";
@@ -185,7 +185,8 @@ TEST(listing, shows_the_hash_of_a_name_without_a_label)
 
 TEST(listing, does_not_let_a_label_act_on_the_terminal)
 {
-    vow_record r = record_of("a\x1b]0;title\x07\n\xe2\x80\xae", VOW_SAYS_WAIT);
+    vow_record r =
+        record_of("a\x1b]0;title\x07\n\xe2\x80\xae", VOW_STATUS_WAITING);
     r.runner = "\x1b[31m:1";
     char *out = names_of(&r, 1, 200);
     CHECK(strstr(out, "a\\x1b]0;title\\a\\n\\u202e") != NULL);
@@ -196,7 +197,7 @@ TEST(listing, does_not_let_a_label_act_on_the_terminal)
 
 TEST(listing, shows_all_of_a_runner_if_there_is_room)
 {
-    vow_record r = record_of("x", VOW_SAYS_WAIT);
+    vow_record r = record_of("x", VOW_STATUS_WAITING);
     r.runner = "a-host-with-a-name.example:4194304";
     char *out = names_of(&r, 1, 80);
     CHECK(strstr(out, r.runner) != NULL);
@@ -282,7 +283,7 @@ TEST(listing, tells_programs_everything_of_a_name)
 {
     struct text out = {0}, want = {0};
     char printed[VOW_NAME_TEXT];
-    vow_record r = record_of("a\"\n", VOW_SAYS_WAIT);
+    vow_record r = record_of("a\"\n", VOW_STATUS_WAITING);
     r.left_ms = UINT64_MAX;
     listing_name_json(&out, &r);
     text_addf(&want,
@@ -293,7 +294,7 @@ TEST(listing, tells_programs_everything_of_a_name)
               "\"cost_ms\":null}\n",
               vow_name_text(&r.name, printed));
     CHECK_STR_EQ(out.at, want.at);
-    r.says = VOW_SAYS_SETTLED;
+    r.status = VOW_STATUS_SETTLED;
     r.left_ms = 60000;
     r.cost_ms = 12;
     text_clear(&out);
@@ -354,26 +355,26 @@ TEST(listing, tells_programs_of_a_lock_who_has_it_not_its_places)
 
 TEST(listing, tells_states_apart)
 {
-    vow_record r = {.says = VOW_SAYS_SETTLED};
+    vow_record r = {.status = VOW_STATUS_SETTLED};
     CHECK_STR_EQ(listing_state(&r), "done");
     r.failed = true;
     CHECK_STR_EQ(listing_state(&r), "failed");
-    r.says = VOW_SAYS_WAIT;
+    r.status = VOW_STATUS_WAITING;
     CHECK_STR_EQ(listing_state(&r), "running");
-    r.says = VOW_SAYS_OWN;
+    r.status = VOW_STATUS_OWNED;
     CHECK_STR_EQ(listing_state(&r), "running");
-    r.says = VOW_SAYS_DOUBT;
+    r.status = VOW_STATUS_DOUBT;
     CHECK_STR_EQ(listing_state(&r), "doubt");
-    r.says = VOW_SAYS_NONE;
+    r.status = VOW_STATUS_NONE;
     CHECK_STR_EQ(listing_state(&r), "lost");
 }
 
 /* ---- what the tests are made with ---------------------------------------- */
 
-static vow_record record_of(const char *label, uint32_t says)
+static vow_record record_of(const char *label, uint32_t status)
 {
     return (vow_record){.name = {{1}},
-                        .says = says,
+                        .status = status,
                         .epoch = 17,
                         .waiters = 2,
                         .age_ms = 1500,

@@ -7,7 +7,7 @@ CONTRACT(claim, the_first_who_asks_owns_it)
     struct rig_answer a =
         rig_claim(r, 0, ASK("a", 1, .label = "the report", .runner = "host:1"));
     CHECK_INT_EQ(a.code, 0);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > 0);
     CHECK_UINT_EQ(a.takeovers, 0);
     CHECK_UINT_EQ(a.value_size, 0);
@@ -21,7 +21,7 @@ CONTRACT(claim, the_second_who_asks_waits_and_sees_who_works)
                                    .runner = "host:1", .mode = VOW_FENCED))
                          .epoch;
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2, .runner = "host:2"));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.epoch, epoch);
     CHECK_UINT_EQ(a.mode, VOW_FENCED);
     CHECK_STR_EQ(a.label, "the report");
@@ -29,14 +29,14 @@ CONTRACT(claim, the_second_who_asks_waits_and_sees_who_works)
     CHECK_UINT_EQ(a.waiters, 1);
     CHECK(a.left_ms > 0 && a.left_ms <= LONG_MS);
     a = rig_claim(r, 2, ASK("a", 3));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.waiters, 2);
 }
 
 CONTRACT(claim, a_second_claim_of_the_same_instance_waits_too)
 {
-    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 2)).status, VOW_STATUS_WAITING);
 }
 
 CONTRACT(claim, names_do_not_touch_each_other)
@@ -46,7 +46,7 @@ CONTRACT(claim, names_do_not_touch_each_other)
     for (uint64_t i = 0; i < 10; i++) {
         name[5] = (char)('0' + i);
         struct rig_answer a = rig_claim(r, i % RIG_INSTANCES, ASK(name, i));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK(a.epoch > last);
         last = a.epoch;
     }
@@ -57,7 +57,7 @@ CONTRACT(claim, the_same_token_owns_it_still)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     for (int i = 0; i < 3; i++) {
         struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.epoch, epoch);
     }
 }
@@ -67,8 +67,8 @@ CONTRACT(claim, waiting_twice_is_waiting_once)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).waiters, 1);
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).waiters, 1);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].records, 1);
 }
 
@@ -84,10 +84,10 @@ CONTRACT(claim, nowait_is_not_registered)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     struct rig_answer a =
         rig_claim(r, 1, ASK("a", 2, .flags = VOW_CLAIM_NOWAIT));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.waiters, 0);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     rig_advance_ms(r, 20);
     CHECK_UINT_EQ(r->news[1].records, 0);
 }
@@ -96,21 +96,21 @@ CONTRACT(claim, force_does_not_take_a_result_that_is_there)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "old");
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_SETTLED);
     struct rig_answer a =
         rig_claim(r, 1, ASK("a", 3, .flags = VOW_CLAIM_FORCE));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > epoch);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 4)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").says,
-                  VOW_SAYS_LOST);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 4)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").status,
+                  VOW_STATUS_LOST);
 }
 
 CONTRACT(claim, force_waits_for_who_works_already)
 {
-    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2, .flags = VOW_CLAIM_FORCE)).says,
-                  VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2, .flags = VOW_CLAIM_FORCE)).status,
+                  VOW_STATUS_WAITING);
 }
 
 /* ---- takeover ------------------------------------------------------------ */
@@ -119,14 +119,14 @@ CONTRACT(takeover, a_lapsed_lease_goes_to_who_asks)
 {
     struct rig_answer first =
         rig_claim(r, 0, ASK("a", 1, .lease_ms = rig_short_ms(r)));
-    CHECK_UINT_EQ(first.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(first.status, VOW_STATUS_OWNED);
     rig_lapse(r);
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2, .runner = "host:2"));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > first.epoch);
     CHECK_UINT_EQ(a.takeovers, 1);
     a = rig_claim(r, 2, ASK("a", 3));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_STR_EQ(a.runner, "host:2");
 }
 
@@ -134,21 +134,22 @@ CONTRACT(takeover, who_waits_knows_when_to_look)
 {
     (void)rig_claim(r, 0, ASK("a", 1, .lease_ms = rig_short_ms(r)));
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
-    if (a.says == VOW_SAYS_WAIT) { /* it may have lapsed on a slow machine */
+    if (a.status ==
+        VOW_STATUS_WAITING) { /* it may have lapsed on a slow machine */
         CHECK(a.left_ms <= rig_short_ms(r));
         rig_advance_ms(r, a.left_ms);
         a = rig_claim(r, 1, ASK("a", 2));
     }
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
 }
 
 CONTRACT(takeover, the_owner_can_still_commit_if_nobody_took_over)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1, .lease_ms = 0)).epoch;
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").status,
+                  VOW_STATUS_OWNED);
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK_MEM_EQ(a.value, "late", 4);
 }
 
@@ -156,22 +157,22 @@ CONTRACT(takeover, the_owner_comes_back_by_its_token)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1, .lease_ms = 0)).epoch;
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, epoch);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
 }
 
 CONTRACT(takeover, others_that_wait_stay_registered)
 {
     vow_hold hold = {rig_name("a"), rig_token(1), 0};
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).status, VOW_STATUS_OWNED);
     struct rig_answer a = rig_claim(r, 2, ASK("a", 3));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.waiters, 1);
-    CHECK_UINT_EQ(rig_commit(r, 2, COMMIT("a", 3, a.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 2, COMMIT("a", 3, a.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].records, 1);
 }
 
@@ -181,30 +182,30 @@ CONTRACT(takeover, too_many_give_up_as_a_failure)
     for (uint64_t i = 1; i <= 2; i++) {
         struct rig_answer a =
             rig_claim(r, i, ASK("a", 1 + i, .lease_ms = 0, .takeovers = 2));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.takeovers, i);
     }
     struct rig_answer a = rig_claim(r, 3, ASK("a", 9, .takeovers = 2));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK(a.failed);
     CHECK_MEM_EQ(a.value, "-6014\n", 6);
     CHECK(a.left_ms > 0 && a.left_ms <= 60000);
     a = rig_claim(r, 4, ASK("a", 10));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK(a.failed);
 }
 
 CONTRACT(takeover, giving_up_wakes_who_waits_and_refuses_the_lost_owner)
 {
     struct rig_answer own = rig_claim(r, 0, ASK("a", 1));
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     vow_hold hold = {rig_name("a"), rig_token(1), own.epoch};
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3, .takeovers = 0)).says,
-                  VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3, .takeovers = 0)).status,
+                  VOW_STATUS_SETTLED);
     rig_expect(r, &r->news[1].records, 1);
     struct rig_answer a = rig_commit(r, 0, COMMIT("a", 1, own.epoch), "x");
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK(a.failed);
 }
 
@@ -216,6 +217,6 @@ CONTRACT(takeover, an_abandoned_name_counts_none)
     (void)rig_commit(
         r, 1, COMMIT("a", 2, a.epoch, .outcome = VOW_OUTCOME_ABANDONED), NULL);
     a = rig_claim(r, 2, ASK("a", 3));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.takeovers, 0);
 }

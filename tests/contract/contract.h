@@ -3,8 +3,8 @@
  *
  *     CONTRACT(claim, the_second_who_asks_waits)
  *     {
- *         CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
- *         CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+ *         CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
+ *         CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
  *     }
  *
  * is one test per store: contract_memory_claim.the_second_who_asks_waits and
@@ -42,8 +42,8 @@
  *   - forget with another epoch says of a name in doubt: DOUBT.
  *   - every step on a pool first throws out whose lease is over, then does what
  *     is asked, then grants. A queue that is empty and a place that fits:
- *     VOW_PLACE_TRY has it. A head whose weight new limits never allow leaves
- *     the queue and is told by on_place: it asks, and hears VOW_EINVAL.
+ *     VOW_PERMIT_TRY has it. A head whose weight new limits never allow leaves
+ *     the queue and is told by on_permit: it asks, and hears VOW_EINVAL.
  */
 #ifndef TEST_CONTRACT_H
 #define TEST_CONTRACT_H
@@ -100,7 +100,7 @@ struct rig_news {
     unsigned records, cancels, chunks, places, doubts;
     vow_name name;   /* of the last of the first three */
     vow_token token; /* of the last place */
-    uint32_t says;   /* of the last record, and: */
+    uint32_t status; /* of the last record, and: */
     uint64_t epoch;
     unsigned char value[64]; /* its beginning */
     size_t value_size;
@@ -136,7 +136,7 @@ RIG_STORES(RIG_DECLARE_, 0, 0)
 /* An answer, copied: it needs no freeing. */
 struct rig_answer {
     int code;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch;
     uint32_t mode, takeovers, waiters;
     bool failed;
@@ -155,25 +155,26 @@ vow_name rig_limits_name(const char *pool); /* of "p:a": that of "p" */
 vow_token rig_token(uint64_t number);
 #pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
 #define ASK(text, number, ...)                                                 \
-    (&(const vow_claim_ask){.name = rig_name(text),                            \
-                            .token = rig_token(number),                        \
-                            .lease_ms = LONG_MS,                               \
-                            .takeovers = 3,                                    \
-                            __VA_ARGS__})
+    (&(const vow_claim_request){.name = rig_name(text),                        \
+                                .token = rig_token(number),                    \
+                                .lease_ms = LONG_MS,                           \
+                                .takeovers = 3,                                \
+                                __VA_ARGS__})
 #define COMMIT(text, number, fence, ...)                                       \
-    (&(const vow_commit_ask){                                                  \
+    (&(const vow_commit_request){                                              \
         .hold = {rig_name(text), rig_token(number), (fence)},                  \
         .outcome = VOW_OUTCOME_DONE,                                           \
         .ttl_ms = LONG_MS,                                                     \
         __VA_ARGS__})
 
-struct rig_answer rig_claim(struct rig *r, size_t i, const vow_claim_ask *ask);
+struct rig_answer rig_claim(struct rig *r, size_t i,
+                            const vow_claim_request *ask);
 struct rig_answer rig_peek(struct rig *r, size_t i, const char *text);
 struct rig_answer rig_pulse(struct rig *r, size_t i, const vow_hold *hold,
                             uint64_t lease_ms);
 /* The value is the text, without its NUL; NULL: what the ask has. */
-struct rig_answer rig_commit(struct rig *r, size_t i, const vow_commit_ask *ask,
-                             const char *text);
+struct rig_answer rig_commit(struct rig *r, size_t i,
+                             const vow_commit_request *ask, const char *text);
 struct rig_answer rig_forget(struct rig *r, size_t i, const char *text,
                              uint64_t epoch);
 struct rig_answer rig_cancel(struct rig *r, size_t i, const char *text);
@@ -201,24 +202,25 @@ struct rig_chunks rig_read(struct rig *r, size_t i, const char *text,
 /* ---- places ------------------------------------------------------------- */
 
 #define PLACE(text, number, ...)                                               \
-    (&(const vow_place_ask){.pool = rig_name(text),                            \
-                            .limits_of = rig_limits_name(text),                \
-                            .token = rig_token(number),                        \
-                            .weight = 1,                                       \
-                            .lease_ms = LONG_MS,                               \
-                            .label = (text),                                   \
-                            __VA_ARGS__})
+    (&(const vow_permit_request){.pool = rig_name(text),                       \
+                                 .limits_of = rig_limits_name(text),           \
+                                 .token = rig_token(number),                   \
+                                 .weight = 1,                                  \
+                                 .lease_ms = LONG_MS,                          \
+                                 .label = (text),                              \
+                                 __VA_ARGS__})
 
 struct rig_place {
     int code;
-    vow_place place;
+    vow_pool_permit place;
 };
-struct rig_place rig_acquire(struct rig *r, size_t i, const vow_place_ask *ask);
+struct rig_place rig_acquire(struct rig *r, size_t i,
+                             const vow_permit_request *ask);
 struct rig_place rig_release(struct rig *r, size_t i, const char *text,
                              uint64_t number);
 struct rig_place rig_renew(struct rig *r, size_t i, const char *text,
                            uint64_t number, uint64_t lease_ms);
-void rig_renew_hold(struct rig *r, size_t i, const vow_place_hold *hold,
+void rig_renew_hold(struct rig *r, size_t i, const vow_permit_hold *hold,
                     uint64_t lease_ms, struct rig_place *ret_place);
 /* A renewal that says that it has started. */
 struct rig_place rig_start(struct rig *r, size_t i, const char *text,

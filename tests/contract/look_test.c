@@ -23,14 +23,14 @@ CONTRACT(look, peek_says_what_claims_would_and_changes_nothing)
     make_one_of_each(r);
     vow_name names[] = {rig_name("a"), rig_name("b"), rig_name("c"),
                         rig_name("d"), rig_name("e"), rig_name("b")};
-    static const uint32_t want[] = {VOW_SAYS_NONE,    VOW_SAYS_WAIT,
-                                    VOW_SAYS_SETTLED, VOW_SAYS_DOUBT,
-                                    VOW_SAYS_NONE,    VOW_SAYS_WAIT};
+    static const uint32_t want[] = {VOW_STATUS_NONE,    VOW_STATUS_WAITING,
+                                    VOW_STATUS_SETTLED, VOW_STATUS_DOUBT,
+                                    VOW_STATUS_NONE,    VOW_STATUS_WAITING};
     struct rig_answer out[6];
     for (int again = 0; again < 2; again++) {
         CHECK_INT_EQ(rig_peek_all(r, 1, names, 6, out), 0);
         for (size_t i = 0; i < 6; i++)
-            CHECK_UINT_EQ(out[i].says, want[i]);
+            CHECK_UINT_EQ(out[i].status, want[i]);
         CHECK_UINT_EQ(out[1].waiters, 0);
         CHECK_STR_EQ(out[1].label, "runs");
         CHECK_STR_EQ(out[1].runner, "host:1");
@@ -56,16 +56,16 @@ CONTRACT(look, list_has_all_records)
     for (size_t i = 0; i < n; i++) {
         CHECK_UINT_EQ(list[i].value_size, 0);
         if (strcmp(list[i].label, "runs") == 0) {
-            CHECK_UINT_EQ(list[i].says, VOW_SAYS_WAIT);
+            CHECK_UINT_EQ(list[i].status, VOW_STATUS_WAITING);
             CHECK_UINT_EQ(list[i].waiters, 1);
             CHECK_STR_EQ(list[i].runner, "host:1");
             seen |= 1;
         }
         if (strcmp(list[i].label, "done") == 0) {
-            CHECK_UINT_EQ(list[i].says, VOW_SAYS_SETTLED);
+            CHECK_UINT_EQ(list[i].status, VOW_STATUS_SETTLED);
             seen |= 2;
         }
-        if (list[i].says == VOW_SAYS_DOUBT) {
+        if (list[i].status == VOW_STATUS_DOUBT) {
             CHECK_UINT_EQ(list[i].mode, VOW_ONCE);
             seen |= 4;
         }
@@ -93,29 +93,29 @@ CONTRACT(forget, a_result_goes)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "x");
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).status, VOW_STATUS_OWNED);
 }
 
 CONTRACT(forget, only_of_the_epoch_that_is_meant)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "x");
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch + 1).says, VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).says, VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_peek(r, 2, "a").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch + 1).status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_peek(r, 2, "a").status, VOW_STATUS_NONE);
 }
 
 CONTRACT(forget, what_runs_stays)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", 0).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
 }
 
 /* ---- cancel -------------------------------------------------------------- */
@@ -124,23 +124,23 @@ CONTRACT(cancel, the_owner_hears_of_it_and_its_pulse_says_so)
 {
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(rig_cancel(r, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "a").status, VOW_STATUS_WAITING);
     rig_expect(r, &r->news[0].cancels, 1);
     CHECK(vow_name_equal(&r->news[0].name, &hold.name));
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_CANCEL);
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_CANCEL);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, hold.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_CANCELED);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_CANCELED);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, hold.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(r->news[1].cancels, 0);
 }
 
 CONTRACT(cancel, what_does_not_run_is_told_as_it_is)
 {
     make_one_of_each(r);
-    CHECK_UINT_EQ(rig_cancel(r, 1, "a").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_cancel(r, 1, "c").says, VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(rig_cancel(r, 1, "d").says, VOW_SAYS_DOUBT);
-    CHECK_UINT_EQ(rig_cancel(r, 1, "e").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "a").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "c").status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "d").status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "e").status, VOW_STATUS_NONE);
 }
 
 CONTRACT(cancel, the_next_owner_is_not_meant)
@@ -150,7 +150,7 @@ CONTRACT(cancel, the_next_owner_is_not_meant)
     (void)rig_cancel(r, 1, "a");
     (void)rig_pulse(r, 0, &hold, 0);
     hold = hold_of("a", 2, rig_claim(r, 1, ASK("a", 2)).epoch);
-    CHECK_UINT_EQ(rig_pulse(r, 1, &hold, LONG_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_pulse(r, 1, &hold, LONG_MS).status, VOW_STATUS_OWNED);
 }
 
 /* ---- chunks -------------------------------------------------------------- */
@@ -163,9 +163,9 @@ CONTRACT(chunks, are_read_in_order_and_from_any_number)
     CHECK_INT_EQ(c.code, 0);
     CHECK_UINT_EQ(c.n, 0);
     CHECK_UINT_EQ(c.next, 0);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "one").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "three").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "three").status, VOW_STATUS_OWNED);
     c = rig_read(r, 1, "a", hold.epoch, 0);
     CHECK_STR_EQ(c.text, "one||three|");
     CHECK_UINT_EQ(c.next, 3);
@@ -181,8 +181,8 @@ CONTRACT(chunks, many_come_by_several_reads)
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     for (int i = 0; i < 200; i++)
-        CHECK_UINT_EQ(rig_write(r, 0, &hold, i % 2 ? "b" : "a").says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_write(r, 0, &hold, i % 2 ? "b" : "a").status,
+                      VOW_STATUS_OWNED);
     uint64_t next = 0;
     while (next < 200) {
         struct rig_chunks c = rig_read(r, 1, "a", hold.epoch, next);
@@ -219,16 +219,16 @@ CONTRACT(chunks, of_another_epoch_or_none_are_not_there)
     (void)rig_write(r, 0, &hold, "old");
     CHECK_INT_EQ(rig_read(r, 1, "a", hold.epoch + 1, 0).code, VOW_ENOENT);
     hold.epoch++;
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "x").says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "x").status, VOW_STATUS_LOST);
     hold.epoch--;
     vow_hold next = hold_of("a", 2, rig_claim(r, 1, ASK("a", 2)).epoch);
     CHECK_INT_EQ(rig_read(r, 2, "a", hold.epoch, 0).code, VOW_ENOENT);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "late").says, VOW_SAYS_LOST);
-    CHECK_UINT_EQ(rig_write(r, 1, &next, "new").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "late").status, VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 1, &next, "new").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(rig_read(r, 2, "a", next.epoch, 0).text, "new|");
     (void)rig_commit(r, 1, COMMIT("a", 2, next.epoch), "new");
     CHECK_INT_EQ(rig_read(r, 2, "a", next.epoch, 0).code, VOW_ENOENT);
-    CHECK_UINT_EQ(rig_write(r, 1, &next, "more").says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 1, &next, "more").status, VOW_STATUS_LOST);
 }
 
 /* ---- once ---------------------------------------------------------------- */
@@ -247,11 +247,11 @@ CONTRACT(once, a_lapsed_owner_leaves_it_in_doubt)
     for (uint64_t i = 1; i < 4; i++) {
         struct rig_answer a =
             rig_claim(r, i, ASK("a", 1 + i, .mode = VOW_ONCE));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_DOUBT);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
         CHECK_UINT_EQ(a.epoch, epoch);
     }
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "after all").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "after all").status,
+                  VOW_STATUS_OWNED);
     CHECK_MEM_EQ(rig_claim(r, 1, ASK("a", 2, .mode = VOW_ONCE)).value,
                  "after all", 9);
 }
@@ -262,19 +262,22 @@ CONTRACT(once, doubt_is_resolved_with_a_result)
         return;
     uint64_t epoch =
         rig_claim(r, 0, ASK("a", 1, .lease_ms = 0, .mode = VOW_ONCE)).epoch;
-    vow_commit_ask ask = *COMMIT("a", 7, epoch, .flags = VOW_COMMIT_RESOLVE);
+    vow_commit_request ask =
+        *COMMIT("a", 7, epoch, .flags = VOW_COMMIT_RESOLVE);
     CHECK_UINT_EQ(
         rig_commit(r, 1, COMMIT("a", 7, epoch + 1, .flags = VOW_COMMIT_RESOLVE),
                    "x")
-            .says,
-        VOW_SAYS_LOST);
-    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "it happened").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "it happened").says, VOW_SAYS_OWN);
+            .status,
+        VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "it happened").status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "it happened").status,
+                  VOW_STATUS_OWNED);
     struct rig_answer a = rig_claim(r, 2, ASK("a", 3, .mode = VOW_ONCE));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK_MEM_EQ(a.value, "it happened", 11);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").says,
-                  VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "late").status,
+                  VOW_STATUS_SETTLED);
 }
 
 CONTRACT(once, doubt_is_resolved_by_doing_it_again)
@@ -290,24 +293,25 @@ CONTRACT(once, doubt_is_resolved_by_doing_it_again)
                    COMMIT("a", 7, hold.epoch, .flags = VOW_COMMIT_RESOLVE,
                           .outcome = VOW_OUTCOME_ABANDONED),
                    NULL)
-            .says,
-        VOW_SAYS_OWN);
+            .status,
+        VOW_STATUS_OWNED);
     rig_expect(r, &r->news[2].records, 1);
     struct rig_answer a = rig_claim(r, 2, ASK("a", 2, .mode = VOW_ONCE));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > hold.epoch);
 }
 
 CONTRACT(once, what_is_not_in_doubt_is_not_resolved)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    vow_commit_ask ask = *COMMIT("a", 7, epoch, .flags = VOW_COMMIT_RESOLVE);
-    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").says, VOW_SAYS_LOST);
+    vow_commit_request ask =
+        *COMMIT("a", 7, epoch, .flags = VOW_COMMIT_RESOLVE);
+    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").status, VOW_STATUS_LOST);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "done");
-    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").status, VOW_STATUS_SETTLED);
     (void)rig_forget(r, 0, "a", 0);
-    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_peek(r, 2, "a").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_commit(r, 1, &ask, "x").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_peek(r, 2, "a").status, VOW_STATUS_NONE);
 }
 
 CONTRACT(once, doubt_can_be_forgotten)
@@ -316,8 +320,8 @@ CONTRACT(once, doubt_can_be_forgotten)
         return;
     uint64_t epoch =
         rig_claim(r, 0, ASK("a", 1, .lease_ms = 0, .mode = VOW_ONCE)).epoch;
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch + 1).says, VOW_SAYS_DOUBT);
-    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2, .mode = VOW_ONCE)).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch + 1).status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(rig_forget(r, 1, "a", epoch).status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 2, .mode = VOW_ONCE)).status,
+                  VOW_STATUS_OWNED);
 }

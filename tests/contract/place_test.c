@@ -9,10 +9,10 @@ static vow_pool_limits at_once(uint32_t concurrent)
     return (vow_pool_limits){.concurrent = concurrent};
 }
 
-static uint32_t says(struct rig_place p)
+static uint32_t status(struct rig_place p)
 {
     CHECK_INT_EQ(p.code, 0);
-    return p.place.says;
+    return p.place.status;
 }
 
 CONTRACT(place, as_many_hold_as_the_limit_allows)
@@ -21,13 +21,13 @@ CONTRACT(place, as_many_hold_as_the_limit_allows)
     for (uint64_t i = 0; i < 3; i++) {
         struct rig_place p =
             rig_acquire(r, i, PLACE("p", i, .limits = at_once(3)));
-        CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
         CHECK(p.place.fence > last);
         CHECK_UINT_EQ(p.place.limits.concurrent, 3);
         last = p.place.fence;
     }
     struct rig_place p = rig_acquire(r, 3, PLACE("p", 3));
-    CHECK_UINT_EQ(says(p), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(p.place.ahead, 0);
     p = rig_acquire(r, 4, PLACE("p", 4));
     CHECK_UINT_EQ(p.place.ahead, 1);
@@ -40,40 +40,40 @@ CONTRACT(place, as_many_hold_as_the_limit_allows)
 CONTRACT(place, a_pool_without_limits_has_room_for_all)
 {
     for (uint64_t i = 0; i < 10; i++)
-        CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", i, .weight = 1000))),
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("p", i, .weight = 1000))),
+                      VOW_STATUS_OWNED);
 }
 
 CONTRACT(place, a_release_grants_the_next_which_is_told)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     for (uint64_t i = 1; i < 4; i++)
-        CHECK_UINT_EQ(says(rig_acquire(r, i, PLACE("p", 1 + i))),
-                      VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(rig_acquire(r, i, PLACE("p", 1 + i))),
+                      VOW_STATUS_WAITING);
     for (uint64_t i = 0; i < 3; i++) {
-        CHECK_UINT_EQ(says(rig_release(r, i, "p", 1 + i)), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(rig_release(r, i, "p", 1 + i)), VOW_STATUS_OWNED);
         rig_expect(r, &r->news[i + 1].places, 1);
         vow_token want = rig_token(2 + i);
         CHECK_MEM_EQ(&r->news[i + 1].token, &want, sizeof(want));
-        CHECK_UINT_EQ(says(rig_acquire(r, i + 1, PLACE("p", 2 + i))),
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(rig_acquire(r, i + 1, PLACE("p", 2 + i))),
+                      VOW_STATUS_OWNED);
     }
-    CHECK_UINT_EQ(says(rig_release(r, 3, "p", 4)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_release(r, 3, "p", 4)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_release(r, 3, "p", 4)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_release(r, 3, "p", 4)), VOW_STATUS_NONE);
 }
 
 CONTRACT(place, only_the_head_may_be_granted)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(3)));
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 2, .weight = 3))),
-                  VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2, .weight = 3))),
+                  VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(
-        says(rig_acquire(r, 3, PLACE("p", 4, .flags = VOW_PLACE_TRY))),
-        VOW_SAYS_BUSY);
+        status(rig_acquire(r, 3, PLACE("p", 4, .flags = VOW_PERMIT_TRY))),
+        VOW_STATUS_BUSY);
     (void)rig_release(r, 0, "p", 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 2))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2))), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place, who_leaves_the_queue_makes_way)
@@ -81,9 +81,9 @@ CONTRACT(place, who_leaves_the_queue_makes_way)
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(3)));
     (void)rig_acquire(r, 1, PLACE("p", 2, .weight = 3));
     (void)rig_acquire(r, 2, PLACE("p", 3));
-    CHECK_UINT_EQ(says(rig_release(r, 1, "p", 2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(rig_release(r, 1, "p", 2)), VOW_STATUS_WAITING);
     rig_expect(r, &r->news[2].places, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place, positions_are_exact_when_some_leave_from_the_middle)
@@ -102,14 +102,14 @@ CONTRACT(place, positions_are_exact_when_some_leave_from_the_middle)
 
 CONTRACT(place, trying_does_not_queue)
 {
-    vow_place_ask ask =
-        *PLACE("p", 1, .limits = at_once(1), .flags = VOW_PLACE_TRY);
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, &ask)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, &ask)), VOW_SAYS_OWN);
+    vow_permit_request ask =
+        *PLACE("p", 1, .limits = at_once(1), .flags = VOW_PERMIT_TRY);
+    CHECK_UINT_EQ(status(rig_acquire(r, 0, &ask)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 0, &ask)), VOW_STATUS_OWNED);
     CHECK_UINT_EQ(
-        says(rig_acquire(r, 1, PLACE("p", 2, .flags = VOW_PLACE_TRY))),
-        VOW_SAYS_BUSY);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
+        status(rig_acquire(r, 1, PLACE("p", 2, .flags = VOW_PERMIT_TRY))),
+        VOW_STATUS_BUSY);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_limit(r, 1, "p", NULL).info.waiting, 0);
 }
 
@@ -117,11 +117,11 @@ CONTRACT(place, trying_with_a_token_that_queues_keeps_its_place)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
-    vow_place_ask ask = *PLACE("p", 2, .flags = VOW_PLACE_TRY);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, &ask)), VOW_SAYS_WAIT);
+    vow_permit_request ask = *PLACE("p", 2, .flags = VOW_PERMIT_TRY);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, &ask)), VOW_STATUS_WAITING);
     ask.lease_ms = 0; /* it is over after this step, not within it */
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, &ask)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, &ask)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
 CONTRACT(place, a_weight_above_the_limit_is_refused)
@@ -134,8 +134,8 @@ CONTRACT(place, a_weight_above_the_limit_is_refused)
         rig_acquire(r, 0, PLACE("p", 1, .weight = 4, .limits = limits)).code,
         VOW_EINVAL);
     CHECK_UINT_EQ(
-        says(rig_acquire(r, 0, PLACE("p", 1, .weight = 3, .limits = limits))),
-        VOW_SAYS_OWN);
+        status(rig_acquire(r, 0, PLACE("p", 1, .weight = 3, .limits = limits))),
+        VOW_STATUS_OWNED);
 }
 
 CONTRACT(place, the_first_who_asks_sets_the_limits)
@@ -143,7 +143,7 @@ CONTRACT(place, the_first_who_asks_sets_the_limits)
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     struct rig_place p =
         rig_acquire(r, 1, PLACE("p", 2, .limits = at_once(100)));
-    CHECK_UINT_EQ(says(p), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(p.place.limits.concurrent, 1);
 }
 
@@ -153,10 +153,10 @@ CONTRACT(place, repeats_by_the_same_token_change_nothing)
         rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     for (int i = 0; i < 3; i++) {
         struct rig_place p = rig_acquire(r, 0, PLACE("p", 1));
-        CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
         CHECK_UINT_EQ(p.place.fence, first.place.fence);
         p = rig_acquire(r, 1, PLACE("p", 2));
-        CHECK_UINT_EQ(says(p), VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(p), VOW_STATUS_WAITING);
         CHECK_UINT_EQ(p.place.ahead, 0);
     }
     struct rig_pool info = rig_limit(r, 0, "p", NULL);
@@ -166,33 +166,35 @@ CONTRACT(place, repeats_by_the_same_token_change_nothing)
 
 CONTRACT(place, a_token_is_of_one_pool)
 {
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
-                  VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("q", 1, .limits = at_once(1)))),
-                  VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_release(r, 0, "p", 1)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 0, "q", 1, LONG_MS)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(
+        status(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
+        VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(
+        status(rig_acquire(r, 0, PLACE("q", 1, .limits = at_once(1)))),
+        VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_release(r, 0, "p", 1)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "q", 1, LONG_MS)), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
 {
-    vow_place_ask a = *PLACE("p:a", 1, .limits = at_once(1));
-    vow_place_ask b = *PLACE("p:b", 2, .limits = at_once(9));
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, &a)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, &b)), VOW_SAYS_OWN);
+    vow_permit_request a = *PLACE("p:a", 1, .limits = at_once(1));
+    vow_permit_request b = *PLACE("p:b", 2, .limits = at_once(9));
+    CHECK_UINT_EQ(status(rig_acquire(r, 0, &a)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, &b)), VOW_STATUS_OWNED);
     a.token = rig_token(3);
     b.token = rig_token(4);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, &a)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_acquire(r, 3, &b)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, &a)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_acquire(r, 3, &b)), VOW_STATUS_WAITING);
     vow_pool_limits two = at_once(2);
     CHECK_INT_EQ(rig_limit(r, 4, "p", &two).code, 0);
     rig_expect(r, &r->news[2].places, 1);
     rig_expect(r, &r->news[3].places, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, &a)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 3, &b)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_release(r, 2, "p:a", 3)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, &a)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 3, &b)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_release(r, 2, "p:a", 3)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_STATUS_NONE);
 }
 
 /* ---- leases -------------------------------------------------------------- */
@@ -200,12 +202,12 @@ CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
 CONTRACT(place_lease, a_dead_holder_gives_its_place_back)
 {
     CHECK_UINT_EQ(
-        says(rig_acquire(r, 0,
-                         PLACE("p", 1, .limits = at_once(1), .lease_ms = 0))),
-        VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 2))), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_SAYS_NONE);
-    CHECK_UINT_EQ(says(rig_release(r, 0, "p", 1)), VOW_SAYS_NONE);
+        status(rig_acquire(r, 0,
+                           PLACE("p", 1, .limits = at_once(1), .lease_ms = 0))),
+        VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2))), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_STATUS_NONE);
+    CHECK_UINT_EQ(status(rig_release(r, 0, "p", 1)), VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_limit(r, 0, "p", NULL).info.held, 1);
 }
 
@@ -214,27 +216,27 @@ CONTRACT(place_lease, who_waits_knows_when_a_holder_would_be_dead)
     (void)rig_acquire(
         r, 0, PLACE("p", 1, .limits = at_once(1), .lease_ms = rig_short_ms(r)));
     struct rig_place p = rig_acquire(r, 1, PLACE("p", 2));
-    if (p.place.says == VOW_SAYS_WAIT) {
+    if (p.place.status == VOW_STATUS_WAITING) {
         CHECK(p.place.again_us > 0);
         CHECK(p.place.again_us <= 1000 * rig_short_ms(r) + 1000);
         rig_advance_ms(r, p.place.again_us / 1000 + 1);
         p = rig_acquire(r, 1, PLACE("p", 2));
     }
-    CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place_lease, a_dead_head_does_not_block_the_others)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(2)));
     CHECK_UINT_EQ(
-        says(rig_acquire(r, 1, PLACE("p", 2, .weight = 2, .lease_ms = 0))),
-        VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_WAIT);
+        status(rig_acquire(r, 1, PLACE("p", 2, .weight = 2, .lease_ms = 0))),
+        VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(rig_acquire(r, 2, PLACE("p", 3)).place.ahead, 0);
     (void)rig_release(r, 0, "p", 1);
     rig_expect(r, &r->news[2].places, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
 /* Both leases get short and then long again. False: a short one has ended in
@@ -245,11 +247,11 @@ static bool renew_short_and_long(struct rig *r, uint32_t holder,
     uint64_t ms = rig_short_ms(r);
     (void)rig_acquire(r, 0, PLACE("p", holder, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", waiter));
-    CHECK_UINT_EQ(says(rig_renew(r, 0, "p", holder, ms)), VOW_SAYS_OWN);
-    if (says(rig_renew(r, 1, "p", waiter, ms)) != VOW_SAYS_WAIT ||
-        says(rig_renew(r, 0, "p", holder, LONG_MS)) != VOW_SAYS_OWN)
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "p", holder, ms)), VOW_STATUS_OWNED);
+    if (status(rig_renew(r, 1, "p", waiter, ms)) != VOW_STATUS_WAITING ||
+        status(rig_renew(r, 0, "p", holder, LONG_MS)) != VOW_STATUS_OWNED)
         return false;
-    return says(rig_renew(r, 1, "p", waiter, LONG_MS)) == VOW_SAYS_WAIT;
+    return status(rig_renew(r, 1, "p", waiter, LONG_MS)) == VOW_STATUS_WAITING;
 }
 
 CONTRACT(place_lease, renewing_keeps_a_place_and_a_place_in_the_queue)
@@ -270,10 +272,10 @@ CONTRACT(place_lease, a_granted_place_that_nobody_fetches_goes_on)
     (void)rig_acquire(r, 1, PLACE("p", 2));
     (void)rig_acquire(r, 2, PLACE("p", 3));
     (void)rig_release(r, 0, "p", 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_WAITING);
     rig_advance_ms(r, 2100);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
 CONTRACT(place_lease, a_granted_place_is_fetched_by_renewing_it)
@@ -282,10 +284,10 @@ CONTRACT(place_lease, a_granted_place_is_fetched_by_renewing_it)
     (void)rig_acquire(r, 1, PLACE("p", 2));
     (void)rig_release(r, 0, "p", 1);
     struct rig_place p = rig_renew(r, 1, "p", 2, LONG_MS);
-    CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
     CHECK(p.place.fence > 0);
     rig_advance_ms(r, 2100);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place_lease, a_closed_instance_gives_its_places_back)
@@ -297,7 +299,7 @@ CONTRACT(place_lease, a_closed_instance_gives_its_places_back)
     rig_close(r, 1); /* the head of the queue */
     rig_close(r, 0);
     rig_expect(r, &r->news[2].places, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 4))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 4))), VOW_STATUS_OWNED);
     struct rig_pool info = rig_limit(r, 2, "p", NULL);
     CHECK_UINT_EQ(info.info.held, 1);
     CHECK_UINT_EQ(info.info.waiting, 0);
@@ -328,8 +330,8 @@ CONTRACT(place_limit, raising_it_lets_those_in_who_wait)
     CHECK_UINT_EQ(rig_limit(r, 0, "p", &three).info.held, 3);
     rig_expect(r, &r->news[1].places, 1);
     rig_expect(r, &r->news[2].places, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(says(rig_acquire(r, 3, PLACE("p", 4))), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 3, PLACE("p", 4))), VOW_STATUS_WAITING);
 }
 
 CONTRACT(place_limit, lowering_it_stops_grants_until_enough_left)
@@ -341,10 +343,11 @@ CONTRACT(place_limit, lowering_it_stops_grants_until_enough_left)
     CHECK_UINT_EQ(rig_limit(r, 2, "p", &one).info.held, 3);
     for (uint64_t i = 0; i < 2; i++) {
         (void)rig_release(r, 0, "p", i);
-        CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 9))), VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 9))),
+                      VOW_STATUS_WAITING);
     }
     (void)rig_release(r, 0, "p", 2);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 9))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 9))), VOW_STATUS_OWNED);
 }
 
 CONTRACT(place_limit, a_weight_that_became_impossible_does_not_block)
@@ -356,10 +359,10 @@ CONTRACT(place_limit, a_weight_that_became_impossible_does_not_block)
     (void)rig_limit(r, 3, "p", &one);
     rig_expect(r, &r->news[1].places, 1); /* it asks, and hears why */
     (void)rig_release(r, 0, "p", 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("p", 3))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
     CHECK_INT_EQ(rig_acquire(r, 1, PLACE("p", 2, .weight = 2)).code,
                  VOW_EINVAL);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
 CONTRACT(place_limit, pools_are_listed_with_their_labels)

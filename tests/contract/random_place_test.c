@@ -156,12 +156,13 @@ static struct spot *find(struct pool *p, uint64_t token)
 }
 
 static void check_place(struct model *m, struct pool *p, uint64_t token,
-                        vow_place place)
+                        vow_pool_permit place)
 {
     struct spot *s = find(p, token);
     uint64_t ahead = 0;
     CHECK(s != NULL);
-    CHECK_UINT_EQ(place.says, s->held ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(place.status,
+                  s->held ? VOW_STATUS_OWNED : VOW_STATUS_WAITING);
     CHECK_UINT_EQ(place.limits.concurrent, p->limits.concurrent);
     if (s->held && s->fence == 0) {
         CHECK(place.fence > 0);
@@ -182,8 +183,8 @@ static void check_place(struct model *m, struct pool *p, uint64_t token,
  * left open: a step that changes nothing else does. */
 static void nudge(struct model *m, size_t k)
 {
-    CHECK_UINT_EQ(rig_renew(m->rig, 0, POOL[k], ++m->token, 0).place.says,
-                  VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_renew(m->rig, 0, POOL[k], ++m->token, 0).place.status,
+                  VOW_STATUS_NONE);
     reap(m, &m->pools[k]);
     grant(m, &m->pools[k], 0);
 }
@@ -229,8 +230,8 @@ static void acquire(struct model *m, size_t k, struct spot ask, uint32_t flags)
         return;
     }
     CHECK_INT_EQ(a.code, 0);
-    if (fresh && !s->held && (flags & VOW_PLACE_TRY) != 0) {
-        CHECK_UINT_EQ(a.place.says, VOW_SAYS_BUSY);
+    if (fresh && !s->held && (flags & VOW_PERMIT_TRY) != 0) {
+        CHECK_UINT_EQ(a.place.status, VOW_STATUS_BUSY);
         drop(p, (size_t)(s - p->spots));
         return;
     }
@@ -252,7 +253,7 @@ static void step_acquire(struct model *m, size_t k)
         ask.inst = s->inst;
         ask.weight = s->weight;
     }
-    acquire(m, k, ask, roll(m, 4) == 0 ? VOW_PLACE_TRY : 0);
+    acquire(m, k, ask, roll(m, 4) == 0 ? VOW_PERMIT_TRY : 0);
 }
 
 static uint64_t some_token(struct model *m, const struct pool *p)
@@ -270,9 +271,9 @@ static void step_release(struct model *m, size_t k)
     struct rig_place a = rig_release(m->rig, inst, POOL[k], token);
     reap(m, p);
     s = find(p, token);
-    CHECK_UINT_EQ(a.place.says, s == NULL ? VOW_SAYS_NONE
-                                : s->held ? VOW_SAYS_OWN
-                                          : VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.place.status, s == NULL ? VOW_STATUS_NONE
+                                  : s->held ? VOW_STATUS_OWNED
+                                            : VOW_STATUS_WAITING);
     if (s != NULL) {
         start(m, p, s);
         drop(p, (size_t)(s - p->spots));
@@ -301,7 +302,7 @@ static void step_renew(struct model *m, size_t k)
     }
     grant(m, p, 0);
     if (find(p, token) == NULL)
-        CHECK_UINT_EQ(a.place.says, VOW_SAYS_NONE);
+        CHECK_UINT_EQ(a.place.status, VOW_STATUS_NONE);
     else
         check_place(m, p, token, a.place);
 }

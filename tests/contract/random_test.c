@@ -73,12 +73,12 @@ static void expire(const struct model *m, struct model_name *n)
 static uint32_t says_of(const struct model *m, const struct model_name *n)
 {
     if (n->state == ABSENT)
-        return VOW_SAYS_NONE;
+        return VOW_STATUS_NONE;
     if (n->state == SETTLED)
-        return VOW_SAYS_SETTLED;
+        return VOW_STATUS_SETTLED;
     if (alive(m, n))
-        return VOW_SAYS_WAIT;
-    return n->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+        return VOW_STATUS_WAITING;
+    return n->mode == VOW_ONCE ? VOW_STATUS_DOUBT : VOW_STATUS_NONE;
 }
 
 static unsigned waiting(const struct model_name *n)
@@ -106,7 +106,7 @@ static void value_text(unsigned value, char text[16])
 static void check_settled(const struct model_name *n, struct rig_answer a)
 {
     char text[16];
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(a.epoch, n->epoch);
     CHECK_INT_EQ(a.failed, n->failed);
     value_text(n->value, text);
@@ -125,10 +125,10 @@ static bool long_lost(const struct model *m, const struct model_name *n)
 }
 
 static void model_own(struct model *m, struct model_name *n,
-                      const vow_claim_ask *ask, uint64_t token,
+                      const vow_claim_request *ask, uint64_t token,
                       struct rig_answer a)
 {
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > ask->floor);
     CHECK(a.epoch > m->epoch);
     m->epoch = a.epoch;
@@ -146,11 +146,11 @@ static void model_own(struct model *m, struct model_name *n,
 }
 
 static void model_claim(struct model *m, struct model_name *n, size_t i,
-                        const vow_claim_ask *ask, uint64_t token,
+                        const vow_claim_request *ask, uint64_t token,
                         struct rig_answer a)
 {
     bool force = (ask->flags & VOW_CLAIM_FORCE) != 0 && n->token != token;
-    uint32_t says = says_of(m, n);
+    uint32_t status = says_of(m, n);
     bool waits = false;
     if (n->state == ABSENT || (n->state == SETTLED && force)) {
         n->state = ABSENT;
@@ -158,16 +158,16 @@ static void model_claim(struct model *m, struct model_name *n, size_t i,
     } else if (n->state == SETTLED) {
         check_settled(n, a);
     } else if (n->token == token) {
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.epoch, n->epoch);
         n->lease_ms = ask->lease_ms;
         n->end_ms = m->now_ms + ask->lease_ms;
-    } else if (says == VOW_SAYS_WAIT) {
+    } else if (status == VOW_STATUS_WAITING) {
         waits = n->waits[i] || (ask->flags & VOW_CLAIM_NOWAIT) == 0;
         if ((ask->flags & VOW_CLAIM_NOWAIT) == 0)
             n->wait_token[i] = token;
-    } else if (says == VOW_SAYS_DOUBT) {
-        CHECK_UINT_EQ(a.says, VOW_SAYS_DOUBT);
+    } else if (status == VOW_STATUS_DOUBT) {
+        CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
     } else if (n->takeovers < ask->takeovers || long_lost(m, n)) {
         model_own(m, n, ask, token, a);
     } else {
@@ -181,11 +181,11 @@ static void model_claim(struct model *m, struct model_name *n, size_t i,
         m->tell[i] = false; /* it has the answer */
     }
     n->waits[i] = waits;
-    if (!waits && says != VOW_SAYS_WAIT)
+    if (!waits && status != VOW_STATUS_WAITING)
         return;
-    if (a.says == VOW_SAYS_OWN)
+    if (a.status == VOW_STATUS_OWNED)
         return;
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.epoch, n->epoch);
     CHECK_UINT_EQ(a.waiters, waiting(n));
 }
@@ -198,7 +198,7 @@ static void step_claim(struct model *m, size_t k, size_t i)
         token = n->token;
     else if (n->waits[i] && roll(m, 2) == 0)
         token = n->wait_token[i];
-    vow_claim_ask ask =
+    vow_claim_request ask =
         *ASK(NAME[k], token, .lease_ms = span(m),
              .takeovers = (uint32_t)roll(m, 5), .mode = (uint32_t)roll(m, 3),
              .floor = roll(m, 5) == 0 ? m->epoch + 3 : 0,
@@ -226,8 +226,8 @@ static void read_hidden(struct model *m, size_t k, const struct model_name *was)
     }
 }
 
-static void model_settle(struct model *m, size_t k, const vow_commit_ask *ask,
-                         uint64_t token)
+static void model_settle(struct model *m, size_t k,
+                         const vow_commit_request *ask, uint64_t token)
 {
     struct model_name *n = &m->names[k];
     if (ask->outcome == VOW_OUTCOME_ABANDONED) {
@@ -260,23 +260,23 @@ static void model_settle(struct model *m, size_t k, const vow_commit_ask *ask,
 
 /* What a commit must be answered with. */
 static uint32_t judge(const struct model *m, const struct model_name *n,
-                      const vow_commit_ask *ask, uint64_t token)
+                      const vow_commit_request *ask, uint64_t token)
 {
     bool same = n->token == token && n->epoch == ask->hold.epoch;
     bool put = (ask->flags & VOW_COMMIT_PUT) != 0;
     bool resolve = (ask->flags & VOW_COMMIT_RESOLVE) != 0;
     bool strict = (ask->flags & VOW_COMMIT_STRICT) != 0;
     if (n->state == ABSENT)
-        return strict || resolve ? VOW_SAYS_NONE : VOW_SAYS_OWN;
+        return strict || resolve ? VOW_STATUS_NONE : VOW_STATUS_OWNED;
     if (n->state == SETTLED && (same || (put && ask->hold.epoch > n->epoch)))
-        return VOW_SAYS_OWN;
+        return VOW_STATUS_OWNED;
     if (n->state == SETTLED)
-        return VOW_SAYS_SETTLED;
+        return VOW_STATUS_SETTLED;
     if (resolve)
-        return says_of(m, n) == VOW_SAYS_DOUBT && n->epoch == ask->hold.epoch
-                   ? VOW_SAYS_OWN
-                   : VOW_SAYS_LOST;
-    return same && !put ? VOW_SAYS_OWN : VOW_SAYS_LOST;
+        return says_of(m, n) == VOW_STATUS_DOUBT && n->epoch == ask->hold.epoch
+                   ? VOW_STATUS_OWNED
+                   : VOW_STATUS_LOST;
+    return same && !put ? VOW_STATUS_OWNED : VOW_STATUS_LOST;
 }
 
 static void step_commit(struct model *m, size_t k, size_t i)
@@ -293,20 +293,20 @@ static void step_commit(struct model *m, size_t k, size_t i)
         epoch = m->epoch > 3 ? m->epoch - roll(m, 4) : 1;
     static const uint32_t flags[] = {
         0, 0, 0, VOW_COMMIT_STRICT, VOW_COMMIT_PUT, VOW_COMMIT_RESOLVE};
-    vow_commit_ask ask = *COMMIT(NAME[k], token, epoch == 0 ? 1 : epoch,
-                                 .ttl_ms = span(m), .flags = flags[roll(m, 6)],
-                                 .outcome = 1 + (uint32_t)roll(m, 3));
+    vow_commit_request ask = *COMMIT(
+        NAME[k], token, epoch == 0 ? 1 : epoch, .ttl_ms = span(m),
+        .flags = flags[roll(m, 6)], .outcome = 1 + (uint32_t)roll(m, 3));
     if ((ask.flags & VOW_COMMIT_PUT) != 0)
         ask.outcome = VOW_OUTCOME_DONE;
     value_text(++m->value, text);
-    uint32_t says = judge(m, n, &ask, token);
+    uint32_t status = judge(m, n, &ask, token);
     bool again =
         n->state == SETTLED && n->token == token && n->epoch == ask.hold.epoch;
     struct rig_answer a = rig_commit(m->rig, i, &ask, text);
-    CHECK_UINT_EQ(a.says, says);
-    if (says == VOW_SAYS_SETTLED)
+    CHECK_UINT_EQ(a.status, status);
+    if (status == VOW_STATUS_SETTLED)
         check_settled(n, a);
-    if (says == VOW_SAYS_OWN && !again)
+    if (status == VOW_STATUS_OWNED && !again)
         model_settle(m, k, &ask, token);
 }
 
@@ -325,15 +325,16 @@ static void step_pulse(struct model *m, size_t k, size_t i)
     uint64_t lease_ms = span(m);
     struct rig_answer a = rig_pulse(m->rig, i, &hold, lease_ms);
     if (n->state == SETTLED) {
-        CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     } else if (n->state == ABSENT) {
         CHECK_UINT_EQ(a.epoch, epoch);
         model_own(m, n, ASK(NAME[k], token, .lease_ms = lease_ms), token, a);
         n->made_again = true;
     } else if (n->token != token) {
-        CHECK_UINT_EQ(a.says, VOW_SAYS_LOST);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_LOST);
     } else {
-        CHECK_UINT_EQ(a.says, n->canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status,
+                      n->canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.epoch, n->epoch);
         n->lease_ms = lease_ms;
         n->end_ms = m->now_ms + lease_ms;
@@ -344,22 +345,22 @@ static void step_forget(struct model *m, size_t k, size_t i)
 {
     struct model_name *n = &m->names[k];
     uint64_t epoch = roll(m, 2) == 0 ? 0 : n->epoch + roll(m, 2);
-    uint32_t says = says_of(m, n);
-    bool over = says == VOW_SAYS_SETTLED || says == VOW_SAYS_DOUBT;
+    uint32_t status = says_of(m, n);
+    bool over = status == VOW_STATUS_SETTLED || status == VOW_STATUS_DOUBT;
     if (over && (epoch == 0 || epoch == n->epoch)) {
         n->state = ABSENT;
         wake(m, n);
-        says = VOW_SAYS_NONE;
+        status = VOW_STATUS_NONE;
     }
-    CHECK_UINT_EQ(rig_forget(m->rig, i, NAME[k], epoch).says, says);
+    CHECK_UINT_EQ(rig_forget(m->rig, i, NAME[k], epoch).status, status);
 }
 
 static void step_cancel(struct model *m, size_t k, size_t i)
 {
     struct model_name *n = &m->names[k];
-    uint32_t says = says_of(m, n);
-    n->canceled |= says == VOW_SAYS_WAIT;
-    CHECK_UINT_EQ(rig_cancel(m->rig, i, NAME[k]).says, says);
+    uint32_t status = says_of(m, n);
+    n->canceled |= status == VOW_STATUS_WAITING;
+    CHECK_UINT_EQ(rig_cancel(m->rig, i, NAME[k]).status, status);
 }
 
 static void step_chunk(struct model *m, size_t k, size_t i)
@@ -371,7 +372,7 @@ static void step_chunk(struct model *m, size_t k, size_t i)
     if (runs && n->made_again)
         CHECK_INT_EQ(a.code, VOW_E2BIG);
     else
-        CHECK_UINT_EQ(a.says, runs ? VOW_SAYS_OWN : VOW_SAYS_LOST);
+        CHECK_UINT_EQ(a.status, runs ? VOW_STATUS_OWNED : VOW_STATUS_LOST);
     n->chunks += runs && !n->made_again;
     unsigned from = n->chunks > 10 ? n->chunks - 10 : 0;
     struct rig_chunks c = rig_read(m->rig, i, NAME[k], n->epoch, from);
@@ -393,19 +394,19 @@ static void check_all(struct model *m, size_t i)
     CHECK_INT_EQ(rig_peek_all(m->rig, i, names, NAMES, out), 0);
     for (size_t k = 0; k < NAMES; k++) {
         struct model_name *n = &m->names[k];
-        uint32_t says = says_of(m, n);
-        CHECK_UINT_EQ(out[k].says, says);
-        shown += says != VOW_SAYS_NONE;
-        if (says == VOW_SAYS_NONE)
+        uint32_t status = says_of(m, n);
+        CHECK_UINT_EQ(out[k].status, status);
+        shown += status != VOW_STATUS_NONE;
+        if (status == VOW_STATUS_NONE)
             continue;
         CHECK_UINT_EQ(out[k].epoch, n->epoch);
-        if (says == VOW_SAYS_WAIT)
+        if (status == VOW_STATUS_WAITING)
             CHECK_UINT_EQ(out[k].waiters, waiting(n));
     }
     struct rig_answer list[2 * NAMES];
     size_t n = rig_list(m->rig, i, list, 2 * NAMES);
     for (size_t k = 0; k < n; k++)
-        shown -= list[k].says != VOW_SAYS_NONE;
+        shown -= list[k].status != VOW_STATUS_NONE;
     CHECK_UINT_EQ(shown, 0);
 }
 

@@ -62,7 +62,7 @@ static void copy_bytes(unsigned char *to, size_t room, vow_bytes *from)
 
 static void copy_record(struct rig_answer *a, const vow_record *r)
 {
-    a->says = r->says;
+    a->status = r->status;
     a->epoch = r->epoch;
     a->mode = r->mode;
     a->takeovers = r->takeovers;
@@ -104,7 +104,8 @@ static struct rig_answer one(struct rig *r, struct step *s)
     return *a;
 }
 
-struct rig_answer rig_claim(struct rig *r, size_t i, const vow_claim_ask *ask)
+struct rig_answer rig_claim(struct rig *r, size_t i,
+                            const vow_claim_request *ask)
 {
     struct rig_answer a = {.code = 0};
     struct step s = {.out = &a, .room = 1};
@@ -153,12 +154,12 @@ int rig_pulse_all(struct rig *r, size_t i, const vow_hold *holds, size_t n,
     return s.code;
 }
 
-struct rig_answer rig_commit(struct rig *r, size_t i, const vow_commit_ask *ask,
-                             const char *text)
+struct rig_answer rig_commit(struct rig *r, size_t i,
+                             const vow_commit_request *ask, const char *text)
 {
     struct rig_answer a = {.code = 0};
     struct step s = {.out = &a, .room = 1};
-    vow_commit_ask with = *ask;
+    vow_commit_request with = *ask;
     VOW_AUTO(vow_bytes) value = NULL;
     if (text != NULL) {
         CHECK_INT_EQ(vow_bytes_new(r->world.loop, text, strlen(text), &value),
@@ -243,7 +244,8 @@ struct rig_chunks rig_read(struct rig *r, size_t i, const char *text,
 
 /* ---- places -------------------------------------------------------------- */
 
-static void on_places(int code, const vow_place *places, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *places, size_t n,
+                      void *user)
 {
     struct step *s = user;
     struct rig_place *out = s->out;
@@ -254,7 +256,8 @@ static void on_places(int code, const vow_place *places, size_t n, void *user)
         out->place = places[0];
 }
 
-struct rig_place rig_acquire(struct rig *r, size_t i, const vow_place_ask *ask)
+struct rig_place rig_acquire(struct rig *r, size_t i,
+                             const vow_permit_request *ask)
 {
     struct rig_place out = {.code = 0};
     struct step s = {.out = &out};
@@ -268,14 +271,14 @@ struct rig_place rig_release(struct rig *r, size_t i, const char *text,
 {
     struct rig_place out = {.code = 0};
     struct step s = {.out = &out};
-    vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                           rig_token(number), false};
+    vow_permit_hold hold = {rig_name(text), rig_limits_name(text),
+                            rig_token(number), false};
     r->at[i]->ops->release(r->at[i], &hold, on_places, &s);
     finish(r, &s);
     return out;
 }
 
-void rig_renew_hold(struct rig *r, size_t i, const vow_place_hold *hold,
+void rig_renew_hold(struct rig *r, size_t i, const vow_permit_hold *hold,
                     uint64_t lease_ms, struct rig_place *ret_place)
 {
     struct step s = {.out = ret_place};
@@ -287,8 +290,8 @@ struct rig_place rig_renew(struct rig *r, size_t i, const char *text,
                            uint64_t number, uint64_t lease_ms)
 {
     struct rig_place out = {.code = 0};
-    const vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                                 rig_token(number), false};
+    const vow_permit_hold hold = {rig_name(text), rig_limits_name(text),
+                                  rig_token(number), false};
     rig_renew_hold(r, i, &hold, lease_ms, &out);
     return out;
 }
@@ -297,8 +300,8 @@ struct rig_place rig_start(struct rig *r, size_t i, const char *text,
                            uint64_t number, uint64_t lease_ms)
 {
     struct rig_place out = {.code = 0};
-    const vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                                 rig_token(number), true};
+    const vow_permit_hold hold = {rig_name(text), rig_limits_name(text),
+                                  rig_token(number), true};
     rig_renew_hold(r, i, &hold, lease_ms, &out);
     return out;
 }
@@ -378,10 +381,10 @@ static void told_record(const vow_record *rec, void *user)
     struct rig_news *news = user;
     news->records++;
     news->name = rec->name;
-    news->says = rec->says;
+    news->status = rec->status;
     news->epoch = rec->epoch;
-    CHECK(rec->says == 0 || rec->says == VOW_SAYS_SETTLED);
-    if (rec->says == 0)
+    CHECK(rec->status == 0 || rec->status == VOW_STATUS_SETTLED);
+    if (rec->status == 0)
         return;
     news->value_size = vow_bytes_size(rec->value);
     copy_bytes(news->value, sizeof(news->value), rec->value);
@@ -462,7 +465,7 @@ void rig_reopen(struct rig *r, size_t i)
                           &(const vow_store_events){.on_record = told_record,
                                                     .on_cancel = told_cancel,
                                                     .on_chunks = told_chunks,
-                                                    .on_place = told_place,
+                                                    .on_permit = told_place,
                                                     .on_doubt = told_doubt,
                                                     .user = &r->news[i]});
 }

@@ -37,11 +37,11 @@ CONTRACT(size, a_result_of_the_largest_size_and_one_above)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     VOW_AUTO(vow_bytes) above = bytes_of(r, RIG_VALUE_MAX + 1);
     VOW_AUTO(vow_bytes) largest = bytes_of(r, RIG_VALUE_MAX);
-    vow_commit_ask ask = *COMMIT("a", 1, epoch, .value = above);
+    vow_commit_request ask = *COMMIT("a", 1, epoch, .value = above);
     CHECK_INT_EQ(rig_commit(r, 0, &ask, NULL).code, VOW_E2BIG);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     ask.value = largest;
-    CHECK_UINT_EQ(rig_commit(r, 0, &ask, NULL).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, NULL).status, VOW_STATUS_OWNED);
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
     CHECK_UINT_EQ(a.value_size, RIG_VALUE_MAX);
     for (size_t i = 0; i < sizeof(a.value); i++)
@@ -55,10 +55,10 @@ CONTRACT(size, chunks_have_the_size_of_a_result_together)
     char text[RIG_VALUE_MAX / 2 + 1];
     memset(text, 'x', sizeof(text));
     text[sizeof(text) - 1] = 0;
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).status, VOW_STATUS_OWNED);
     CHECK_INT_EQ(rig_write(r, 0, &hold, "x").code, VOW_E2BIG);
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_OWNED);
 }
 
 CONTRACT(size, a_result_is_any_bytes)
@@ -83,18 +83,18 @@ CONTRACT(repeat, every_step_of_a_run_twice)
     for (int i = 0; i < 2; i++)
         CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).epoch, epoch);
     for (int i = 0; i < 2; i++)
-        CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "x").status,
+                      VOW_STATUS_OWNED);
     for (int i = 0; i < 2; i++)
-        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_SETTLED);
 }
 
 CONTRACT(repeat, a_strict_commit_is_known_the_second_time)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1, .mode = VOW_FENCED)).epoch;
-    vow_commit_ask ask = *COMMIT("a", 1, epoch, .flags = VOW_COMMIT_STRICT);
-    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
+    vow_commit_request ask = *COMMIT("a", 1, epoch, .flags = VOW_COMMIT_STRICT);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").status, VOW_STATUS_OWNED);
 }
 
 CONTRACT(repeat, a_takeover_is_counted_once)
@@ -103,26 +103,26 @@ CONTRACT(repeat, a_takeover_is_counted_once)
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2, .takeovers = 1));
     CHECK_UINT_EQ(a.takeovers, 1);
     struct rig_answer b = rig_claim(r, 1, ASK("a", 2, .takeovers = 1));
-    CHECK_UINT_EQ(b.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(b.takeovers, 1);
     CHECK_UINT_EQ(b.epoch, a.epoch);
 }
 
 CONTRACT(repeat, a_forced_claim_does_not_undo_its_own_result)
 {
-    vow_claim_ask ask = *ASK("a", 1, .flags = VOW_CLAIM_FORCE);
+    vow_claim_request ask = *ASK("a", 1, .flags = VOW_CLAIM_FORCE);
     uint64_t epoch = rig_claim(r, 0, &ask).epoch;
     CHECK_UINT_EQ(rig_claim(r, 0, &ask).epoch, epoch);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "x");
-    CHECK_UINT_EQ(rig_claim(r, 0, &ask).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_claim(r, 0, &ask).status, VOW_STATUS_SETTLED);
 }
 
 CONTRACT(repeat, a_commit_is_not_changed_by_its_repeat)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "first").says,
-                  VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "other").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "first").status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 1, epoch), "other").status,
+                  VOW_STATUS_OWNED);
     CHECK_MEM_EQ(rig_claim(r, 1, ASK("a", 2)).value, "first", 5);
 }

@@ -4,18 +4,18 @@
 
 /* The instance was registered with this token and will have the result: by
  * itself, or when it asks again. */
-static void check_gets(struct rig *r, size_t i, const vow_claim_ask *ask,
+static void check_gets(struct rig *r, size_t i, const vow_claim_request *ask,
                        const char *value, size_t size)
 {
     rig_expect(r, &r->news[i].records, 1);
     CHECK(vow_name_equal(&r->news[i].name, &ask->name));
-    if (r->news[i].says == VOW_SAYS_SETTLED) {
+    if (r->news[i].status == VOW_STATUS_SETTLED) {
         CHECK_UINT_EQ(r->news[i].value_size, size);
         CHECK_MEM_EQ(r->news[i].value, value, size);
         return;
     }
     struct rig_answer a = rig_claim(r, i, ask);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(a.value_size, size);
     CHECK_MEM_EQ(a.value, value, size);
 }
@@ -54,7 +54,8 @@ CONTRACT(wake, a_wait_for_each_of_many_names)
     for (uint64_t i = 0; i < 20; i++) {
         name[5] = (char)('a' + i);
         epochs[i] = rig_claim(r, 0, ASK(name, i)).epoch;
-        CHECK_UINT_EQ(rig_claim(r, 1, ASK(name, 100 + i)).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(rig_claim(r, 1, ASK(name, 100 + i)).status,
+                      VOW_STATUS_WAITING);
     }
     for (uint64_t i = 0; i < 20; i++) {
         name[5] = (char)('a' + i);
@@ -68,8 +69,9 @@ CONTRACT(wake, a_name_that_is_claimed_anew_is_waited_for_anew)
     for (uint64_t i = 0; i < 5; i++) {
         struct rig_answer a =
             rig_claim(r, 0, ASK("a", 2 * i, .flags = VOW_CLAIM_FORCE));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2 * i + 1)).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2 * i + 1)).status,
+                      VOW_STATUS_WAITING);
         r->news[1].records = 0;
         (void)rig_commit(r, 0, COMMIT("a", 2 * i, a.epoch), "x");
         check_gets(r, 1, ASK("a", 2 * i + 1), "x", 1);
@@ -93,7 +95,7 @@ CONTRACT(wake, an_instance_that_closes_before_it_is_told_does_not_harm)
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch), "x");
     rig_close(r, 1);
     rig_advance_ms(r, 20);
-    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3)).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3)).status, VOW_STATUS_SETTLED);
 }
 
 CONTRACT(wake, what_a_closed_instance_owned_stays_until_its_lease_ends)
@@ -101,10 +103,10 @@ CONTRACT(wake, what_a_closed_instance_owned_stays_until_its_lease_ends)
     (void)rig_claim(r, 0, ASK("a", 1));
     (void)rig_claim(r, 0, ASK("b", 2, .lease_ms = rig_short_ms(r)));
     rig_close(r, 0);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 3)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 3)).status, VOW_STATUS_WAITING);
     rig_lapse(r);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("b", 4)).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 3)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("b", 4)).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 3)).status, VOW_STATUS_WAITING);
 }
 
 /* ---- ttl 0 --------------------------------------------------------------- */
@@ -115,12 +117,12 @@ CONTRACT(for_waiters, who_waited_reads_the_result_and_nobody_else)
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_claim(r, 2, ASK("a", 3));
     CHECK_UINT_EQ(
-        rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "for you").says,
-        VOW_SAYS_OWN);
+        rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "for you").status,
+        VOW_STATUS_OWNED);
     check_gets(r, 1, ASK("a", 2), "for you", 7);
     check_gets(r, 2, ASK("a", 3), "for you", 7);
     struct rig_answer a = rig_claim(r, 3, ASK("a", 4));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > epoch);
     CHECK_UINT_EQ(a.takeovers, 0);
 }
@@ -130,9 +132,9 @@ CONTRACT(for_waiters, the_token_that_waited_reads_it_at_once_and_again)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
-    for (int i = 0; i < 3 && r->news[1].says != VOW_SAYS_SETTLED; i++) {
+    for (int i = 0; i < 3 && r->news[1].status != VOW_STATUS_SETTLED; i++) {
         struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
         CHECK_UINT_EQ(a.epoch, epoch);
         CHECK_MEM_EQ(a.value, "x", 1);
     }
@@ -143,8 +145,8 @@ CONTRACT(for_waiters, a_new_token_of_who_waited_reads_it_too_and_again)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
-    for (int i = 0; i < 2 && r->news[1].says != VOW_SAYS_SETTLED; i++)
-        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 7)).says, VOW_SAYS_SETTLED);
+    for (int i = 0; i < 2 && r->news[1].status != VOW_STATUS_SETTLED; i++)
+        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 7)).status, VOW_STATUS_SETTLED);
 }
 
 CONTRACT(for_waiters, a_claim_that_comes_first_does_not_take_it_from_them)
@@ -153,7 +155,7 @@ CONTRACT(for_waiters, a_claim_that_comes_first_does_not_take_it_from_them)
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "first");
     struct rig_answer a = rig_claim(r, 2, ASK("a", 3));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     (void)rig_claim(r, 3, ASK("a", 4));
     (void)rig_commit(r, 2, COMMIT("a", 3, a.epoch, .ttl_ms = 0), "second");
     check_gets(r, 1, ASK("a", 2), "first", 5);
@@ -166,7 +168,7 @@ CONTRACT(for_waiters, who_has_read_it_and_asks_anew_owns_it)
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
     check_gets(r, 1, ASK("a", 2), "x", 1);
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 5)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 5)).status, VOW_STATUS_OWNED);
 }
 
 CONTRACT(for_waiters, it_is_gone_for_all_who_look)
@@ -175,9 +177,9 @@ CONTRACT(for_waiters, it_is_gone_for_all_who_look)
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_claim(r, 1, ASK("a", 2));
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
-    CHECK_UINT_EQ(rig_peek(r, 2, "a").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_cancel(r, 2, "a").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_forget(r, 2, "a", 0).says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_peek(r, 2, "a").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_cancel(r, 2, "a").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_forget(r, 2, "a", 0).status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_list(r, 2, list, 4), 0);
     check_gets(r, 1, ASK("a", 2), "x", 1);
 }
@@ -195,9 +197,9 @@ CONTRACT(for_waiters, a_failure_reaches_them_too)
 CONTRACT(for_waiters, without_any_it_is_gone_at_once)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    vow_commit_ask ask = *COMMIT("a", 1, epoch, .ttl_ms = 0);
-    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_peek(r, 0, "a").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 2)).says, VOW_SAYS_OWN);
+    vow_commit_request ask = *COMMIT("a", 1, epoch, .ttl_ms = 0);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_commit(r, 0, &ask, "x").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_peek(r, 0, "a").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 2)).status, VOW_STATUS_OWNED);
 }

@@ -158,7 +158,8 @@ struct sim {
     /* The store has given the name to `n`: nobody else may think he has it. */
     void (*on_own)(struct sim *s, struct sim_node *n, const vow_name *name);
     /* A result was accepted; `waits`: the nodes that are registered, bits. */
-    void (*on_accept)(struct sim *s, const vow_commit_ask *ask, uint32_t waits);
+    void (*on_accept)(struct sim *s, const vow_commit_request *ask,
+                      uint32_t waits);
     /* The store has granted a place. */
     void (*on_grant)(struct sim *s);
     void *user; /* of the test */
@@ -224,11 +225,11 @@ void sim_mail(struct sim *s);
 
 struct sim_name *sim_name_of(struct sim *s, const vow_name *name);
 /* Each is called after the book has done the step. */
-void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
+void sim_saw_claim(struct sim_node *n, const vow_claim_request *ask,
                    const vow_record *r);
 void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
                    const vow_record *r);
-void sim_saw_commit(struct sim_node *n, const vow_commit_ask *ask,
+void sim_saw_commit(struct sim_node *n, const vow_commit_request *ask,
                     const vow_record *r);
 void sim_saw_forget(struct sim_node *n, const vow_name *name, uint64_t epoch,
                     const vow_record *r);
@@ -243,6 +244,6 @@ void sim_names_fini(struct sim *s);
 /* `by`: the token of who asks for a place, or gives it back; NULL: nobody. */
 void sim_saw_places(struct sim *s, const vow_token *by);
 void sim_saw_place(struct sim_node *n, const vow_token *token,
-                   const vow_place *p);
+                   const vow_pool_permit *p);
 
 #endif

@@ -29,18 +29,18 @@ static void refresh(const struct sim *s, struct sim_name *x);
 static bool has_heirs(const struct sim *s, const struct sim_name *x);
 static bool same_bytes(vow_bytes *a, vow_bytes *b);
 static bool gift_claimed(struct sim_node *n, struct sim_name *x,
-                         const vow_claim_ask *ask, const vow_record *r);
+                         const vow_claim_request *ask, const vow_record *r);
 static void gift_close(struct sim_gift *g);
 static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
-                              const vow_claim_ask *ask);
+                              const vow_claim_request *ask);
 static void claim_owns(struct sim_node *n, struct sim_name *x,
-                       const vow_claim_ask *ask, const vow_record *r);
+                       const vow_claim_request *ask, const vow_record *r);
 static void settle(struct sim *s, struct sim_name *x,
-                   const vow_commit_ask *ask);
+                   const vow_commit_request *ask);
 static uint32_t commit_may_say(const struct sim_name *x,
-                               const vow_commit_ask *ask);
+                               const vow_commit_request *ask);
 static void commit_effect(struct sim_node *n, struct sim_name *x,
-                          const vow_commit_ask *ask);
+                          const vow_commit_request *ask);
 
 struct sim_name *sim_name_of(struct sim *s, const vow_name *name)
 {
@@ -83,12 +83,12 @@ static void check_says(struct sim_node *n, const struct sim_name *x,
                        const char *what, uint32_t allowed, const vow_record *r)
 {
     static const char *const STATE[] = {"gone", "running", "done"};
-    if ((allowed & BIT(r->says)) != 0)
+    if ((allowed & BIT(r->status)) != 0)
         return;
     sim_fail(TEST_HERE, n->sim,
              "p%u: a %s of %02x says %u, and only bits 0x%x are allowed: it is "
              "%s%s by p%u, epoch %llu, until %.3f ms",
-             n->number, what, x->name.hash[0], r->says, allowed,
+             n->number, what, x->name.hash[0], r->status, allowed,
              STATE[x->state], x->hidden ? " and hidden" : "", x->owner,
              (unsigned long long)x->epoch, (double)x->end_us / 1e3);
 }
@@ -102,7 +102,7 @@ static bool same_bytes(vow_bytes *a, vow_bytes *b)
 
 /* ---- claim -------------------------------------------------------------- */
 
-void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
+void sim_saw_claim(struct sim_node *n, const vow_claim_request *ask,
                    const vow_record *r)
 {
     struct sim *s = n->sim;
@@ -111,7 +111,7 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
     if (gift_claimed(n, x, ask, r))
         return;
     check_says(n, x, "claim", claim_may_say(s, x, ask), r);
-    if (r->says == VOW_SAYS_WAIT) {
+    if (r->status == VOW_STATUS_WAITING) {
         SIM_CHECK(s, r->epoch == x->epoch);
         if ((ask->flags & VOW_CLAIM_NOWAIT) == 0) {
             x->waits |= BIT(n->number);
@@ -123,9 +123,9 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
     }
     x->waits &= ~BIT(n->number);
     gift_close(&x->gifts[n->number]);
-    if (r->says == VOW_SAYS_OWN) {
+    if (r->status == VOW_STATUS_OWNED) {
         claim_owns(n, x, ask, r);
-    } else if (r->says == VOW_SAYS_SETTLED && x->state == RUNS) {
+    } else if (r->status == VOW_STATUS_SETTLED && x->state == RUNS) {
         x->state = DONE; /* too many were lost */
         x->token = (vow_token){.bytes = {0}};
         x->failed = true;
@@ -134,7 +134,7 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
         vow_bytes_unref(x->value);
         x->value = vow_bytes_ref(r->value);
         SIM_CHECK(s, r->failed);
-    } else if (r->says == VOW_SAYS_SETTLED) {
+    } else if (r->status == VOW_STATUS_SETTLED) {
         SIM_CHECK(s, r->epoch == x->epoch);
         SIM_CHECK(s, r->failed == x->failed);
         SIM_CHECK(s, same_bytes(r->value, x->value));
@@ -145,19 +145,19 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_ask *ask,
  * registered, and may be given to another claim of that process; to nobody
  * else. */
 static bool gift_claimed(struct sim_node *n, struct sim_name *x,
-                         const vow_claim_ask *ask, const vow_record *r)
+                         const vow_claim_request *ask, const vow_record *r)
 {
     struct sim_gift *g = &x->gifts[n->number];
     if (!g->open || (ask->flags & VOW_CLAIM_FORCE) != 0)
         return false;
-    bool given = r->says == VOW_SAYS_SETTLED && r->epoch == g->epoch &&
+    bool given = r->status == VOW_STATUS_SETTLED && r->epoch == g->epoch &&
                  same_bytes(r->value, g->value);
     if (!given && SAME(&g->token, &ask->token))
         sim_fail(TEST_HERE, n->sim,
                  "p%u waited for %02x, epoch %llu, which was settled with ttl "
                  "0; its claim says %u, epoch %llu",
                  n->number, x->name.hash[0], (unsigned long long)g->epoch,
-                 r->says, (unsigned long long)r->epoch);
+                 r->status, (unsigned long long)r->epoch);
     if (given)
         g->token = ask->token; /* it may be repeated */
     return given;
@@ -176,25 +176,25 @@ static bool long_lost(const struct sim *s, const struct sim_name *x)
 }
 
 static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
-                              const vow_claim_ask *ask)
+                              const vow_claim_request *ask)
 {
     bool mine = SAME(&x->token, &ask->token);
     bool force = (ask->flags & VOW_CLAIM_FORCE) != 0;
     if (x->state == DONE && (mine || (!x->hidden && !force)))
-        return BIT(VOW_SAYS_SETTLED);
+        return BIT(VOW_STATUS_SETTLED);
     if (x->state != RUNS || mine)
-        return BIT(VOW_SAYS_OWN);
+        return BIT(VOW_STATUS_OWNED);
     if (x->end_us > sim_now_us(s))
-        return BIT(VOW_SAYS_WAIT);
+        return BIT(VOW_STATUS_WAITING);
     if (x->mode == VOW_ONCE)
-        return BIT(VOW_SAYS_DOUBT);
+        return BIT(VOW_STATUS_DOUBT);
     return x->takeovers >= ask->takeovers && !long_lost(s, x)
-               ? BIT(VOW_SAYS_SETTLED)
-               : BIT(VOW_SAYS_OWN);
+               ? BIT(VOW_STATUS_SETTLED)
+               : BIT(VOW_STATUS_OWNED);
 }
 
 static void claim_owns(struct sim_node *n, struct sim_name *x,
-                       const vow_claim_ask *ask, const vow_record *r)
+                       const vow_claim_request *ask, const vow_record *r)
 {
     struct sim *s = n->sim;
     bool again = x->state == RUNS && SAME(&x->token, &ask->token);
@@ -232,16 +232,16 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
     struct sim *s = n->sim;
     struct sim_name *x = sim_name_of(s, &hold->name);
     refresh(s, x);
-    uint32_t may = BIT(VOW_SAYS_OWN);
+    uint32_t may = BIT(VOW_STATUS_OWNED);
     bool mine = x->state == RUNS && SAME(&x->token, &hold->token);
     if (x->state == RUNS)
-        may = !mine         ? BIT(VOW_SAYS_LOST)
-              : x->canceled ? BIT(VOW_SAYS_CANCEL)
-                            : BIT(VOW_SAYS_OWN);
+        may = !mine         ? BIT(VOW_STATUS_LOST)
+              : x->canceled ? BIT(VOW_STATUS_CANCELED)
+                            : BIT(VOW_STATUS_OWNED);
     else if (x->state == DONE)
-        may = BIT(VOW_SAYS_SETTLED);
+        may = BIT(VOW_STATUS_SETTLED);
     check_says(n, x, "pulse", may, r);
-    if (r->says != VOW_SAYS_OWN && r->says != VOW_SAYS_CANCEL)
+    if (r->status != VOW_STATUS_OWNED && r->status != VOW_STATUS_CANCELED)
         return;
     if (mine) {
         SIM_CHECK(s, r->epoch == x->epoch);
@@ -263,46 +263,46 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
 
 /* ---- commit ------------------------------------------------------------- */
 
-void sim_saw_commit(struct sim_node *n, const vow_commit_ask *ask,
+void sim_saw_commit(struct sim_node *n, const vow_commit_request *ask,
                     const vow_record *r)
 {
     struct sim *s = n->sim;
     struct sim_name *x = sim_name_of(s, &ask->hold.name);
     refresh(s, x);
     check_says(n, x, "commit", commit_may_say(x, ask), r);
-    if (r->says == VOW_SAYS_SETTLED) {
+    if (r->status == VOW_STATUS_SETTLED) {
         SIM_CHECK(s, r->epoch == x->epoch);
         SIM_CHECK(s, same_bytes(r->value, x->value));
     }
     bool again = x->state == DONE && x->epoch == ask->hold.epoch &&
                  SAME(&x->token, &ask->hold.token);
-    if (r->says == VOW_SAYS_OWN && !again)
+    if (r->status == VOW_STATUS_OWNED && !again)
         commit_effect(n, x, ask);
 }
 
 static uint32_t commit_may_say(const struct sim_name *x,
-                               const vow_commit_ask *ask)
+                               const vow_commit_request *ask)
 {
     bool put = (ask->flags & VOW_COMMIT_PUT) != 0;
     bool newer = ask->hold.epoch > x->epoch;
     bool holds =
         ask->hold.epoch == x->epoch && SAME(&x->token, &ask->hold.token);
     uint32_t gone = (ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0
-                        ? BIT(VOW_SAYS_NONE)
-                        : BIT(VOW_SAYS_OWN);
+                        ? BIT(VOW_STATUS_NONE)
+                        : BIT(VOW_STATUS_OWNED);
     if (x->state == GONE)
         return gone;
     if (x->state == RUNS && (ask->flags & VOW_COMMIT_RESOLVE) != 0)
-        return BIT(VOW_SAYS_OWN) | BIT(VOW_SAYS_LOST);
+        return BIT(VOW_STATUS_OWNED) | BIT(VOW_STATUS_LOST);
     if (x->state == RUNS)
-        return holds && !put ? BIT(VOW_SAYS_OWN) : BIT(VOW_SAYS_LOST);
-    uint32_t done =
-        holds || (put && newer) ? BIT(VOW_SAYS_OWN) : BIT(VOW_SAYS_SETTLED);
+        return holds && !put ? BIT(VOW_STATUS_OWNED) : BIT(VOW_STATUS_LOST);
+    uint32_t done = holds || (put && newer) ? BIT(VOW_STATUS_OWNED)
+                                            : BIT(VOW_STATUS_SETTLED);
     return x->hidden && (put || newer) && !holds ? gone : done;
 }
 
 static void commit_effect(struct sim_node *n, struct sim_name *x,
-                          const vow_commit_ask *ask)
+                          const vow_commit_request *ask)
 {
     struct sim *s = n->sim;
     x->heir_us = 0;
@@ -328,7 +328,8 @@ static void commit_effect(struct sim_node *n, struct sim_name *x,
     settle(s, x, ask);
 }
 
-static void settle(struct sim *s, struct sim_name *x, const vow_commit_ask *ask)
+static void settle(struct sim *s, struct sim_name *x,
+                   const vow_commit_request *ask)
 {
     uint64_t now = sim_now_us(s);
     uint64_t kept_us = 2 * s->recheck_ms * 1000;
@@ -369,13 +370,13 @@ void sim_saw_forget(struct sim_node *n, const vow_name *name, uint64_t epoch,
     bool lapsed = x->state == RUNS && x->end_us <= sim_now_us(n->sim);
     bool doubt = lapsed && x->mode == VOW_ONCE;
     bool meant = epoch == 0 || epoch == x->epoch;
-    uint32_t may = BIT(VOW_SAYS_NONE);
+    uint32_t may = BIT(VOW_STATUS_NONE);
     if (there && !meant)
-        may = BIT(VOW_SAYS_SETTLED);
+        may = BIT(VOW_STATUS_SETTLED);
     else if (doubt && !meant)
-        may = BIT(VOW_SAYS_DOUBT);
+        may = BIT(VOW_STATUS_DOUBT);
     else if (x->state == RUNS && !lapsed)
-        may = BIT(VOW_SAYS_WAIT);
+        may = BIT(VOW_STATUS_WAITING);
     check_says(n, x, "forget", may, r);
     if ((there || doubt) && meant) {
         x->state = GONE;
@@ -389,7 +390,7 @@ void sim_saw_cancel(struct sim_node *n, const vow_name *name,
     struct sim_name *x = sim_name_of(n->sim, name);
     refresh(n->sim, x);
     bool runs = x->state == RUNS && x->end_us > sim_now_us(n->sim);
-    SIM_CHECK(n->sim, (r->says == VOW_SAYS_WAIT) == runs);
+    SIM_CHECK(n->sim, (r->status == VOW_STATUS_WAITING) == runs);
     x->canceled = x->canceled || runs;
 }
 
@@ -398,13 +399,13 @@ void sim_saw_peek(struct sim_node *n, const vow_name *name, const vow_record *r)
     struct sim_name *x = sim_name_of(n->sim, name);
     refresh(n->sim, x);
     bool lapsed = x->end_us <= sim_now_us(n->sim);
-    uint32_t may = BIT(VOW_SAYS_NONE);
+    uint32_t may = BIT(VOW_STATUS_NONE);
     if (x->state == RUNS)
-        may = !lapsed               ? BIT(VOW_SAYS_WAIT)
-              : x->mode == VOW_ONCE ? BIT(VOW_SAYS_DOUBT)
-                                    : BIT(VOW_SAYS_NONE);
+        may = !lapsed               ? BIT(VOW_STATUS_WAITING)
+              : x->mode == VOW_ONCE ? BIT(VOW_STATUS_DOUBT)
+                                    : BIT(VOW_STATUS_NONE);
     else if (x->state == DONE && !x->hidden)
-        may = BIT(VOW_SAYS_SETTLED);
+        may = BIT(VOW_STATUS_SETTLED);
     check_says(n, x, "peek", may, r);
 }
 

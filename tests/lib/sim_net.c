@@ -26,7 +26,7 @@ struct message {
     int code;
     struct vow__answer record;
     vow_record *records;
-    vow_place *places;
+    vow_pool_permit *places;
     size_t n;
     struct vow__sheet sheet;
     struct vow__page page;
@@ -357,21 +357,21 @@ static void say_answer(const struct sim_step *t, const struct message *m)
             sim_say(s, n, "%s of %02x -> %s, fence %llu, again %llu us", kind,
                     t->places == NULL ? t->place.token.bytes[0]
                                       : t->places[i].token.bytes[0],
-                    SAYS[m->places[i].says],
+                    SAYS[m->places[i].status],
                     (unsigned long long)m->places[i].fence,
                     (unsigned long long)m->places[i].again_us);
     else if (m->records != NULL)
         for (size_t i = 0; i < m->n; i++)
             sim_say(s, n, "%s of %02x by %02x -> %s, epoch %llu", kind,
                     t->holds[i].name.hash[0], t->holds[i].token.bytes[0],
-                    SAYS[m->records[i].says],
+                    SAYS[m->records[i].status],
                     (unsigned long long)m->records[i].epoch);
     else
         sim_say(s, n, "%s of %02x by %02x -> %s, epoch %llu, left %llu ms",
                 kind, r->name.hash[0],
                 t->kind == CLAIM ? t->claim.token.bytes[0]
                                  : t->commit.hold.token.bytes[0],
-                SAYS[r->says], (unsigned long long)r->epoch,
+                SAYS[r->status], (unsigned long long)r->epoch,
                 (unsigned long long)r->left_ms);
 }
 
@@ -456,7 +456,7 @@ static void letter(struct sim *s, struct sim_event *e)
     }
     if (!n->dead && !n->closed && n->cut_ns <= s->now_ns) {
         sim_say(s, n, "is woken, kind %d, says %u", m->news.kind,
-                m->news.answer.record.says);
+                m->news.answer.record.status);
         sim_node_clock(n);
         tell(n, &m->news);
         sim_node_run(n);
@@ -475,7 +475,7 @@ static void tell(struct sim_node *n, struct vow__news *news)
     else if (news->kind == VOW__NEWS_CHUNKS)
         to->on_chunks(&r->name, to->user);
     else
-        to->on_place(&news->token, to->user);
+        to->on_permit(&news->token, to->user);
 }
 
 /* ---- coming and going --------------------------------------------------- */

@@ -166,17 +166,18 @@ static void forget_gone(struct sim *s, const vow_token *by)
 }
 
 void sim_saw_place(struct sim_node *n, const vow_token *token,
-                   const vow_place *p)
+                   const vow_pool_permit *p)
 {
     struct sim *s = n->sim;
     const struct sim_place *x = NULL;
     for (uint32_t i = 0; i < s->n_places; i++)
         if (SAME(&s->places[i].token, token))
             x = &s->places[i];
-    bool none = p->says == VOW_SAYS_NONE || p->says == VOW_SAYS_BUSY;
+    bool none = p->status == VOW_STATUS_NONE || p->status == VOW_STATUS_BUSY;
     SIM_CHECK(s, none == (x == NULL));
     if (x == NULL)
         return;
-    SIM_CHECK(s, (p->says == VOW_SAYS_OWN) == (x->state == VOW__SPOT_HELD));
-    SIM_CHECK(s, p->says != VOW_SAYS_OWN || p->fence == x->fence);
+    SIM_CHECK(s,
+              (p->status == VOW_STATUS_OWNED) == (x->state == VOW__SPOT_HELD));
+    SIM_CHECK(s, p->status != VOW_STATUS_OWNED || p->fence == x->fence);
 }

@@ -24,7 +24,7 @@ enum sim_kind {
 };
 union sim_done {
     vow_records_fn records;
-    vow_places_fn places;
+    vow_permits_fn places;
     vow_chunks_fn chunks;
     vow_pools_fn pools;
 };
@@ -38,9 +38,9 @@ struct sim_step {
     vow_call timeout;
     union sim_done done;
     void *user;
-    vow_claim_ask claim;
-    vow_commit_ask commit;
-    vow_place_ask place;
+    vow_claim_request claim;
+    vow_commit_request commit;
+    vow_permit_request place;
     vow_hold hold;
     vow_bytes *chunk;
     vow_name name;
@@ -52,7 +52,7 @@ struct sim_step {
     size_t n;
     vow_name *names;
     vow_hold *holds;
-    vow_place_hold *places;
+    vow_permit_hold *places;
 };
 
 /* The step goes out; it is answered later, or before this returns. */

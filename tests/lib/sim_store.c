@@ -45,7 +45,7 @@ static void op_listen(vow_store *s, const vow_store_events *events)
     ((struct sim_node *)(void *)s)->events = *events;
 }
 
-static void op_claim(vow_store *s, const vow_claim_ask *ask,
+static void op_claim(vow_store *s, const vow_claim_request *ask,
                      vow_records_fn done, void *user)
 {
     struct sim_step *t = begin(s, CLAIM, RECORDS(done), user);
@@ -74,7 +74,7 @@ static void op_pulse(vow_store *s, const vow_hold *holds, size_t n,
     sim_send(t);
 }
 
-static void op_commit(vow_store *s, const vow_commit_ask *ask,
+static void op_commit(vow_store *s, const vow_commit_request *ask,
                       vow_records_fn done, void *user)
 {
     struct sim_step *t = begin(s, COMMIT, RECORDS(done), user);
@@ -125,8 +125,8 @@ static void op_read(vow_store *s, const vow_name *name, uint64_t epoch,
     sim_send(t);
 }
 
-static void op_acquire(vow_store *s, const vow_place_ask *ask,
-                       vow_places_fn done, void *user)
+static void op_acquire(vow_store *s, const vow_permit_request *ask,
+                       vow_permits_fn done, void *user)
 {
     struct sim_step *t = begin(s, ACQUIRE, PLACES(done), user);
     t->place = *ask;
@@ -135,16 +135,16 @@ static void op_acquire(vow_store *s, const vow_place_ask *ask,
     sim_send(t);
 }
 
-static void op_release(vow_store *s, const vow_place_hold *hold,
-                       vow_places_fn done, void *user)
+static void op_release(vow_store *s, const vow_permit_hold *hold,
+                       vow_permits_fn done, void *user)
 {
     struct sim_step *t = begin(s, RELEASE, PLACES(done), user);
     t->places = copy(hold, 1, sizeof(*hold));
     sim_send(t);
 }
 
-static void op_renew(vow_store *s, const vow_place_hold *holds, size_t n,
-                     uint64_t lease_ms, vow_places_fn done, void *user)
+static void op_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct sim_step *t = begin(s, RENEW, PLACES(done), user);
     t->places = copy(holds, n, sizeof(*holds));

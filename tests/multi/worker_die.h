@@ -19,8 +19,8 @@ static void point(const char *step, bool after)
     }
 }
 
-static void d_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
-                    void *user)
+static void d_claim(vow_store *s, const vow_claim_request *a,
+                    vow_records_fn done, void *user)
 {
     point("claim", false);
     real_ops->claim(s, a, done, user);
@@ -35,32 +35,32 @@ static void d_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
     point("pulse", true);
 }
 
-static void d_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
-                     void *user)
+static void d_commit(vow_store *s, const vow_commit_request *a,
+                     vow_records_fn done, void *user)
 {
     point("commit", false);
     real_ops->commit(s, a, done, user);
     point("commit", true);
 }
 
-static void d_acquire(vow_store *s, const vow_place_ask *a, vow_places_fn done,
-                      void *user)
+static void d_acquire(vow_store *s, const vow_permit_request *a,
+                      vow_permits_fn done, void *user)
 {
     point("acquire", false);
     real_ops->acquire(s, a, done, user);
     point("acquire", true);
 }
 
-static void d_release(vow_store *s, const vow_place_hold *h, vow_places_fn done,
-                      void *user)
+static void d_release(vow_store *s, const vow_permit_hold *h,
+                      vow_permits_fn done, void *user)
 {
     point("release", false);
     real_ops->release(s, h, done, user);
     point("release", true);
 }
 
-static void d_renew(vow_store *s, const vow_place_hold *h, size_t n,
-                    uint64_t lease, vow_places_fn done, void *user)
+static void d_renew(vow_store *s, const vow_permit_hold *h, size_t n,
+                    uint64_t lease, vow_permits_fn done, void *user)
 {
     point("renew", false);
     real_ops->renew(s, h, n, lease, done, user);

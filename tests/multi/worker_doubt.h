@@ -104,7 +104,7 @@ static void look_for_doubts(void)
         return;
     const vow_records *all = vow_as_ptr(vow_get(list));
     for (size_t i = 0; i < all->n; i++) {
-        if (all->at[i].says != VOW_SAYS_DOUBT)
+        if (all->at[i].status != VOW_STATUS_DOUBT)
             continue;
         struct doubt *d = doubt_find(&all->at[i]);
         if (d == NULL)

@@ -21,7 +21,7 @@ static const vow_store_ops *silent_ops;
 /* A step until its answer: several in one, with numbers in a row. */
 struct question {
     vow_records_fn records;
-    vow_places_fn places;
+    vow_permits_fn places;
     void *user;
     uint64_t first;
     size_t n;
@@ -100,7 +100,7 @@ static void on_records(int code, const vow_record *records, size_t n,
     static const uint64_t nothing[3];
     for (size_t i = 0; code == 0 && i < n; i++)
         note_say(q->first + i, 0,
-                 (const uint64_t[]){records[i].says, records[i].epoch,
+                 (const uint64_t[]){records[i].status, records[i].epoch,
                                     records[i].takeovers});
     for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
         note_say(q->first + i, code, nothing);
@@ -108,13 +108,14 @@ static void on_records(int code, const vow_record *records, size_t n,
     free(q);
 }
 
-static void on_places(int code, const vow_place *places, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *places, size_t n,
+                      void *user)
 {
     struct question *q = user;
     static const uint64_t nothing[3];
     for (size_t i = 0; code == 0 && i < n; i++)
         note_say(q->first + i, 0,
-                 (const uint64_t[]){places[i].says, places[i].fence,
+                 (const uint64_t[]){places[i].status, places[i].fence,
                                     places[i].ahead});
     for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
         note_say(q->first + i, code, nothing);
@@ -131,7 +132,7 @@ static struct question *ask_records(const struct asked *a, vow_records_fn done,
     return q;
 }
 
-static struct question *ask_places(const struct asked *a, vow_places_fn done,
+static struct question *ask_places(const struct asked *a, vow_permits_fn done,
                                    void *user)
 {
     struct question *q = question(1, user);
@@ -140,8 +141,8 @@ static struct question *ask_places(const struct asked *a, vow_places_fn done,
     return q;
 }
 
-static void t_claim(vow_store *s, const vow_claim_ask *a, vow_records_fn done,
-                    void *user)
+static void t_claim(vow_store *s, const vow_claim_request *a,
+                    vow_records_fn done, void *user)
 {
     struct asked what = {"claim", &a->name, &a->token, 0, a->lease_ms};
     silent_ops->claim(s, a, on_records, ask_records(&what, done, user));
@@ -160,8 +161,8 @@ static void t_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
     silent_ops->pulse(s, h, n, lease, on_records, q);
 }
 
-static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
-                     void *user)
+static void t_commit(vow_store *s, const vow_commit_request *a,
+                     vow_records_fn done, void *user)
 {
     const char *step = a->outcome == VOW_OUTCOME_DONE     ? "done"
                        : a->outcome == VOW_OUTCOME_FAILED ? "failed"
@@ -173,22 +174,22 @@ static void t_commit(vow_store *s, const vow_commit_ask *a, vow_records_fn done,
     silent_ops->commit(s, a, on_records, ask_records(&what, done, user));
 }
 
-static void t_acquire(vow_store *s, const vow_place_ask *a, vow_places_fn done,
-                      void *user)
+static void t_acquire(vow_store *s, const vow_permit_request *a,
+                      vow_permits_fn done, void *user)
 {
     struct asked what = {"acquire", NULL, &a->token, a->weight, a->lease_ms};
     silent_ops->acquire(s, a, on_places, ask_places(&what, done, user));
 }
 
-static void t_release(vow_store *s, const vow_place_hold *h, vow_places_fn done,
-                      void *user)
+static void t_release(vow_store *s, const vow_permit_hold *h,
+                      vow_permits_fn done, void *user)
 {
     struct asked what = {"release", NULL, &h->token, 0, 0};
     silent_ops->release(s, h, on_places, ask_places(&what, done, user));
 }
 
-static void t_renew(vow_store *s, const vow_place_hold *h, size_t n,
-                    uint64_t lease, vow_places_fn done, void *user)
+static void t_renew(vow_store *s, const vow_permit_hold *h, size_t n,
+                    uint64_t lease, vow_permits_fn done, void *user)
 {
     struct question *q = question(n, user);
     q->places = done;

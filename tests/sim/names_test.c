@@ -79,11 +79,11 @@ static void new_token(struct ask *a)
 static void claim(struct ask *a)
 {
     struct worker *w = a->worker;
-    vow_claim_ask ask = {.name = a->name->name,
-                         .token = a->token,
-                         .mode = w->mode,
-                         .lease_ms = LEASE_MS,
-                         .takeovers = w->takeovers};
+    vow_claim_request ask = {.name = a->name->name,
+                             .token = a->token,
+                             .mode = w->mode,
+                             .lease_ms = LEASE_MS,
+                             .takeovers = w->takeovers};
     if (w->forces && a->token.bytes[0] % 4 == 0 && !a->waits)
         ask.flags = VOW_CLAIM_FORCE;
     (void)vow_call_stop(&a->timer);
@@ -109,11 +109,11 @@ static void on_claimed(int code, const vow_record *r, size_t n, void *ask)
 static void obey(struct ask *a, const vow_record *r)
 {
     struct sim *s = a->node->sim;
-    if (r->says == VOW_SAYS_SETTLED) {
+    if (r->status == VOW_STATUS_SETTLED) {
         take(a, r);
-    } else if (r->says == VOW_SAYS_DOUBT) {
+    } else if (r->status == VOW_STATUS_DOUBT) {
         a->doubted = true;
-    } else if (r->says == VOW_SAYS_WAIT) {
+    } else if (r->status == VOW_STATUS_WAITING) {
         uint64_t ms = r->left_ms + vow_loop_random(a->node->loop) % 100 + 1;
         a->waits = true;
         vow_call_at(&a->timer, a->node->loop,
@@ -121,7 +121,7 @@ static void obey(struct ask *a, const vow_record *r)
                                     ms < s->recheck_ms ? ms : s->recheck_ms),
                     claim_again, a);
     } else {
-        SIM_CHECK(s, r->says == VOW_SAYS_OWN);
+        SIM_CHECK(s, r->status == VOW_STATUS_OWNED);
         a->owns = true;
         a->epoch = r->epoch;
         trust(a);
@@ -190,7 +190,7 @@ static void on_pulsed(int code, const vow_record *r, size_t n, void *ask)
     if (code != 0 || !a->owns || a->result != NULL ||
         memcmp(&a->pulsed, &a->token, sizeof(a->token)) != 0)
         return;
-    if (r->says == VOW_SAYS_OWN || r->says == VOW_SAYS_CANCEL) {
+    if (r->status == VOW_STATUS_OWNED || r->status == VOW_STATUS_CANCELED) {
         a->epoch = r->epoch;
         trust(a);
         return;
@@ -214,7 +214,7 @@ static void commit(void *ask)
 {
     struct ask *a = ask;
     const struct worker *w = a->worker;
-    vow_commit_ask c = {
+    vow_commit_request c = {
         .hold = {.name = a->name->name, .token = a->token, .epoch = a->epoch},
         .outcome = VOW_OUTCOME_DONE,
         .flags = w->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
@@ -237,7 +237,7 @@ static void on_committed(int code, const vow_record *r, size_t n, void *ask)
         pause_then(a, commit);
         return;
     }
-    if (r->says == VOW_SAYS_OWN && a->token.bytes[1] % 16 != 0) {
+    if (r->status == VOW_STATUS_OWNED && a->token.bytes[1] % 16 != 0) {
         a->owns = false;
         a->settled = true;
         a->mine = true;
@@ -245,7 +245,7 @@ static void on_committed(int code, const vow_record *r, size_t n, void *ask)
         a->got_epoch = a->epoch;
         a->result = NULL;
         sim_say(a->node->sim, a->node, "its result stands");
-    } else if (r->says == VOW_SAYS_SETTLED) {
+    } else if (r->status == VOW_STATUS_SETTLED) {
         take(a, r);
     } else {
         lost(a);
@@ -289,7 +289,7 @@ static void on_record(const vow_record *r, void *node)
             continue;
         a->waits = false;
         (void)vow_call_stop(&a->timer);
-        if (r->says == VOW_SAYS_SETTLED)
+        if (r->status == VOW_STATUS_SETTLED)
             take(a, r);
         else
             claim(a);

@@ -40,11 +40,14 @@ struct places {
 };
 
 static void acquire(void *user);
-static void on_acquired(int code, const vow_place *p, size_t n, void *user);
+static void on_acquired(int code, const vow_pool_permit *p, size_t n,
+                        void *user);
 static void renew(void *user);
-static void on_renewed(int code, const vow_place *p, size_t n, void *user);
+static void on_renewed(int code, const vow_pool_permit *p, size_t n,
+                       void *user);
 static void release(void *user);
-static void on_released(int code, const vow_place *p, size_t n, void *user);
+static void on_released(int code, const vow_pool_permit *p, size_t n,
+                        void *user);
 
 static void at_ms(struct user *u, vow_call *call, uint64_t ms, vow_call_fn fn)
 {
@@ -66,19 +69,20 @@ static void acquire(void *user)
     const struct places *p = u->places;
     if (u->asking || u->has || u->served)
         return;
-    vow_place_ask ask = {.pool = p->names[u->pool],
-                         .limits_of = u->pool == 0 ? p->names[0] : p->law,
-                         .token = u->token,
-                         .weight = u->weight,
-                         .flags = u->only_tries ? VOW_PLACE_TRY : 0,
-                         .lease_ms = LEASE_MS,
-                         .limits = p->limits};
+    vow_permit_request ask = {.pool = p->names[u->pool],
+                              .limits_of = u->pool == 0 ? p->names[0] : p->law,
+                              .token = u->token,
+                              .weight = u->weight,
+                              .flags = u->only_tries ? VOW_PERMIT_TRY : 0,
+                              .lease_ms = LEASE_MS,
+                              .limits = p->limits};
     (void)vow_call_stop(&u->timer);
     u->asking = true;
     u->node->store.ops->acquire(&u->node->store, &ask, on_acquired, u);
 }
 
-static void on_acquired(int code, const vow_place *p, size_t n, void *user)
+static void on_acquired(int code, const vow_pool_permit *p, size_t n,
+                        void *user)
 {
     struct user *u = user;
     vow_loop *loop = u->node->loop;
@@ -89,15 +93,15 @@ static void on_acquired(int code, const vow_place *p, size_t n, void *user)
     if (code != 0) {
         SIM_CHECK(u->node->sim, code == VOW_EUNSURE || code == VOW_ESTORE);
         at_ms(u, &u->timer, 1 + vow_loop_random(loop) % 100, acquire);
-    } else if (p->says == VOW_SAYS_OWN) {
+    } else if (p->status == VOW_STATUS_OWNED) {
         u->has = true;
         at_ms(u, &u->renew, LEASE_MS / 3, renew);
         at_ms(u, &u->end, vow_loop_random(loop) % LEASE_MS, release);
-    } else if (p->says == VOW_SAYS_BUSY) {
+    } else if (p->status == VOW_STATUS_BUSY) {
         SIM_CHECK(u->node->sim, u->only_tries);
         u->served = true;
     } else {
-        SIM_CHECK(u->node->sim, p->says == VOW_SAYS_WAIT);
+        SIM_CHECK(u->node->sim, p->status == VOW_STATUS_WAITING);
         uint64_t ms = p->again_us / 1000 + 1;
         at_ms(u, &u->timer, ms < LEASE_MS / 3 ? ms : LEASE_MS / 3, acquire);
     }
@@ -106,8 +110,8 @@ static void on_acquired(int code, const vow_place *p, size_t n, void *user)
 static void renew(void *user)
 {
     struct user *u = user;
-    const vow_place_hold hold = {.pool = u->places->names[u->pool],
-                                 .token = u->token};
+    const vow_permit_hold hold = {.pool = u->places->names[u->pool],
+                                  .token = u->token};
     at_ms(u, &u->renew, LEASE_MS / 3, renew);
     if (u->renewing || u->going)
         return;
@@ -116,12 +120,12 @@ static void renew(void *user)
                               u);
 }
 
-static void on_renewed(int code, const vow_place *p, size_t n, void *user)
+static void on_renewed(int code, const vow_pool_permit *p, size_t n, void *user)
 {
     struct user *u = user;
     (void)n;
     u->renewing = false;
-    if (code != 0 || !u->has || u->going || p->says == VOW_SAYS_OWN)
+    if (code != 0 || !u->has || u->going || p->status == VOW_STATUS_OWNED)
         return;
     sim_say(u->node->sim, u->node, "has lost its place %02x",
             u->token.bytes[0]);
@@ -135,14 +139,15 @@ static void on_renewed(int code, const vow_place *p, size_t n, void *user)
 static void release(void *user)
 {
     struct user *u = user;
-    const vow_place_hold hold = {.pool = u->places->names[u->pool],
-                                 .token = u->token};
+    const vow_permit_hold hold = {.pool = u->places->names[u->pool],
+                                  .token = u->token};
     u->going = true;
     (void)vow_call_stop(&u->renew);
     u->node->store.ops->release(&u->node->store, &hold, on_released, u);
 }
 
-static void on_released(int code, const vow_place *p, size_t n, void *user)
+static void on_released(int code, const vow_pool_permit *p, size_t n,
+                        void *user)
 {
     struct user *u = user;
     (void)p;
@@ -159,7 +164,7 @@ static void on_released(int code, const vow_place *p, size_t n, void *user)
 
 /* ---- events ------------------------------------------------------------- */
 
-static void on_place(const vow_token *token, void *node)
+static void on_permit(const vow_token *token, void *node)
 {
     struct sim_node *n = node;
     struct places *p = VOW__OUTER(n->sim, struct places, sim);
@@ -173,7 +178,7 @@ static void on_place(const vow_token *token, void *node)
 static void begin(struct sim *s)
 {
     struct sim_node *n = sim_node_new(s);
-    const vow_store_events events = {.on_place = on_place, .user = n};
+    const vow_store_events events = {.on_permit = on_permit, .user = n};
     n->instant = sim_draw(s, 8) == 0;
     n->store.ops->listen(&n->store, &events);
 }

@@ -315,7 +315,8 @@ static void alone(struct sim *s, struct sim_node *n, const vow_name *name)
     }
 }
 
-static void accepted(struct sim *s, const vow_commit_ask *ask, uint32_t waits)
+static void accepted(struct sim *s, const vow_commit_request *ask,
+                     uint32_t waits)
 {
     struct scene *t = scene_of(s);
     const struct sim_name *x = sim_name_of(s, &ask->hold.name);

@@ -236,7 +236,7 @@ static inline void chunks_came(int code, vow_bytes *const *chunks, size_t n,
     if (answer_begins(a))                                                      \
     f->inner->ops->call
 
-static inline void flaky_claim(vow_store *s, const vow_claim_ask *ask,
+static inline void flaky_claim(vow_store *s, const vow_claim_request *ask,
                                vow_records_fn done, void *user)
 {
     flaky_of(s)->claims[flaky_of(s)->begun[STEP_CLAIM] % FLAKY_TOKENS] =
@@ -258,7 +258,7 @@ static inline void flaky_pulse(vow_store *s, const vow_hold *holds, size_t n,
                pulse(f->inner, holds, n, lease_ms, records_came, a));
 }
 
-static inline void flaky_commit(vow_store *s, const vow_commit_ask *ask,
+static inline void flaky_commit(vow_store *s, const vow_commit_request *ask,
                                 vow_records_fn done, void *user)
 {
     flaky_of(s)->commits[flaky_of(s)->begun[STEP_COMMIT] % FLAKY_TOKENS] =
@@ -302,22 +302,22 @@ static inline void flaky_read(vow_store *s, const vow_name *name,
 }
 
 /* Places go straight through. */
-static inline void flaky_acquire(vow_store *s, const vow_place_ask *ask,
-                                 vow_places_fn done, void *user)
+static inline void flaky_acquire(vow_store *s, const vow_permit_request *ask,
+                                 vow_permits_fn done, void *user)
 {
     vow_store *inner = flaky_of(s)->inner;
     inner->ops->acquire(inner, ask, done, user);
 }
 
-static inline void flaky_give_back(vow_store *s, const vow_place_hold *hold,
-                                   vow_places_fn done, void *user)
+static inline void flaky_give_back(vow_store *s, const vow_permit_hold *hold,
+                                   vow_permits_fn done, void *user)
 {
     vow_store *inner = flaky_of(s)->inner;
     inner->ops->release(inner, hold, done, user);
 }
 
-static inline void flaky_renew(vow_store *s, const vow_place_hold *holds,
-                               size_t n, uint64_t lease_ms, vow_places_fn done,
+static inline void flaky_renew(vow_store *s, const vow_permit_hold *holds,
+                               size_t n, uint64_t lease_ms, vow_permits_fn done,
                                void *user)
 {
     vow_store *inner = flaky_of(s)->inner;
@@ -385,7 +385,7 @@ static inline void flaky_on_place(const vow_token *token, void *user)
 {
     struct flaky *f = user;
     for (int n = flaky_news(f); n > 0; n--)
-        f->events.on_place(token, f->events.user);
+        f->events.on_permit(token, f->events.user);
 }
 
 static inline void flaky_on_doubt(void *user)
@@ -403,7 +403,7 @@ static inline void flaky_listen(vow_store *s, const vow_store_events *events)
                           &(vow_store_events){.on_record = flaky_on_record,
                                               .on_cancel = flaky_on_cancel,
                                               .on_chunks = flaky_on_chunks,
-                                              .on_place = flaky_on_place,
+                                              .on_permit = flaky_on_place,
                                               .on_doubt = flaky_on_doubt,
                                               .user = f});
 }

@@ -162,7 +162,7 @@ struct slow {
     int most;
 };
 
-static void slow_claim(vow_store *store, const vow_claim_ask *ask,
+static void slow_claim(vow_store *store, const vow_claim_request *ask,
                        vow_records_fn done, void *user)
 {
     struct slow *t = user_of(store);
@@ -379,7 +379,7 @@ struct full {
     int claims;
 };
 
-static void full_claim(vow_store *store, const vow_claim_ask *ask,
+static void full_claim(vow_store *store, const vow_claim_request *ask,
                        vow_records_fn done, void *user)
 {
     struct full *t = user_of(store);

@@ -68,7 +68,7 @@ static inline struct vow__step book_step(struct book_rig *r, size_t i)
 /* What is said; the rest of the answer is in *ret if that is not NULL, without
  * what it points to. */
 static inline uint32_t book_claim(struct book_rig *r, size_t i,
-                                  const vow_claim_ask *ask, vow_record *ret)
+                                  const vow_claim_request *ask, vow_record *ret)
 {
     struct vow__answer a;
     struct vow__step s = book_step(r, i);
@@ -76,26 +76,26 @@ static inline uint32_t book_claim(struct book_rig *r, size_t i,
     vow__answer_fini(&a);
     if (ret != NULL)
         *ret = a.record;
-    return a.record.says;
+    return a.record.status;
 }
 
 static inline uint32_t book_commit(struct book_rig *r, size_t i,
-                                   const vow_commit_ask *ask)
+                                   const vow_commit_request *ask)
 {
     struct vow__answer a;
     struct vow__step s = book_step(r, i);
     CHECK_INT_EQ(vow__book_commit(&s, ask, &a), 0);
     vow__answer_fini(&a);
-    return a.record.says;
+    return a.record.status;
 }
 
 static inline uint32_t book_acquire(struct book_rig *r, size_t i,
-                                    const vow_place_ask *ask)
+                                    const vow_permit_request *ask)
 {
-    vow_place place;
+    vow_pool_permit place;
     struct vow__step s = book_step(r, i);
     CHECK_INT_EQ(vow__book_acquire(&s, ask, &place), 0);
-    return place.says;
+    return place.status;
 }
 
 static inline uint32_t book_peek(struct book_rig *r, uint64_t name)
@@ -104,10 +104,10 @@ static inline uint32_t book_peek(struct book_rig *r, uint64_t name)
     struct vow__step s = book_step(r, 0);
     vow_name n = book_name(name);
     CHECK_INT_EQ(vow__book_peek(&s, &n, 1, &sheet), 0);
-    uint32_t says = sheet.records[0].says;
+    uint32_t status = sheet.records[0].status;
     struct vow_alloc alloc = test_alloc_hook(&r->alloc);
     alloc.fn(alloc.ctx, sheet.records, sheet.size, 0);
-    return says;
+    return status;
 }
 
 /* The kind of the next letter, and what it says. */
@@ -120,30 +120,30 @@ static inline enum vow__news_kind book_mail(struct book_rig *r, size_t i,
         return VOW__NEWS_NONE;
     if (news.kind != VOW__NEWS_PLACE) {
         if (ret_says != NULL)
-            *ret_says = news.answer.record.says;
+            *ret_says = news.answer.record.status;
         vow__answer_fini(&news.answer);
     }
     return news.kind;
 }
 
 #define BOOK_CLAIM(n, number, ...)                                             \
-    (&(const vow_claim_ask){.name = book_name(n),                              \
-                            .token = book_token(number),                       \
-                            .lease_ms = 10000,                                 \
-                            .takeovers = 3,                                    \
-                            __VA_ARGS__})
+    (&(const vow_claim_request){.name = book_name(n),                          \
+                                .token = book_token(number),                   \
+                                .lease_ms = 10000,                             \
+                                .takeovers = 3,                                \
+                                __VA_ARGS__})
 #define BOOK_COMMIT(n, number, fence, ...)                                     \
-    (&(const vow_commit_ask){                                                  \
+    (&(const vow_commit_request){                                              \
         .hold = {book_name(n), book_token(number), (fence)},                   \
         .outcome = VOW_OUTCOME_DONE,                                           \
         __VA_ARGS__})
 #define BOOK_PLACE(n, number, ...)                                             \
-    (&(const vow_place_ask){.pool = book_name(n),                              \
-                            .limits_of = book_name(n),                         \
-                            .token = book_token(number),                       \
-                            .weight = 1,                                       \
-                            .lease_ms = 10000,                                 \
-                            __VA_ARGS__})
+    (&(const vow_permit_request){.pool = book_name(n),                         \
+                                 .limits_of = book_name(n),                    \
+                                 .token = book_token(number),                  \
+                                 .weight = 1,                                  \
+                                 .lease_ms = 10000,                            \
+                                 __VA_ARGS__})
 #pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
 
 #endif

@@ -12,20 +12,20 @@ TEST(book, a_letter_that_is_lost_loses_no_result)
 {
     struct book_rig r;
     vow_record own;
-    uint32_t says = 0;
+    uint32_t status = 0;
     book_open(&r, false);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
     CHECK_UINT_EQ(book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch)),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(r.woken[1], 1);
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
-    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(status, VOW_STATUS_SETTLED);
     r.now_us += 11 * (uint64_t)S; /* a recheck later; the floor is 12 s */
     for (int i = 0; i < 2; i++)
         CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL),
-                      VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL), VOW_SAYS_OWN);
+                      VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL), VOW_STATUS_OWNED);
     book_close(&r);
 }
 
@@ -38,7 +38,7 @@ TEST(book, a_result_for_waiters_goes_after_its_time)
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
     r.now_us += 12 * (uint64_t)S;
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_STATUS_OWNED);
     book_close(&r);
 }
 
@@ -48,12 +48,13 @@ TEST(book, a_claim_that_comes_twice_does_not_begin_again)
     vow_record own;
     book_open(&r, false);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
-    vow_commit_ask commit =
+    vow_commit_request commit =
         *BOOK_COMMIT(1, 1, own.epoch, .flags = VOW_COMMIT_STRICT);
     for (int i = 0; i < 2; i++)
-        CHECK_UINT_EQ(book_commit(&r, 0, &commit), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL), VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(book_commit(&r, 0, &commit), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL),
+                  VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 2), NULL), VOW_STATUS_OWNED);
     r.now_us += 12 * (uint64_t)S;
     book_close(&r);
 }
@@ -62,17 +63,17 @@ TEST(book, a_letter_that_surely_arrived_frees_the_result)
 {
     struct book_rig r;
     vow_record own;
-    uint32_t says = 0;
+    uint32_t status = 0;
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
     CHECK_UINT_EQ(r.book->names.count, 1);
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
-    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(r.book->names.count, 0);
     CHECK_UINT_EQ(r.book->waits.count, 0);
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_NONE);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_NONE);
     book_close(&r);
 }
 
@@ -84,7 +85,8 @@ TEST(book, who_read_it_before_its_letter_came_gets_none)
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch));
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL),
+                  VOW_STATUS_SETTLED);
     CHECK_INT_EQ(book_mail(&r, 1, NULL), VOW__NEWS_NONE);
     CHECK_UINT_EQ(r.book->names.count, 0);
     book_close(&r);
@@ -109,7 +111,7 @@ TEST(book, chunks_and_a_result_are_one_letter)
     struct book_rig r;
     vow_record own;
     struct vow__answer a;
-    uint32_t says = 0;
+    uint32_t status = 0;
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
@@ -118,9 +120,9 @@ TEST(book, chunks_and_a_result_are_one_letter)
     for (int i = 0; i < 3; i++)
         CHECK_INT_EQ(vow__book_write(&s, &hold, NULL, &a), 0);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch, .ttl_ms = 1000));
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
-    CHECK_UINT_EQ(says, VOW_SAYS_SETTLED);
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_NONE);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(status, VOW_STATUS_SETTLED);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_NONE);
     book_close(&r);
 }
 
@@ -128,14 +130,14 @@ TEST(book, a_letter_tells_what_is_true_when_it_is_read)
 {
     struct book_rig r;
     vow_record own;
-    uint32_t says = 0;
+    uint32_t status = 0;
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, own.epoch, .ttl_ms = 10));
     r.now_us += 10 * MS;
-    CHECK_INT_EQ(book_mail(&r, 1, &says), VOW__NEWS_RECORD);
-    CHECK_UINT_EQ(says, 0);
+    CHECK_INT_EQ(book_mail(&r, 1, &status), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(status, 0);
     book_close(&r);
 }
 
@@ -149,7 +151,8 @@ TEST(book, who_asks_again_hears_no_old_story)
     (void)book_commit(
         &r, 0, BOOK_COMMIT(1, 1, own.epoch, .outcome = VOW_OUTCOME_ABANDONED));
     (void)book_claim(&r, 2, BOOK_CLAIM(1, 3), NULL);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL),
+                  VOW_STATUS_WAITING);
     CHECK_INT_EQ(book_mail(&r, 1, NULL), VOW__NEWS_NONE);
     book_close(&r);
 }
@@ -160,23 +163,27 @@ TEST(book, what_a_dead_instance_owned_is_free_at_once)
 {
     struct book_rig r;
     vow_record own;
-    uint32_t says = 0;
+    uint32_t status = 0;
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
     (void)book_claim(&r, 0, BOOK_CLAIM(2, 2, .mode = VOW_ONCE), NULL);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), NULL),
+                  VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL),
+                  VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL),
+                  VOW_STATUS_WAITING);
     vow__book_leave(r.book, r.at[0], r.now_us, true);
     r.at[0] = NULL;
-    CHECK_INT_EQ(book_mail(&r, 2, &says), VOW__NEWS_RECORD);
-    CHECK_UINT_EQ(says, 0);
+    CHECK_INT_EQ(book_mail(&r, 2, &status), VOW__NEWS_RECORD);
+    CHECK_UINT_EQ(status, 0);
     CHECK_UINT_EQ(r.woken[1], 2);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), &own), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 3), &own), VOW_STATUS_OWNED);
     CHECK_UINT_EQ(own.takeovers, 1);
     CHECK_UINT_EQ(own.waiters, 1);
-    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL), VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(1, 4), NULL),
+                  VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(2, 5), NULL), VOW_STATUS_DOUBT);
     book_close(&r);
 }
 
@@ -190,15 +197,15 @@ TEST(book, what_was_lost_long_ago_counts_no_more)
             book_claim(&r, 0,
                        BOOK_CLAIM(1, 1 + i, .lease_ms = 0, .takeovers = 2),
                        &own),
-            VOW_SAYS_OWN);
+            VOW_STATUS_OWNED);
     CHECK_UINT_EQ(own.takeovers, 2);
     r.now_us += 59 * UINT64_C(1000000);
     CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 8, .takeovers = 3), &own),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(own.takeovers, 3);
     r.now_us += 24 * 3600 * UINT64_C(1000000);
     CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(1, 9, .takeovers = 2), &own),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(own.takeovers, 0);
     book_close(&r);
 }
@@ -213,13 +220,13 @@ TEST(book, a_dead_instance_waits_and_queues_no_more)
     vow_pool_limits one = {.concurrent = 1};
     (void)book_acquire(&r, 1, BOOK_PLACE(9, 1, .limits = one));
     (void)book_acquire(&r, 1, BOOK_PLACE(9, 2));
-    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_STATUS_WAITING);
     vow__book_leave(r.book, r.at[1], r.now_us, true);
     r.at[1] = NULL;
     (void)book_claim(&r, 2, BOOK_CLAIM(1, 4), &w);
     CHECK_UINT_EQ(w.waiters, 1);
     CHECK_INT_EQ(book_mail(&r, 2, NULL), VOW__NEWS_PLACE);
-    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_acquire(&r, 2, BOOK_PLACE(9, 3)), VOW_STATUS_OWNED);
     book_close(&r);
 }
 
@@ -255,7 +262,7 @@ TEST(book, a_step_throws_away_a_bounded_number)
         (void)book_commit(&r, 0, BOOK_COMMIT(i, i, own.epoch, .ttl_ms = 10));
     }
     r.now_us += 10 * MS;
-    CHECK_UINT_EQ(book_peek(&r, 199), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(book_peek(&r, 199), VOW_STATUS_NONE);
     CHECK_UINT_EQ(r.book->names.count, 200 - 64);
     while (vow__book_tidy(r.book, r.now_us) != UINT64_MAX)
         CHECK(r.book->names.count < 200);
@@ -275,15 +282,16 @@ TEST(book, a_name_that_is_over_can_be_used_before_it_is_thrown_away)
         (void)book_commit(&r, 0, BOOK_COMMIT(i, i, own.epoch, .ttl_ms = 10));
     }
     r.now_us += 10 * MS;
-    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(399, 1000), NULL), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_claim(&r, 0, BOOK_CLAIM(399, 1000), NULL),
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(book_commit(&r, 0,
                               BOOK_COMMIT(398, 398, 1, .ttl_ms = 10,
                                           .flags = VOW_COMMIT_STRICT)),
-                  VOW_SAYS_NONE);
+                  VOW_STATUS_NONE);
     hold.name = book_name(397);
     struct vow__step s = book_step(&r, 0);
     CHECK_INT_EQ(vow__book_pulse(&s, &hold, 1, 10, &own), 0);
-    CHECK_UINT_EQ(own.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(own.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(own.epoch, 7);
     book_close(&r);
 }
@@ -300,21 +308,21 @@ TEST(book, a_lapsed_lease_that_nobody_asks_for_goes_after_a_day)
     r.now_us += 10 * (uint64_t)S;
     (void)book_peek(&r, 1);
     CHECK_UINT_EQ(r.book->names.count, 1);
-    CHECK_UINT_EQ(book_peek(&r, 2), VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(book_peek(&r, 2), VOW_STATUS_DOUBT);
     book_close(&r);
 }
 
 TEST(book, a_pool_of_a_key_goes_when_its_window_has_passed)
 {
     struct book_rig r;
-    vow_place out;
+    vow_pool_permit out;
     book_open(&r, true);
     for (uint64_t i = 0; i < 100; i++) {
-        vow_place_ask ask =
+        vow_permit_request ask =
             *BOOK_PLACE(100 + i, i, .limits = {.rate = 5, .window_us = 3 * S});
         ask.limits_of = book_name(1);
-        CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
-        vow_place_hold hold = {.pool = ask.pool, .token = ask.token};
+        CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_STATUS_OWNED);
+        vow_permit_hold hold = {.pool = ask.pool, .token = ask.token};
         struct vow__step s = book_step(&r, 0);
         vow__book_release(&s, &hold, &out);
     }
@@ -332,14 +340,14 @@ TEST(book, a_pool_of_a_key_goes_when_its_window_has_passed)
 TEST(book, a_key_with_limits_of_its_own_stays)
 {
     struct book_rig r;
-    vow_place out;
+    vow_pool_permit out;
     struct vow__pool_answer info;
     book_open(&r, true);
-    vow_place_ask ask =
+    vow_permit_request ask =
         *BOOK_PLACE(2, 1, .limits = {.rate = 5, .window_us = 3 * S});
     ask.limits_of = book_name(1);
-    CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_SAYS_OWN);
-    vow_place_hold hold = {.pool = ask.pool, .token = ask.token};
+    CHECK_UINT_EQ(book_acquire(&r, 0, &ask), VOW_STATUS_OWNED);
+    vow_permit_hold hold = {.pool = ask.pool, .token = ask.token};
     struct vow__step s = book_step(&r, 0);
     vow__book_release(&s, &hold, &out);
     vow_pool_limits mine = {.concurrent = 77};
@@ -363,9 +371,9 @@ TEST(book, dead_places_are_thrown_out_a_bounded_number_at_a_time)
         (void)book_acquire(&r, 0, BOOK_PLACE(1, i, .lease_ms = 10));
     CHECK_UINT_EQ(r.book->spots.count, 201);
     r.now_us += 10 * MS;
-    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 999)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 999)), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(r.book->spots.count, 202 - 64);
-    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 200)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_acquire(&r, 1, BOOK_PLACE(1, 200)), VOW_STATUS_WAITING);
     book_close(&r);
 }
 
@@ -390,7 +398,7 @@ TEST(book, numbers_cannot_be_used_up)
     CHECK_INT_EQ(vow__book_commit(&s, BOOK_COMMIT(1, 1, 1, .outcome = 4), &a),
                  VOW_EINVAL);
     CHECK_INT_EQ(vow__book_pulse(&s, &hold, 1, 10, &out), VOW_EINVAL);
-    vow_place place;
+    vow_pool_permit place;
     CHECK_INT_EQ(vow__book_acquire(&s, BOOK_PLACE(1, 1, .weight = 0), &place),
                  VOW_EINVAL);
     CHECK_UINT_EQ(r.book->names.count, 0);
@@ -404,7 +412,7 @@ TEST(book, time_that_falls_counts_as_standing)
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), NULL);
     r.now_us -= 3 * S;
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(w.left_ms, 10000);
     CHECK_UINT_EQ(w.age_ms, 0);
     r.now_us += 3 * S;
@@ -418,10 +426,10 @@ TEST(book, who_looks_after_the_time_that_is_left_finds_it_over)
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1, .lease_ms = 2), NULL);
     r.now_us += 500;
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), &w), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(w.left_ms, 2);
     r.now_us += w.left_ms * MS;
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_STATUS_OWNED);
     book_close(&r);
 }
 
@@ -432,10 +440,11 @@ TEST(book, spans_without_end_do_not_overflow)
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1, .lease_ms = UINT64_MAX), &out);
     CHECK_UINT_EQ(out.left_ms, UINT64_MAX);
-    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL),
+                  VOW_STATUS_WAITING);
     (void)book_commit(&r, 0, BOOK_COMMIT(1, 1, out.epoch));
     CHECK_UINT_EQ(book_acquire(&r, 0, BOOK_PLACE(1, 1, .lease_ms = UINT64_MAX)),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     book_close(&r);
 }
 
@@ -463,7 +472,7 @@ static int some_steps(struct book_rig *r)
     struct vow__step s = book_step(r, 0);
     struct vow__step t = book_step(r, 1);
     vow_record rec;
-    vow_place place;
+    vow_pool_permit place;
     struct vow__pool_answer info;
     struct vow_alloc alloc = test_alloc_hook(&r->alloc);
     vow_name name = book_name(1);
@@ -483,7 +492,7 @@ static int some_steps(struct book_rig *r)
         &s, BOOK_COMMIT(1, 1, hold.epoch, .ttl_ms = 10, .label = "new"), &a);
     if (rc < 0)
         return rc;
-    CHECK_UINT_EQ(a.record.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.record.status, VOW_STATUS_OWNED);
     hold.name = book_name(2);
     if ((rc = vow__book_commit(
              &s, BOOK_COMMIT(1, 3, 100, .flags = VOW_COMMIT_PUT, .ttl_ms = 10),
@@ -492,7 +501,8 @@ static int some_steps(struct book_rig *r)
         (rc = vow__book_claim(&t, BOOK_CLAIM(2, 2, .takeovers = 0), &a)) < 0)
         return rc;
     vow__answer_fini(&a);
-    vow_place_ask ask = *BOOK_PLACE(5, 1, .limits = limits, .label = "pool");
+    vow_permit_request ask =
+        *BOOK_PLACE(5, 1, .limits = limits, .label = "pool");
     ask.limits_of = book_name(4);
     if ((rc = vow__book_acquire(&s, &ask, &place)) < 0)
         return rc;
@@ -513,7 +523,8 @@ TEST(book, survives_every_lack_of_memory)
         fired = r.alloc.fails > 0;
         CHECK_INT_EQ(rc, fired ? VOW_ENOMEM : 0);
         r.alloc.fail_at = 0;
-        CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(9, 9), NULL), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(book_claim(&r, 2, BOOK_CLAIM(9, 9), NULL),
+                      VOW_STATUS_OWNED);
         book_close(&r);
     }
 }

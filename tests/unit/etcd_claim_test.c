@@ -8,13 +8,13 @@
 TEST(etcd_claim, is_one_transaction_if_it_is_free_and_one_if_it_is_taken)
 {
     struct names *n = names_open();
-    CHECK_UINT_EQ(claim(n, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 1);
     CHECK_UINT_EQ(n->leases, 3); /* its life, the record's, those who wait */
-    CHECK_UINT_EQ(claim(n, 0, ASK("b", 2)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 0, ASK("b", 2)).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 2);
     CHECK_UINT_EQ(n->leases, 3);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(n->txns, 3);
     CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).waiters, 1);
     CHECK_UINT_EQ(n->txns, 4);
@@ -25,7 +25,8 @@ TEST(etcd_claim, a_commit_of_what_it_owns_is_one_transaction)
 {
     struct names *n = names_open();
     uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 2);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 2)).value, "x");
     CHECK_UINT_EQ(n->txns, 3);
@@ -60,7 +61,8 @@ TEST(etcd_claim, a_floor_above_raises_what_is_added_for_all)
     CHECK_UINT_EQ(epoch, 1000001);
     CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).epoch, epoch);
     CHECK(claim(n, 1, ASK("b", 3)).epoch > epoch);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(claim(n, 1, ASK("a", 4)).epoch, epoch);
     uint64_t next = claim(n, 0, ASK("c", 5)).epoch;
     CHECK(next > epoch && next < epoch + 10);
@@ -84,11 +86,11 @@ TEST(etcd_claim, after_etcd_has_begun_anew_an_epoch_is_above_the_floor)
     (void)claim(n, 0, ASK("a", 1));
     news->revision = 900; /* as it was before */
     struct answer a = claim(n, 0, ASK("b", 2, .floor = 800));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > 800);
     CHECK_UINT_EQ(claim(n, 1, ASK("b", 3)).epoch, a.epoch);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("b", 2, a.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("b", 2, a.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -122,7 +124,8 @@ TEST(etcd_claim, who_waits_has_a_seat_until_it_is_answered_otherwise)
     CHECK_UINT_EQ(seats(n, "a"), 2);
     CHECK_UINT_EQ(claim(n, 0, ASK("a", 1)).waiters, 2); /* as it was found */
     CHECK_UINT_EQ(seats(n, "a"), 1);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(seats(n, "a"), 0);
     names_close(n);
 }
@@ -131,10 +134,11 @@ TEST(etcd_claim, a_name_in_doubt_has_no_seats_for_who_asks)
 {
     struct names *n = names_open();
     uint64_t epoch = claim(n, 0, ASK("a", 1, .mode = VOW_ONCE)).epoch;
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), 0).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), 0).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(seats(n, "a"), 1);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(seats(n, "a"), 0);
     names_close(n);
 }
@@ -173,7 +177,7 @@ TEST(etcd_claim, who_has_to_read_first_takes_a_seat_then)
     struct names *n = names_open();
     uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
     struct answer a = claim(n, 1, ASK("a", 2, .floor = epoch + 100));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.waiters, 1);
     CHECK_UINT_EQ(seats(n, "a"), 1);
     CHECK_UINT_EQ(n->txns, 3);
@@ -198,7 +202,7 @@ TEST(etcd_claim, who_comes_second_for_a_lapsed_name_waits_for_the_first)
     CHECK_UINT_EQ(etcd_count(n->member, "vow/c/"), 0);
     names_let_go(n);
     await(n, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.epoch, hold.epoch);
     CHECK_UINT_EQ(a.waiters, 1);
     names_close(n);
@@ -212,8 +216,8 @@ TEST(etcd_claim, a_token_that_moves_to_another_process_takes_the_record_along)
     CHECK_UINT_EQ(pulse(n, 1, hold, LONG_MS).epoch, hold.epoch);
     fake_etcd_end(&n->at[0]); /* whose leases do not matter any more */
     CHECK_UINT_EQ(pulse(n, 1, hold, LONG_MS).epoch, hold.epoch);
-    CHECK_UINT_EQ(commit(n, 1, COMMIT("a", 1, hold.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 1, COMMIT("a", 1, hold.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     fake_etcd_end(&n->at[1]);
     world_run(n->w);
     world_close(n->w);
@@ -229,7 +233,7 @@ TEST(etcd_claim, a_hidden_result_is_kept_only_for_who_has_a_seat)
     (void)commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
     CHECK_UINT_EQ(etcd_count(n->member, "vow/v/"), 0);
     epoch = claim(n, 0, ASK("a", 2)).epoch;
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).status, VOW_STATUS_WAITING);
     (void)commit(n, 0, COMMIT("a", 2, epoch, .ttl_ms = 0), "y");
     CHECK_UINT_EQ(etcd_count(n->member, "vow/v/"), 1);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 3)).value, "y");
@@ -240,7 +244,7 @@ TEST(etcd_claim, of_several_hidden_results_the_first_is_read)
 {
     struct names *n = names_open();
     uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 9)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 9)).status, VOW_STATUS_WAITING);
     (void)commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "first");
     for (uint64_t i = 2; i < 5; i++) {
         epoch = claim(n, 0, ASK("a", i)).epoch;
@@ -249,10 +253,10 @@ TEST(etcd_claim, of_several_hidden_results_the_first_is_read)
     }
     for (int i = 0; i < 2; i++) {
         struct answer a = claim(n, 1, ASK("a", 9));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
         CHECK_STR_EQ(a.value, "first");
     }
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 10)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 10)).status, VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -266,8 +270,8 @@ TEST(etcd_claim, a_hidden_result_is_read_also_when_the_name_is_free_again)
     (void)commit(n, 0, COMMIT("a", 2, epoch, .outcome = VOW_OUTCOME_ABANDONED),
                  NULL);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 9)).value, "for you");
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 9, .flags = VOW_CLAIM_FORCE)).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 9, .flags = VOW_CLAIM_FORCE)).status,
+                  VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -298,9 +302,9 @@ TEST(etcd_claim, leases_that_etcd_has_lost_are_asked_for_again)
     CHECK(etcd_revoke_all(n->member) >= 3);
     struct answer a = claim(n, 0, ASK("b", 2));
     CHECK_INT_EQ(a.code, 0);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(claim(n, 1, ASK("b", 3)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(claim(n, 1, ASK("b", 3)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).status, VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -331,6 +335,6 @@ TEST(etcd_claim, a_name_that_always_changes_is_given_up)
     CHECK_INT_EQ(a.code, VOW_EAGAIN);
     CHECK_UINT_EQ(n->txns, 16);
     n->hold = false;
-    CHECK_UINT_EQ(claim(n, 0, ASK("a", 2)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 2)).status, VOW_STATUS_OWNED);
     names_close(n);
 }

@@ -428,7 +428,7 @@ TEST(etcd_cluster_more, a_host_that_says_nothing_is_left)
                                                   .ttl_ms = 600000)),
                              0);
         else if (fresh == 1)
-            CHECK_UINT_EQ(seat_peek(&r, &a, &name).says, VOW_SAYS_SETTLED);
+            CHECK_UINT_EQ(seat_peek(&r, &a, &name).status, VOW_STATUS_SETTLED);
         CHECK_INT_EQ(vow_pool_open(a.a, "p",
                                    VOW_POOL(.limits = {.concurrent = 1}),
                                    &pool),

@@ -72,8 +72,8 @@ TEST(etcd_examine, three_members_that_are_well_are_good)
     for (size_t i = 0; i < f->n; i++)
         CHECK_UINT_EQ(f->at[i].level, VOW_FINDING_GOOD);
     CHECK_UINT_EQ(f->n, 3 + 7);
-    CHECK_STR_EQ(f->at[0].says, "127.0.0.1:1: etcd 3.4.23, the leader");
-    CHECK_STR_EQ(f->at[1].says, "127.0.0.1:2: etcd 3.4.23");
+    CHECK_STR_EQ(f->at[0].text, "127.0.0.1:1: etcd 3.4.23, the leader");
+    CHECK_STR_EQ(f->at[1].text, "127.0.0.1:2: etcd 3.4.23");
     check_finding(f, "cluster", VOW_FINDING_GOOD,
                   "3 members, which survive the loss of 1");
     check_finding(f, "space", VOW_FINDING_GOOD,
@@ -85,7 +85,7 @@ TEST(etcd_examine, three_members_that_are_well_are_good)
     check_finding(f, "encryption", VOW_FINDING_GOOD, "this machine");
     check_finding(f, "password", VOW_FINDING_GOOD, "user me has one");
     for (size_t i = 0; i < f->n; i++)
-        CHECK(strstr(f->at[i].says, "secret") == NULL);
+        CHECK(strstr(f->at[i].text, "secret") == NULL);
     see_no_more(s);
 }
 
@@ -131,7 +131,7 @@ TEST(etcd_examine, a_member_without_a_leader_is_bad)
     s->c.list_seen = false;
     check_finding(judge(s), "member", VOW_FINDING_BAD, "without a leader");
     for (size_t i = 0; i < s->f.n; i++) /* nobody was not allowed anything */
-        CHECK(strstr(s->f.at[i].says, "allowed") == NULL);
+        CHECK(strstr(s->f.at[i].text, "allowed") == NULL);
     see_no_more(s);
 }
 
@@ -260,7 +260,7 @@ TEST(etcd_examine, as_many_words_as_there_can_be_have_room)
     memset(s->c.refused, 'r', sizeof(s->c.refused) - 1);
     const struct findings *f = judge(s);
     for (size_t i = 0; i < VOW__ETCD_HOSTS; i++)
-        CHECK_UINT_EQ(strlen(s->c.findings[i].says),
+        CHECK_UINT_EQ(strlen(s->c.findings[i].text),
                       sizeof(s->c.members[i].why) - 1);
     check_finding(f, "writes", VOW_FINDING_BAD, "rrr");
     check_finding(f, "password", VOW_FINDING_BAD, "none");
@@ -318,7 +318,7 @@ TEST(etcd_examine, all_members_are_asked_and_the_key_goes_with_its_lease)
     CHECK_INT_EQ(examine(&m), 0);
     for (size_t i = 0; i < 3; i++)
         CHECK_STR_EQ(found.at[i].what, "member");
-    CHECK_HAS(found.at[1].says, "3.5.9, the leader");
+    CHECK_HAS(found.at[1].text, "3.5.9, the leader");
     CHECK_HAS(m.log, "0:maintenance/status");
     CHECK_HAS(m.log, "1:maintenance/status");
     CHECK_HAS(m.log, "2:maintenance/status");

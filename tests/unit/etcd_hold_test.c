@@ -295,7 +295,7 @@ TEST(etcd_hold, who_is_elsewhere_can_cancel_look_and_forget)
     turn_take(&r, &b, &waits, "n", VOW_SHARE(.mode = VOW_FENCED));
     CHECK(waits.code == 0 && waits.lease == NULL);
     vow_record seen = seat_peek(&r, &b, &name);
-    CHECK_UINT_EQ(seen.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(seen.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(seen.epoch, fence);
     CHECK_INT_EQ(town_until(&r, vow_authority_forget(b.a, &name, 0)),
                  VOW_EBUSY);
@@ -308,11 +308,11 @@ TEST(etcd_hold, who_is_elsewhere_can_cancel_look_and_forget)
     VOW_AUTO(vow_future) other = vow_authority_forget(a.a, &name, t.fence + 1);
     CHECK_INT_EQ(vow_loop_run_until(r.w.loop, other), 0);
     CHECK_INT_EQ(vow_as_int(vow_get(other)), 0);
-    CHECK_UINT_EQ(seat_peek(&r, &a, &name).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(seat_peek(&r, &a, &name).status, VOW_STATUS_SETTLED);
     VOW_AUTO(vow_future) gone = vow_authority_forget(a.a, &name, t.fence);
     CHECK_INT_EQ(vow_loop_run_until(r.w.loop, gone), 0);
     CHECK_INT_EQ(vow_as_int(vow_get(gone)), 1);
-    CHECK_UINT_EQ(seat_peek(&r, &b, &name).says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(seat_peek(&r, &b, &name).status, VOW_STATUS_NONE);
     other = vow_future_unref(other);
     gone = vow_future_unref(gone);
     seat_close(&r, &b);

@@ -31,8 +31,8 @@ TEST(etcd_judge, claims)
 TEST(etcd_judge, claims_of_what_is_settled)
 {
     struct vow__er er = er_of(VOW__ER_DONE, 1);
-    const vow_claim_ask *force = ASK("a", 2, .flags = VOW_CLAIM_FORCE);
-    const vow_claim_ask *own = ASK("a", 1, .flags = VOW_CLAIM_FORCE);
+    const vow_claim_request *force = ASK("a", 2, .flags = VOW_CLAIM_FORCE);
+    const vow_claim_request *own = ASK("a", 1, .flags = VOW_CLAIM_FORCE);
     CHECK_INT_EQ(vow__judge_claim(&er, ASK("a", 2)), VOW__ACT_SETTLED);
     CHECK_INT_EQ(vow__judge_claim(&er, force), VOW__ACT_OWN);
     CHECK_INT_EQ(vow__judge_claim(&er, own), VOW__ACT_SETTLED);
@@ -56,59 +56,60 @@ TEST(etcd_judge, pulses)
     CHECK_INT_EQ(vow__judge_pulse(&er, &one), VOW__ACT_SETTLED);
 }
 
-static void check_commit(const struct vow__er *er, const vow_commit_ask *ask,
-                         uint32_t says, bool effect)
+static void check_commit(const struct vow__er *er,
+                         const vow_commit_request *ask, uint32_t status,
+                         bool effect)
 {
     struct vow__verdict v = vow__judge_commit(er, ask);
-    CHECK_UINT_EQ(v.says, says);
+    CHECK_UINT_EQ(v.status, status);
     CHECK_UINT_EQ(v.effect, effect);
 }
 
 TEST(etcd_judge, commits_of_what_is_absent)
 {
     const struct vow__er er = {.state = VOW__ER_ABSENT};
-    check_commit(&er, COMMIT("a", 1, 10), VOW_SAYS_OWN, true);
-    check_commit(&er, COMMIT("a", 1, 10, .flags = VOW_COMMIT_PUT), VOW_SAYS_OWN,
-                 true);
+    check_commit(&er, COMMIT("a", 1, 10), VOW_STATUS_OWNED, true);
+    check_commit(&er, COMMIT("a", 1, 10, .flags = VOW_COMMIT_PUT),
+                 VOW_STATUS_OWNED, true);
     check_commit(&er, COMMIT("a", 1, 10, .flags = VOW_COMMIT_STRICT),
-                 VOW_SAYS_NONE, false);
+                 VOW_STATUS_NONE, false);
     check_commit(&er, COMMIT("a", 1, 10, .flags = VOW_COMMIT_RESOLVE),
-                 VOW_SAYS_NONE, false);
+                 VOW_STATUS_NONE, false);
 }
 
 TEST(etcd_judge, commits_of_what_runs)
 {
     struct vow__er er = er_of(VOW__ER_RUNS, 1);
-    check_commit(&er, COMMIT("a", 1, 10), VOW_SAYS_OWN, true);
-    check_commit(&er, COMMIT("a", 1, 11), VOW_SAYS_LOST, false);
-    check_commit(&er, COMMIT("a", 2, 10), VOW_SAYS_LOST, false);
+    check_commit(&er, COMMIT("a", 1, 10), VOW_STATUS_OWNED, true);
+    check_commit(&er, COMMIT("a", 1, 11), VOW_STATUS_LOST, false);
+    check_commit(&er, COMMIT("a", 2, 10), VOW_STATUS_LOST, false);
     check_commit(&er, COMMIT("a", 1, 10, .flags = VOW_COMMIT_PUT),
-                 VOW_SAYS_LOST, false);
-    const vow_commit_ask *resolve =
+                 VOW_STATUS_LOST, false);
+    const vow_commit_request *resolve =
         COMMIT("a", 2, 10, .flags = VOW_COMMIT_RESOLVE);
-    check_commit(&er, resolve, VOW_SAYS_LOST, false);
+    check_commit(&er, resolve, VOW_STATUS_LOST, false);
     er.mode = VOW_ONCE;
-    check_commit(&er, resolve, VOW_SAYS_OWN, true);
+    check_commit(&er, resolve, VOW_STATUS_OWNED, true);
     check_commit(&er, COMMIT("a", 2, 9, .flags = VOW_COMMIT_RESOLVE),
-                 VOW_SAYS_LOST, false);
+                 VOW_STATUS_LOST, false);
     er.alive = 5;
-    check_commit(&er, resolve, VOW_SAYS_LOST, false);
+    check_commit(&er, resolve, VOW_STATUS_LOST, false);
 }
 
 TEST(etcd_judge, commits_of_what_is_settled)
 {
     struct vow__er er = er_of(VOW__ER_DONE, 1);
-    const vow_commit_ask *put = COMMIT("a", 2, 11, .flags = VOW_COMMIT_PUT);
-    check_commit(&er, COMMIT("a", 1, 10), VOW_SAYS_OWN, false);
-    check_commit(&er, COMMIT("a", 2, 10), VOW_SAYS_SETTLED, false);
-    check_commit(&er, COMMIT("a", 2, 11), VOW_SAYS_SETTLED, false);
-    check_commit(&er, put, VOW_SAYS_OWN, true);
+    const vow_commit_request *put = COMMIT("a", 2, 11, .flags = VOW_COMMIT_PUT);
+    check_commit(&er, COMMIT("a", 1, 10), VOW_STATUS_OWNED, false);
+    check_commit(&er, COMMIT("a", 2, 10), VOW_STATUS_SETTLED, false);
+    check_commit(&er, COMMIT("a", 2, 11), VOW_STATUS_SETTLED, false);
+    check_commit(&er, put, VOW_STATUS_OWNED, true);
     check_commit(&er, COMMIT("a", 2, 9, .flags = VOW_COMMIT_PUT),
-                 VOW_SAYS_SETTLED, false);
+                 VOW_STATUS_SETTLED, false);
     er.hidden = true;
-    check_commit(&er, COMMIT("a", 2, 9), VOW_SAYS_SETTLED, false);
-    check_commit(&er, COMMIT("a", 2, 11), VOW_SAYS_OWN, true);
-    check_commit(&er, put, VOW_SAYS_OWN, true);
+    check_commit(&er, COMMIT("a", 2, 9), VOW_STATUS_SETTLED, false);
+    check_commit(&er, COMMIT("a", 2, 11), VOW_STATUS_OWNED, true);
+    check_commit(&er, put, VOW_STATUS_OWNED, true);
     check_commit(&er, COMMIT("a", 2, 11, .flags = VOW_COMMIT_STRICT),
-                 VOW_SAYS_NONE, false);
+                 VOW_STATUS_NONE, false);
 }

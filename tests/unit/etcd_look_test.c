@@ -9,7 +9,7 @@ struct seen {
     bool done;
     int code;
     size_t n;
-    unsigned says[8];
+    unsigned status[8];
     unsigned waiters;
 };
 
@@ -20,9 +20,9 @@ static void on_seen(int code, const vow_record *r, size_t n, void *user)
     s->code = code;
     s->n = n;
     for (size_t i = 0; i < n; i++) {
-        CHECK(r[i].says < 8);
+        CHECK(r[i].status < 8);
         CHECK(r[i].value == NULL);
-        s->says[r[i].says]++;
+        s->status[r[i].status]++;
         s->waiters += r[i].waiters;
     }
 }
@@ -59,9 +59,9 @@ TEST(etcd_look, many_names_are_looked_at_by_few_requests)
         names_step(n);
     CHECK_UINT_EQ(n->txns, 4);
     CHECK_UINT_EQ(seen.n, MANY);
-    CHECK_UINT_EQ(seen.says[VOW_SAYS_WAIT], 44);
-    CHECK_UINT_EQ(seen.says[VOW_SAYS_SETTLED], 43);
-    CHECK_UINT_EQ(seen.says[VOW_SAYS_NONE], 43);
+    CHECK_UINT_EQ(seen.status[VOW_STATUS_WAITING], 44);
+    CHECK_UINT_EQ(seen.status[VOW_STATUS_SETTLED], 43);
+    CHECK_UINT_EQ(seen.status[VOW_STATUS_NONE], 43);
     CHECK_UINT_EQ(seen.waiters, 44);
     names_close(n);
 }
@@ -84,8 +84,8 @@ TEST(etcd_look, a_list_of_several_pages_has_all_and_counts_who_waits)
     CHECK_INT_EQ(seen.code, 0);
     CHECK_UINT_EQ(n->txns, 3); /* 174 keys of names, 46 of who waits */
     CHECK_UINT_EQ(seen.n, MANY - 1);
-    CHECK_UINT_EQ(seen.says[VOW_SAYS_WAIT], 44);
-    CHECK_UINT_EQ(seen.says[VOW_SAYS_SETTLED], 42);
+    CHECK_UINT_EQ(seen.status[VOW_STATUS_WAITING], 44);
+    CHECK_UINT_EQ(seen.status[VOW_STATUS_SETTLED], 42);
     CHECK_UINT_EQ(seen.waiters, 44);
     names_close(n);
 }
@@ -126,7 +126,7 @@ TEST(etcd_look, a_peek_is_behind_what_was_begun_before)
     names_settle(n);
     CHECK(!b.done);
     names_let_go(n);
-    CHECK_UINT_EQ(await(n, &b)->says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(await(n, &b)->status, VOW_STATUS_WAITING);
     names_close(n);
 }
 
@@ -153,15 +153,15 @@ TEST(etcd_look, a_value_that_is_too_long_lies_in_another_store)
         const char *name = ttl_ms == 0 ? "hidden" : "shown";
         s->ops->claim(s, ASK(name, 1), on_records, &own);
         s->ops->claim(s, ASK(name, 2), on_records, &waits);
-        CHECK_UINT_EQ(real_await(&r, &own)->says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(real_await(&r, &waits)->says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(real_await(&r, &own)->status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(real_await(&r, &waits)->status, VOW_STATUS_WAITING);
         s->ops->commit(
             s, COMMIT(name, 1, own.epoch, .value = value, .ttl_ms = ttl_ms),
             on_records, &a);
-        CHECK_UINT_EQ(real_await(&r, &a)->says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(real_await(&r, &a)->status, VOW_STATUS_OWNED);
         s->ops->claim(s, ASK(name, 2), on_records, &b);
         real_await(&r, &b);
-        CHECK_UINT_EQ(b.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(b.status, VOW_STATUS_SETTLED);
         CHECK_UINT_EQ(b.size, SIZE);
         CHECK(b.value[0] == 'y');
     }

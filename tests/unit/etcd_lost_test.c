@@ -16,13 +16,13 @@ TEST(etcd_lost, a_claim_with_one_lost_answer_knows_nevertheless)
         n->lose = 1;
         struct answer a = claim(n, 0, ASK(name, 1));
         CHECK_INT_EQ(a.code, 0);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.takeovers, 0);
         CHECK_UINT_EQ(n->lose, 0);
         CHECK_UINT_EQ(claim(n, 0, ASK(name, 1)).epoch, a.epoch);
         CHECK_UINT_EQ(claim(n, 1, ASK(name, 2)).epoch, a.epoch);
-        CHECK_UINT_EQ(commit(n, 0, COMMIT(name, 1, a.epoch), "x").says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(commit(n, 0, COMMIT(name, 1, a.epoch), "x").status,
+                      VOW_STATUS_OWNED);
     }
     names_close(n);
 }
@@ -37,9 +37,10 @@ TEST(etcd_lost, a_claim_without_answers_is_unsure_and_its_repeat_tells)
         n->lose = 2;
         CHECK_INT_EQ(claim(n, 0, ASK(name, 1)).code, VOW_EUNSURE);
         struct answer other = peek(n, 1, name);
-        CHECK_UINT_EQ(other.says, n->unsaid ? VOW_SAYS_NONE : VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(other.status,
+                      n->unsaid ? VOW_STATUS_NONE : VOW_STATUS_WAITING);
         struct answer a = claim(n, 0, ASK(name, 1));
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK(n->unsaid || a.epoch == other.epoch);
     }
     names_close(n);
@@ -70,7 +71,7 @@ TEST(etcd_lost, a_commit_with_lost_answers_has_effect_once)
             struct answer a = commit(n, 0, COMMIT(name, 1, epoch), "x");
             CHECK_INT_EQ(a.code, lose == 2 ? VOW_EUNSURE : 0);
             a = commit(n, 0, COMMIT(name, 1, epoch), "x");
-            CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+            CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
             CHECK_STR_EQ(claim(n, 1, ASK(name, 2)).value, "x");
         }
     }
@@ -83,17 +84,17 @@ TEST(etcd_lost,
 {
     struct names *n = names_open();
     uint64_t epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     n->lose = 2;
     CHECK_INT_EQ(commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x").code,
                  VOW_EUNSURE);
-    CHECK_UINT_EQ(claim(n, 0, ASK("a", 3)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 3)).status, VOW_STATUS_OWNED);
     struct answer a = commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, epoch);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 2)).value, "x");
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 2, epoch, .ttl_ms = 0), "y").says,
-                  VOW_SAYS_LOST);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 2, epoch, .ttl_ms = 0), "y").status,
+                  VOW_STATUS_LOST);
     names_close(n);
 }
 
@@ -105,7 +106,7 @@ TEST(etcd_lost, behind_a_commit_without_an_answer_a_pulse_asks)
     names_pass(n, LONG_MS / 8 + 1); /* so long that it is believed */
     n->lose = 2;
     CHECK_INT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).status, VOW_STATUS_SETTLED);
     names_close(n);
 }
 
@@ -120,9 +121,9 @@ TEST(etcd_lost, a_name_that_was_given_back_is_free)
             commit(n, 0,
                    COMMIT("a", 1, epoch, .outcome = VOW_OUTCOME_ABANDONED),
                    NULL)
-                .says,
-            VOW_SAYS_OWN);
-        CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+                .status,
+            VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_NONE);
     }
     names_close(n);
 }
@@ -136,7 +137,7 @@ TEST(etcd_lost, a_pulse_with_lost_answers)
     {
         n->lose = 1; /* the reading */
         CHECK_INT_EQ(pulse(n, 0, hold, LONG_MS).code, VOW_ESTORE);
-        CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).status, VOW_STATUS_OWNED);
     }
     CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).epoch, hold.epoch);
     names_close(n);
@@ -157,12 +158,12 @@ TEST(etcd_lost, a_record_that_vanished_is_made_again_once)
     n->lose = 1;
     names_let_go(n);
     await(n, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, hold.epoch);
     CHECK_UINT_EQ(pulse(n, 0, hold, LONG_MS).epoch, hold.epoch);
     CHECK_STR_EQ(peek(n, 1, "a").label, "l");
-    CHECK_UINT_EQ(pulse(n, 0, hold, 0).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_DOUBT); /* as it was */
+    CHECK_UINT_EQ(pulse(n, 0, hold, 0).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_DOUBT); /* as it was */
     names_close(n);
 }
 
@@ -181,9 +182,9 @@ TEST(etcd_lost, forget_and_cancel_with_lost_answers)
             names_step(n);
         n->lose = 1;
         names_let_go(n);
-        CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_WAIT);
-        CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), LONG_MS).says,
-                      VOW_SAYS_CANCEL);
+        CHECK_UINT_EQ(await(n, &a)->status, VOW_STATUS_WAITING);
+        CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), LONG_MS).status,
+                      VOW_STATUS_CANCELED);
         (void)commit(n, 0, COMMIT("a", 1, epoch), "x");
         n->hold = true;
         s->ops->forget(s, &name, epoch, on_records, &b);
@@ -191,8 +192,8 @@ TEST(etcd_lost, forget_and_cancel_with_lost_answers)
             names_step(n);
         n->lose = 1;
         names_let_go(n);
-        CHECK_UINT_EQ(await(n, &b)->says, VOW_SAYS_NONE);
-        CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+        CHECK_UINT_EQ(await(n, &b)->status, VOW_STATUS_NONE);
+        CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_NONE);
     }
     names_close(n);
 }
@@ -204,20 +205,20 @@ TEST(etcd_lost, a_chunk_is_there_once_whatever_is_lost)
     struct names *n = names_open();
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
     n->lose = 1;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "two").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "two").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|");
     (void)pulse(n, 0, hold, LONG_MS); /* it is sure again: no reading first */
     n->unsaid = true;
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "five").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "five").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "five").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|five|");
     names_close(n);
 }
@@ -231,14 +232,14 @@ TEST(etcd_lost, behind_a_chunk_that_is_not_there_no_other_is_written)
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "one").code, VOW_EUNSURE);
     CHECK_INT_EQ(write_text(n, 0, hold, "two").code, VOW_EAGAIN);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "two").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "two").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
     (void)pulse(n, 0, hold, LONG_MS);
     n->unsaid = false;
     n->lose = 2;
     CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "four").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "four").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|four|");
     names_close(n);
 }
@@ -248,9 +249,9 @@ TEST(etcd_lost, another_writer_with_the_same_token_goes_on_where_one_stopped)
     struct names *n = names_open();
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(write_text(n, 1, hold, "two").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 1, hold, "two").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|");
     names_close(n);
 }

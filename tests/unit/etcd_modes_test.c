@@ -257,7 +257,7 @@ TEST(etcd_modes, what_was_begun_once_is_in_doubt_for_all)
     CHECK_INT_EQ(task_share(&b, &t, "once", "", ONCE(.flags = VOW_SHARE_FORCE)),
                  VOW_EDOUBT);
     vow_record seen = seat_peek(&r, &b, &name);
-    CHECK_UINT_EQ(seen.says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(seen.status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(seen.epoch, fence);
     CHECK_UINT_EQ(seen.mode, VOW_ONCE);
 
@@ -299,7 +299,7 @@ TEST(etcd_modes, only_the_right_fence_resolves)
         CHECK_INT_EQ(resolve(&a, "once", wrong[i], VOW_DO_IT_AGAIN, "no"),
                      VOW_ENOENT);
     }
-    CHECK_UINT_EQ(seat_peek(&r, &a, &name).says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(seat_peek(&r, &a, &name).status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(seat_peek(&r, &a, &name).epoch, fence);
     CHECK_INT_EQ(resolve(&a, "once", fence, VOW_IT_HAPPENED, "it did"), 0);
     CHECK_INT_EQ(task_share(&a, &t, "once", "it did", ONCE(.ttl_ms = 1)), 0);
@@ -446,27 +446,27 @@ static void closed_in_doubt(struct rig *rig)
         struct rig_answer got = rig_claim(
             rig, i, ASK("once", 1 + i, .mode = i == 1 ? VOW_SHARED : VOW_ONCE));
         CHECK_INT_EQ(got.code, 0);
-        CHECK_UINT_EQ(got.says, VOW_SAYS_DOUBT);
+        CHECK_UINT_EQ(got.status, VOW_STATUS_DOUBT);
         CHECK_UINT_EQ(got.epoch, once);
     }
     struct rig_answer got =
         rig_claim(rig, 1, ASK("fenced", 2, .mode = VOW_FENCED));
-    CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
     CHECK(got.epoch > fenced);
     /* Its own token, from another process, is not its owner any more: it may
      * be told that it is, but not that it is new. */
     got = rig_claim(rig, 4, ASK("once", 99, .mode = VOW_ONCE));
-    CHECK_UINT_EQ(got.says, VOW_SAYS_DOUBT);
-    CHECK_UINT_EQ(rig_commit(rig, 1, COMMIT("once", 1, once + 1), "x").says,
-                  VOW_SAYS_LOST);
-    CHECK_UINT_EQ(rig_peek(rig, 2, "once").says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(rig_commit(rig, 1, COMMIT("once", 1, once + 1), "x").status,
+                  VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_peek(rig, 2, "once").status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(
         rig_commit(rig, 1, COMMIT("once", 0, once, .flags = VOW_COMMIT_RESOLVE),
                    "it did")
-            .says,
-        VOW_SAYS_OWN);
-    CHECK_UINT_EQ(rig_claim(rig, 2, ASK("once", 7, .mode = VOW_ONCE)).says,
-                  VOW_SAYS_SETTLED);
+            .status,
+        VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_claim(rig, 2, ASK("once", 7, .mode = VOW_ONCE)).status,
+                  VOW_STATUS_SETTLED);
 }
 
 TEST(etcd_modes, what_a_closed_store_owned_is_in_doubt)
@@ -480,7 +480,7 @@ static void lifted(struct rig *rig)
     const uint64_t seen = UINT64_C(1) << 40;
     struct rig_answer got =
         rig_claim(rig, 0, ASK("n", 1, .mode = VOW_FENCED, .floor = seen));
-    CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
     CHECK(got.epoch > seen);
     uint64_t last = got.epoch;
     for (uint64_t i = 1; i < 5; i++) {
@@ -490,16 +490,17 @@ static void lifted(struct rig *rig)
                                      COMMIT("n", i, last,
                                             .outcome = VOW_OUTCOME_ABANDONED),
                                      NULL)
-                              .says,
-                          VOW_SAYS_OWN);
+                              .status,
+                          VOW_STATUS_OWNED);
         else {
             CHECK_UINT_EQ(
-                rig_commit(rig, i - 1, COMMIT("n", i, last), "x").says,
-                VOW_SAYS_OWN);
-            CHECK_UINT_EQ(rig_forget(rig, i, "n", last).says, VOW_SAYS_NONE);
+                rig_commit(rig, i - 1, COMMIT("n", i, last), "x").status,
+                VOW_STATUS_OWNED);
+            CHECK_UINT_EQ(rig_forget(rig, i, "n", last).status,
+                          VOW_STATUS_NONE);
         }
         got = rig_claim(rig, i, ASK("n", i + 1, .mode = VOW_FENCED));
-        CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
         CHECK(got.epoch > last);
         last = got.epoch;
     }
@@ -508,8 +509,8 @@ static void lifted(struct rig *rig)
     vow_hold hold = {rig_name("n"), rig_token(5), last};
     got = rig_pulse(rig, 4, &hold, LONG_MS);
     CHECK_INT_EQ(got.code, 0);
-    CHECK(got.says == VOW_SAYS_OWN || got.says == VOW_SAYS_LOST);
-    CHECK(got.says != VOW_SAYS_OWN || got.epoch == last);
+    CHECK(got.status == VOW_STATUS_OWNED || got.status == VOW_STATUS_LOST);
+    CHECK(got.status != VOW_STATUS_OWNED || got.epoch == last);
 }
 
 TEST(etcd_modes, fences_that_were_lifted_stay_lifted)

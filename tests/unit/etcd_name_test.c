@@ -137,7 +137,7 @@ TEST(etcd_name, what_gave_up_has_a_failure_for_its_value)
     const char *text = "state gave-up\nepoch 3\nttl 60000\n";
     CHECK_INT_EQ(read_text_of(e, text, strlen(text), &back), 0);
     CHECK_MEM_EQ(vow_bytes_data(back.value), "-6014\n", 6);
-    CHECK(vow__er_record(&back, VOW_SAYS_SETTLED).failed);
+    CHECK(vow__er_record(&back, VOW_STATUS_SETTLED).failed);
     vow__er_fini(&back);
     lone_close(&w, e);
 }
@@ -234,28 +234,28 @@ TEST(etcd_name, keys_of_names_are_known_and_others_are_not)
 TEST(etcd_name, what_strangers_find)
 {
     struct vow__er er = {.state = VOW__ER_ABSENT};
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_NONE);
     er.state = VOW__ER_RUNS;
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_NONE);
     er.mode = VOW_ONCE;
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_DOUBT);
     er.alive = 1;
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_WAITING);
     er.state = VOW__ER_DONE;
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_SETTLED);
     er.hidden = true;
-    CHECK_UINT_EQ(vow__er_says(&er), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(vow__er_says(&er), VOW_STATUS_NONE);
 }
 
 TEST(etcd_name, what_is_there_has_time_left_whatever_clocks_say)
 {
     struct vow__er er = {.state = VOW__ER_DONE, .ttl_ms = 50, .since_us = 1};
-    CHECK_UINT_EQ(vow__er_record(&er, VOW_SAYS_SETTLED).left_ms, 1);
+    CHECK_UINT_EQ(vow__er_record(&er, VOW_STATUS_SETTLED).left_ms, 1);
     er.since_us = UINT64_MAX; /* by a clock that is ahead */
-    CHECK_UINT_EQ(vow__er_record(&er, VOW_SAYS_SETTLED).left_ms, 50);
-    CHECK_UINT_EQ(vow__er_record(&er, VOW_SAYS_SETTLED).age_ms, 0);
+    CHECK_UINT_EQ(vow__er_record(&er, VOW_STATUS_SETTLED).left_ms, 50);
+    CHECK_UINT_EQ(vow__er_record(&er, VOW_STATUS_SETTLED).age_ms, 0);
     er.ttl_ms = UINT64_MAX;
-    CHECK_UINT_EQ(vow__er_record(&er, VOW_SAYS_SETTLED).left_ms, UINT64_MAX);
+    CHECK_UINT_EQ(vow__er_record(&er, VOW_STATUS_SETTLED).left_ms, UINT64_MAX);
 }
 
 /* What etcd would answer to the reading of a name, with this record so often. */
@@ -324,7 +324,7 @@ TEST(etcd_name, a_result_above_its_age_is_none)
         json_t *root = answer_with(e, &name, record, 1);
         CHECK_INT_EQ(vow__er_read(e, root, 0, &name, &er), 0);
         CHECK_UINT_EQ(vow__er_says(&er),
-                      all[i].there ? VOW_SAYS_SETTLED : VOW_SAYS_NONE);
+                      all[i].there ? VOW_STATUS_SETTLED : VOW_STATUS_NONE);
         vow__er_fini(&er);
         json_decref(root);
     }

@@ -124,7 +124,7 @@ FAULT_SWEEP(etcd_fault, claims_without_an_answer, FAULT_ALLOC)
         do {
             a = peek(n, 1, name);
             check(n, a);
-        } while (a.says != VOW_SAYS_NONE && !fault_fired(w));
+        } while (a.status != VOW_STATUS_NONE && !fault_fired(w));
         n->lose = 2;
         a = claim(n, 0, ASK(last, 1, .mode = VOW_ONCE));
         CHECK(a.code < 0 || fault_fired(w));

@@ -17,7 +17,7 @@ enum { LONG_MS = 3600 * 1000, STORES = 2 };
 
 struct heard {
     unsigned records, cancels, chunks, doubts;
-    uint32_t says; /* of the last record, and: */
+    uint32_t status; /* of the last record, and: */
     char value[64];
 };
 
@@ -40,7 +40,7 @@ struct answer {
     bool done;
     int code;
     size_t n;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch, left_ms;
     uint32_t takeovers, waiters;
     bool failed;
@@ -53,7 +53,7 @@ static inline void told_record(const vow_record *r, void *user)
 {
     struct heard *h = user;
     h->records++;
-    h->says = r->says;
+    h->status = r->status;
     snprintf(h->value, sizeof(h->value), "%.*s", (int)vow_bytes_size(r->value),
              r->value == NULL ? "" : (const char *)vow_bytes_data(r->value));
 }
@@ -234,7 +234,7 @@ static inline void on_records(int code, const vow_record *r, size_t n,
     a->n = n;
     if (n == 0)
         return;
-    a->says = r->says;
+    a->status = r->status;
     a->epoch = r->epoch;
     a->left_ms = r->left_ms;
     a->takeovers = r->takeovers;
@@ -255,7 +255,7 @@ static inline struct answer *await(struct names *n, struct answer *a)
 }
 
 static inline struct answer claim(struct names *n, size_t i,
-                                  const vow_claim_ask *ask)
+                                  const vow_claim_request *ask)
 {
     struct answer a = {.done = false};
     n->at[i].store->ops->claim(n->at[i].store, ask, on_records, &a);
@@ -264,23 +264,24 @@ static inline struct answer claim(struct names *n, size_t i,
 
 #pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
 #define ASK(text, number, ...)                                                 \
-    (&(const vow_claim_ask){.name = vow_name_of(text),                         \
-                            .token = token_of(number),                         \
-                            .lease_ms = LONG_MS,                               \
-                            .takeovers = 3,                                    \
-                            __VA_ARGS__})
+    (&(const vow_claim_request){.name = vow_name_of(text),                     \
+                                .token = token_of(number),                     \
+                                .lease_ms = LONG_MS,                           \
+                                .takeovers = 3,                                \
+                                __VA_ARGS__})
 #define COMMIT(text, number, fence, ...)                                       \
-    (&(const vow_commit_ask){                                                  \
+    (&(const vow_commit_request){                                              \
         .hold = {vow_name_of(text), token_of(number), (fence)},                \
         .outcome = VOW_OUTCOME_DONE,                                           \
         .ttl_ms = LONG_MS,                                                     \
         __VA_ARGS__})
 
 static inline struct answer commit(struct names *n, size_t i,
-                                   const vow_commit_ask *ask, const char *text)
+                                   const vow_commit_request *ask,
+                                   const char *text)
 {
     struct answer a = {.done = false};
-    vow_commit_ask with = *ask;
+    vow_commit_request with = *ask;
     VOW_AUTO(vow_bytes) value = NULL;
     if (text != NULL) {
         int rc = vow_bytes_new(n->w->loop, text, strlen(text), &value);

@@ -19,7 +19,7 @@ static struct names *with_a_wait(uint64_t *epoch)
 {
     struct names *n = names_open();
     *epoch = claim(n, 0, ASK("a", 1, .lease_ms = LEASE_MS)).epoch;
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     names_settle(n);
     return n;
 }
@@ -34,7 +34,7 @@ TEST(etcd_news, a_result_in_the_change_is_told_whole_and_once)
     uint64_t mod = etcd_revision(n->member);
     tell_record(n, 1, mod);
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(n->heard[1].status, VOW_STATUS_SETTLED);
     CHECK_STR_EQ(n->heard[1].value, "result");
     tell_event(n, 1, "DELETE", whole_key("n", "a", "/a"), "", mod);
     tell_record(n, 1, mod);
@@ -52,7 +52,7 @@ TEST(etcd_news, a_result_that_lies_apart_is_asked_for)
     (void)commit(n, 0, COMMIT("a", 1, epoch), large);
     tell_record(n, 1, etcd_revision(n->member));
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, 0);
+    CHECK_UINT_EQ(n->heard[1].status, 0);
     CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).size, sizeof(large) - 1);
     names_close(n);
 }
@@ -64,7 +64,7 @@ TEST(etcd_news, an_owner_that_lapsed_is_a_reason_to_ask)
     uint64_t mod = etcd_revision(n->member);
     tell_event(n, 1, "DELETE", whole_key("n", "a", "/a"), "", mod + 1);
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, 0);
+    CHECK_UINT_EQ(n->heard[1].status, 0);
     tell_record(n, 1, mod + 2); /* another has it, it goes on waiting */
     CHECK_UINT_EQ(n->heard[1].records, 1);
     tell_event(n, 1, "DELETE", whole_key("n", "a", "/r"), "", mod + 3);
@@ -94,7 +94,7 @@ TEST(etcd_news, what_makes_no_sense_is_a_reason_to_ask)
     tell_event(n, 1, "PUT", whole_key("n", "a", "/r"), "gibberish",
                etcd_revision(n->member) + 1);
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, 0);
+    CHECK_UINT_EQ(n->heard[1].status, 0);
     names_close(n);
 }
 
@@ -120,12 +120,12 @@ TEST(etcd_news, a_hidden_result_that_was_told_is_not_given_to_a_new_token)
     (void)commit(n, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "for you");
     uint64_t mod = etcd_revision(n->member);
     tell_record(n, 1, mod);
-    CHECK_UINT_EQ(n->heard[1].says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(n->heard[1].status, VOW_STATUS_SETTLED);
     CHECK_STR_EQ(n->heard[1].value, "for you");
     tell_event(n, 1, "DELETE", whole_key("n", "a", "/r"), "", mod + 5);
     CHECK_UINT_EQ(n->heard[1].records, 1);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 2)).value, "for you"); /* a repeat */
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 3)).status, VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -141,14 +141,15 @@ TEST(etcd_news, a_change_behind_an_answer_that_comes_before_it_is_told)
     s->ops->claim(s, ASK("a", 2), on_records, &a);
     while (n->held[0] == 0)
         names_step(n);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, epoch), "x").status,
+                  VOW_STATUS_OWNED);
     tell_record(n, 1, etcd_revision(n->member));
     CHECK_UINT_EQ(n->heard[1].records, 0);
     names_let_go(n);
-    CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(await(n, &a)->status, VOW_STATUS_WAITING);
     names_settle(n);
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, 0);
+    CHECK_UINT_EQ(n->heard[1].status, 0);
     CHECK_STR_EQ(claim(n, 1, ASK("a", 2)).value, "x");
     names_close(n);
 }
@@ -167,11 +168,11 @@ TEST(etcd_news, a_change_of_our_own_that_comes_before_the_answer_is_ours)
     tell_record(n, 0, mod);
     tell_event(n, 0, "PUT", whole_key("n", "a", "/a"), "lease 20000\n", mod);
     names_let_go(n);
-    CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(await(n, &a)->status, VOW_STATUS_OWNED);
     names_pass(n, LEASE_MS / 8);
     n->txns = 0;
-    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, a.epoch), LEASE_MS).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, a.epoch), LEASE_MS).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 0);
     names_close(n);
 }
@@ -187,13 +188,13 @@ TEST(etcd_news, a_change_of_another_that_comes_before_the_answer_is_not)
     while (n->held[0] == 0)
         names_step(n);
     uint64_t mod = etcd_revision(n->member);
-    CHECK_UINT_EQ(cancel(n, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(cancel(n, 1, "a").status, VOW_STATUS_WAITING);
     tell_record(n, 0, mod + 1);
     names_let_go(n);
-    CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(await(n, &a)->status, VOW_STATUS_OWNED);
     names_pass(n, LEASE_MS / 8);
-    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, a.epoch), LEASE_MS).says,
-                  VOW_SAYS_CANCEL);
+    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, a.epoch), LEASE_MS).status,
+                  VOW_STATUS_CANCELED);
     names_close(n);
 }
 
@@ -209,13 +210,13 @@ TEST(etcd_news, who_was_answered_before_the_watch_began_asks_again)
     while (n->held[0] == 0)
         names_step(n);
     (void)claim(n, 0, ASK("b", 3));
-    CHECK_UINT_EQ(claim(n, 1, ASK("b", 4)).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, ASK("b", 4)).status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(n->heard[1].records, 0);
     names_let_go(n);
-    CHECK_UINT_EQ(await(n, &a)->says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(await(n, &a)->status, VOW_STATUS_WAITING);
     names_settle(n);
     CHECK_UINT_EQ(n->heard[1].records, 1);
-    CHECK_UINT_EQ(n->heard[1].says, 0);
+    CHECK_UINT_EQ(n->heard[1].status, 0);
     names_close(n);
 }
 
@@ -235,8 +236,8 @@ TEST(etcd_news, when_changes_may_be_lost_all_are_told_and_nothing_is_believed)
         CHECK(n->heard[i].doubts > doubts);
     }
     n->txns = 0;
-    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), LEASE_MS).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 1, epoch), LEASE_MS).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 2);
     names_close(n);
 }
@@ -249,7 +250,8 @@ TEST(etcd_news, names_that_nobody_asks_for_are_forgotten)
     for (uint64_t i = 0; i < 10; i++) {
         name[5] = (char)('0' + i);
         (void)claim(n, 0, ASK(name, i));
-        CHECK_UINT_EQ(claim(n, 1, ASK(name, 90 + i)).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(claim(n, 1, ASK(name, 90 + i)).status,
+                      VOW_STATUS_WAITING);
     }
     CHECK_UINT_EQ(news->nears.count, 10);
     names_pass(n, 11000); /* ten rechecks, and more */

@@ -236,7 +236,8 @@ struct trier {
 static struct span spans[GRANTS_MAX];
 static size_t n_spans;
 
-static void on_released(int code, const vow_place *p, size_t n, void *user)
+static void on_released(int code, const vow_pool_permit *p, size_t n,
+                        void *user)
 {
     (void)code;
     (void)p;
@@ -244,19 +245,19 @@ static void on_released(int code, const vow_place *p, size_t n, void *user)
     ((struct trier *)user)->busy = false;
 }
 
-static void on_tried(int code, const vow_place *p, size_t n, void *user)
+static void on_tried(int code, const vow_pool_permit *p, size_t n, void *user)
 {
     struct trier *t = user;
     CHECK(code == 0 || code == VOW_ESTORE || code == VOW_EUNSURE);
     CHECK_UINT_EQ(n, code == 0 ? 1 : 0);
-    if (code != 0 || p->says != VOW_SAYS_OWN) {
+    if (code != 0 || p->status != VOW_STATUS_OWNED) {
         t->busy = false;
         return;
     }
     CHECK(n_spans < GRANTS_MAX);
     spans[n_spans++] = (struct span){t->from_us, rig_now_us(t->r), t->weight};
-    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(t->token),
-                           false};
+    vow_permit_hold hold = {rig_name("p"), rig_name("p"), rig_token(t->token),
+                            false};
     t->r->at[t->i]->ops->release(t->r->at[t->i], &hold, on_released, t);
 }
 
@@ -269,7 +270,7 @@ static void try_again(struct trier *t, uint64_t token, uint32_t weight)
     t->from_us = rig_now_us(t->r);
     s->ops->acquire(
         s,
-        PLACE("p", token, .weight = weight, .flags = VOW_PLACE_TRY,
+        PLACE("p", token, .weight = weight, .flags = VOW_PERMIT_TRY,
               .limits = {.rate = RATE, .window_us = WINDOW_MS * 1000}),
         on_tried, t);
 }

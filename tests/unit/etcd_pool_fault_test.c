@@ -24,7 +24,7 @@ static struct {
 struct told {
     unsigned n;
     int code;
-    vow_place at;
+    vow_pool_permit at;
 };
 static unsigned places;
 
@@ -164,7 +164,7 @@ static const char *answer(struct fake_etcd *f, const char *path,
 
 /* ---- asking -------------------------------------------------------------- */
 
-static void on_place(const vow_token *token, void *user)
+static void on_permit(const vow_token *token, void *user)
 {
     (void)token;
     (void)user;
@@ -181,11 +181,11 @@ static void begin(struct fake_etcd *f, struct world *w)
     else
         fake_etcd_begin(f, w, answer);
     if (f->store != NULL)
-        f->store->ops->listen(f->store,
-                              &(const vow_store_events){.on_place = on_place});
+        f->store->ops->listen(
+            f->store, &(const vow_store_events){.on_permit = on_permit});
 }
 
-static void on_places(int code, const vow_place *at, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *at, size_t n, void *user)
 {
     struct told *t = user;
     t->n++;
@@ -211,16 +211,16 @@ static int wait_for(struct fake_etcd *f, const struct told *t)
 }
 
 static int acquire(struct fake_etcd *f, unsigned number, const char *shape,
-                   vow_place *ret_place)
+                   vow_pool_permit *ret_place)
 {
     struct told t = {.n = 0};
-    const vow_place_ask ask = {.pool = pool_name(),
-                               .limits_of = pool_name(),
-                               .token = token_of(number),
-                               .weight = 1,
-                               .lease_ms = LEASE_MS,
-                               .label = "p",
-                               .runner = "r"};
+    const vow_permit_request ask = {.pool = pool_name(),
+                                    .limits_of = pool_name(),
+                                    .token = token_of(number),
+                                    .weight = 1,
+                                    .lease_ms = LEASE_MS,
+                                    .label = "p",
+                                    .runner = "r"};
     server.shape = shape;
     f->store->ops->acquire(f->store, &ask, on_places, &t);
     int code = wait_for(f, &t);
@@ -228,15 +228,15 @@ static int acquire(struct fake_etcd *f, unsigned number, const char *shape,
     return code;
 }
 
-static vow_place_hold hold_of(unsigned number)
+static vow_permit_hold hold_of(unsigned number)
 {
-    return (vow_place_hold){pool_name(), pool_name(), token_of(number), false};
+    return (vow_permit_hold){pool_name(), pool_name(), token_of(number), false};
 }
 
 static int release(struct fake_etcd *f, unsigned number, const char *shape)
 {
     struct told t = {.n = 0};
-    vow_place_hold hold = hold_of(number);
+    vow_permit_hold hold = hold_of(number);
     server.shape = shape;
     f->store->ops->release(f->store, &hold, on_places, &t);
     return wait_for(f, &t);
@@ -245,7 +245,7 @@ static int release(struct fake_etcd *f, unsigned number, const char *shape)
 static int renew(struct fake_etcd *f, unsigned number, uint64_t lease_ms)
 {
     struct told t = {.n = 0};
-    vow_place_hold hold = hold_of(number);
+    vow_permit_hold hold = hold_of(number);
     server.shape = "tle";
     f->store->ops->renew(f->store, &hold, 1, lease_ms, on_places, &t);
     return wait_for(f, &t);
@@ -293,7 +293,7 @@ FAULT_SWEEP(etcd_pool_fault, asking_and_giving_back_survive_every_fault,
             FAULT_ALLOC)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, w);
     if (f.store != NULL) {
         server.seats = 1;
@@ -307,7 +307,7 @@ FAULT_SWEEP(etcd_pool_fault, asking_and_giving_back_survive_every_fault,
 FAULT_SWEEP(etcd_pool_fault, queueing_survives_every_fault, FAULT_ALLOC)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, w);
     if (f.store != NULL) {
         server.seats = 2;
@@ -328,7 +328,7 @@ FAULT_SWEEP(etcd_pool_fault, queueing_survives_every_fault, FAULT_ALLOC)
 FAULT_SWEEP(etcd_pool_fault, a_rate_survives_every_fault, FAULT_ALLOC)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, w);
     if (f.store != NULL) {
         server.rate = 2;
@@ -371,12 +371,12 @@ enum { ALL = 1000 };
 TEST(etcd_pool_fault, an_ask_without_an_answer_is_repeated)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 1;
     server.unsaid = 2;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
-    CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(p.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(server.txns, 3);
     fake_etcd_close(&f);
 }
@@ -384,7 +384,7 @@ TEST(etcd_pool_fault, an_ask_without_an_answer_is_repeated)
 TEST(etcd_pool_fault, an_ask_without_any_answer_is_unsure_and_its_repeat_tells)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 1;
     server.unsaid = ALL;
@@ -392,7 +392,7 @@ TEST(etcd_pool_fault, an_ask_without_any_answer_is_unsure_and_its_repeat_tells)
     server.unsaid = 0;
     server.fails = true; /* its seat is there */
     CHECK_INT_EQ(acquire(&f, 1, "ntle", &p), 0);
-    CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(p.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(p.fence, 11);
     fake_etcd_close(&f);
 }
@@ -400,7 +400,7 @@ TEST(etcd_pool_fault, an_ask_without_any_answer_is_unsure_and_its_repeat_tells)
 TEST(etcd_pool_fault, what_was_asked_without_an_answer_ends_with_its_lease)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.unsaid = ALL;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), VOW_EUNSURE);
@@ -432,7 +432,7 @@ static void leap(struct fake_etcd *f, unsigned seconds)
 TEST(etcd_pool_fault, what_comes_behind_its_release_is_ended_for_a_minute)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 1;
     server.unsaid = 1;
@@ -454,7 +454,7 @@ TEST(etcd_pool_fault, what_comes_behind_its_release_is_ended_for_a_minute)
 TEST(etcd_pool_fault, what_is_asked_for_again_is_not_ended)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 1;
     server.unsaid = ALL;
@@ -462,7 +462,7 @@ TEST(etcd_pool_fault, what_is_asked_for_again_is_not_ended)
     server.unsaid = 0;
     CHECK_INT_EQ(release(&f, 1, "tled"), 0);
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
-    CHECK_UINT_EQ(p.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(p.status, VOW_STATUS_OWNED);
     for (int i = 0; i < 20; i++) {
         unsigned before = server.txns;
         leap(&f, LEASE_MS / 1000 - 1);
@@ -479,7 +479,7 @@ TEST(etcd_pool_fault, what_is_asked_for_again_is_not_ended)
 TEST(etcd_pool_fault, a_place_that_could_not_be_given_back_is_still_ours)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 1;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
@@ -494,9 +494,9 @@ TEST(etcd_pool_fault, a_place_that_could_not_be_given_back_is_still_ours)
 TEST(etcd_pool_fault, what_was_given_back_without_an_answer_was_ours)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     struct told t = {.n = 0};
-    const vow_place_hold hold = {pool_name(), pool_name(), token_of(1), false};
+    const vow_permit_hold hold = {pool_name(), pool_name(), token_of(1), false};
     begin(&f, NULL);
     server.seats = 1;
     CHECK_INT_EQ(acquire(&f, 1, "pntle", &p), 0);
@@ -505,7 +505,7 @@ TEST(etcd_pool_fault, what_was_given_back_without_an_answer_was_ours)
     server.shape = "tled";
     f.store->ops->release(f.store, &hold, on_places, &t);
     CHECK_INT_EQ(wait_for(&f, &t), 0);
-    CHECK_UINT_EQ(t.at.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(t.at.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(t.at.fence, p.fence);
     fake_etcd_close(&f);
 }
@@ -513,16 +513,16 @@ TEST(etcd_pool_fault, what_was_given_back_without_an_answer_was_ours)
 TEST(etcd_pool_fault, a_mark_without_an_answer_is_unsure)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.rate = 2;
     server.seats = 1;
     struct told t = {.n = 0};
-    const vow_place_ask ask = {.pool = pool_name(),
-                               .limits_of = pool_name(),
-                               .token = token_of(1),
-                               .weight = 1,
-                               .lease_ms = LEASE_MS};
+    const vow_permit_request ask = {.pool = pool_name(),
+                                    .limits_of = pool_name(),
+                                    .token = token_of(1),
+                                    .weight = 1,
+                                    .lease_ms = LEASE_MS};
     server.shape = "pntle";
     f.store->ops->acquire(f.store, &ask, on_places, &t);
     FAKE_ETCD_UNTIL(&f, server.txns == 1);
@@ -539,7 +539,7 @@ TEST(etcd_pool_fault, a_mark_without_an_answer_is_unsure)
 TEST(etcd_pool_fault, an_answer_that_is_none_is_unsure)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     CHECK_INT_EQ(acquire(&f, 1, "pn", &p), VOW_EUNSURE);
     CHECK_STR_EQ(f.store->ops->explain(f.store),
@@ -552,11 +552,11 @@ TEST(etcd_pool_fault, closing_ends_what_is_in_flight_and_gives_it_back)
     static struct fake_etcd f;
     struct told t = {.n = 0};
     begin(&f, NULL);
-    const vow_place_ask ask = {.pool = pool_name(),
-                               .limits_of = pool_name(),
-                               .token = token_of(1),
-                               .weight = 1,
-                               .lease_ms = LEASE_MS};
+    const vow_permit_request ask = {.pool = pool_name(),
+                                    .limits_of = pool_name(),
+                                    .token = token_of(1),
+                                    .weight = 1,
+                                    .lease_ms = LEASE_MS};
     server.shape = "d";
     server.silent = 1;
     f.store->ops->acquire(f.store, &ask, on_places, &t);
@@ -588,15 +588,15 @@ TEST(etcd_pool_fault, others_who_keep_changing_things_end_a_step)
 TEST(etcd_pool_fault, a_watch_that_breaks_leaves_the_asking)
 {
     static struct fake_etcd f;
-    vow_place p;
+    vow_pool_permit p;
     begin(&f, NULL);
     server.seats = 2;
     CHECK_INT_EQ(acquire(&f, 2, "pntle", &p), 0);
-    CHECK_UINT_EQ(p.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(p.status, VOW_STATUS_WAITING);
     FAKE_ETCD_UNTIL(&f, fake_stream(&f) != NULL);
     fake_talk_end(fake_stream(&f));
     server.fails = true;
     CHECK_INT_EQ(acquire(&f, 2, "ntle", &p), 0);
-    CHECK_UINT_EQ(p.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(p.status, VOW_STATUS_WAITING);
     fake_etcd_close(&f);
 }

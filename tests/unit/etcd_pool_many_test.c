@@ -58,7 +58,7 @@ static void after_us(struct worker *w, uint64_t us, vow_call_fn fn)
                 vow_loop_now_ns(sea.w.loop) + us * 1000 + 1, fn, w);
 }
 
-static void granted(struct worker *w, const vow_place *p)
+static void granted(struct worker *w, const vow_pool_permit *p)
 {
     CHECK(p->fence > w->fence);
     w->fence = p->fence;
@@ -72,17 +72,17 @@ static void granted(struct worker *w, const vow_place *p)
     after_us(w, test_random(&sea.seed) % 5000, give_back);
 }
 
-static void on_asked(int code, const vow_place *p, size_t n, void *worker)
+static void on_asked(int code, const vow_pool_permit *p, size_t n, void *worker)
 {
     struct worker *w = worker;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
     w->asking = false;
-    if (p->says == VOW_SAYS_OWN) {
+    if (p->status == VOW_STATUS_OWNED) {
         granted(w, p);
         return;
     }
-    CHECK_UINT_EQ(p->says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(p->status, VOW_STATUS_WAITING);
     w->waits = true;
     after_us(w, w->woken ? 0 : p->again_us, ask);
 }
@@ -90,13 +90,13 @@ static void on_asked(int code, const vow_place *p, size_t n, void *worker)
 static void ask(void *worker)
 {
     struct worker *w = worker;
-    const vow_place_ask a = {.pool = vow_name_of("p"),
-                             .limits_of = vow_name_of("p"),
-                             .token = w->token,
-                             .weight = w->weight,
-                             .lease_ms = LEASE_MS,
-                             .limits = sea.limits,
-                             .label = "p"};
+    const vow_permit_request a = {.pool = vow_name_of("p"),
+                                  .limits_of = vow_name_of("p"),
+                                  .token = w->token,
+                                  .weight = w->weight,
+                                  .lease_ms = LEASE_MS,
+                                  .limits = sea.limits,
+                                  .label = "p"};
     w->asking = true;
     w->woken = false;
     w->waits = false;
@@ -104,12 +104,12 @@ static void ask(void *worker)
     w->at->store->ops->acquire(w->at->store, &a, on_asked, w);
 }
 
-static void on_given(int code, const vow_place *p, size_t n, void *worker)
+static void on_given(int code, const vow_pool_permit *p, size_t n, void *worker)
 {
     struct worker *w = worker;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
-    CHECK_UINT_EQ(p->says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(p->status, VOW_STATUS_OWNED);
     if (++w->rounds == ROUNDS)
         sea.finished++;
     else
@@ -119,14 +119,14 @@ static void on_given(int code, const vow_place *p, size_t n, void *worker)
 static void give_back(void *worker)
 {
     struct worker *w = worker;
-    const vow_place_hold hold = {vow_name_of("p"), vow_name_of("p"), w->token,
-                                 false};
+    const vow_permit_hold hold = {vow_name_of("p"), vow_name_of("p"), w->token,
+                                  false};
     w->holds = false;
     sea.held -= w->weight;
     w->at->store->ops->release(w->at->store, &hold, on_given, w);
 }
 
-static void on_place(const vow_token *token, void *instance)
+static void on_permit(const vow_token *token, void *instance)
 {
     struct instance *at = instance;
     sea.told++;
@@ -147,8 +147,8 @@ static void open_instance(struct instance *at)
                                  VOW_ETCD_OPTS(.timeout_ms = 60000));
     CHECK_INT_EQ(vow_loop_run_until(sea.w.loop, opened), 0);
     at->store = vow_as_ptr(vow_get(opened));
-    at->store->ops->listen(
-        at->store, &(const vow_store_events){.on_place = on_place, .user = at});
+    at->store->ops->listen(at->store, &(const vow_store_events){
+                                          .on_permit = on_permit, .user = at});
     for (size_t i = 0; i < WORKERS / INSTANCES; i++) {
         struct worker *w = &at->workers[i];
         w->at = at;

@@ -15,14 +15,15 @@ struct told {
     unsigned done, places, doubts;
     int code;
     size_t n;
-    vow_place at[256];
+    vow_pool_permit at[256];
     vow_pool_info info;
     char label[VOW_LABEL_MAX + 1];
     vow_token token;
 };
 static struct told told;
 
-static void on_places(int code, const vow_place *places, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *places, size_t n,
+                      void *user)
 {
     (void)user;
     told.done++;
@@ -45,7 +46,7 @@ static void on_pools(int code, const vow_pool_info *infos, size_t n, void *user)
     snprintf(told.label, sizeof(told.label), "%s", infos[0].label);
 }
 
-static void on_place(const vow_token *token, void *user)
+static void on_permit(const vow_token *token, void *user)
 {
     (void)user;
     told.places++;
@@ -62,9 +63,9 @@ static void start(void)
 {
     told = (struct told){.done = 0};
     real_open(&rig, VOW_ETCD_OPTS(.recheck_ms = 1000));
-    rig.store->ops->listen(
-        rig.store,
-        &(const vow_store_events){.on_place = on_place, .on_doubt = on_doubt});
+    rig.store->ops->listen(rig.store,
+                           &(const vow_store_events){.on_permit = on_permit,
+                                                     .on_doubt = on_doubt});
 }
 
 static vow_name pool_of(const char *text)
@@ -82,13 +83,13 @@ static vow_token token_of(uint64_t number)
 
 #pragma GCC diagnostic ignored "-Woverride-init" /* what is given counts */
 #define PLACE(number, ...)                                                     \
-    (&(const vow_place_ask){.pool = pool_of("p"),                              \
-                            .limits_of = pool_of("p"),                         \
-                            .token = token_of(number),                         \
-                            .weight = 1,                                       \
-                            .lease_ms = LONG_MS,                               \
-                            .label = "p",                                      \
-                            __VA_ARGS__})
+    (&(const vow_permit_request){.pool = pool_of("p"),                         \
+                                 .limits_of = pool_of("p"),                    \
+                                 .token = token_of(number),                    \
+                                 .weight = 1,                                  \
+                                 .lease_ms = LONG_MS,                          \
+                                 .label = "p",                                 \
+                                 __VA_ARGS__})
 
 static void finish(void)
 {
@@ -96,32 +97,32 @@ static void finish(void)
     CHECK_UINT_EQ(told.done, 1);
 }
 
-static uint32_t acquire(const vow_place_ask *ask)
+static uint32_t acquire(const vow_permit_request *ask)
 {
     told.done = 0;
     rig.store->ops->acquire(rig.store, ask, on_places, NULL);
     finish();
-    return told.code == 0 ? told.at[0].says : 100 + (uint32_t)-told.code;
+    return told.code == 0 ? told.at[0].status : 100 + (uint32_t)-told.code;
 }
 
 static uint32_t release(uint64_t number)
 {
-    const vow_place_hold hold = {pool_of("p"), pool_of("p"), token_of(number),
-                                 false};
+    const vow_permit_hold hold = {pool_of("p"), pool_of("p"), token_of(number),
+                                  false};
     told.done = 0;
     rig.store->ops->release(rig.store, &hold, on_places, NULL);
     finish();
     CHECK_INT_EQ(told.code, 0);
-    return told.at[0].says;
+    return told.at[0].status;
 }
 
 /* Tokens from the first on. */
 static void renew_as(bool started, uint64_t first, size_t n, uint64_t lease_ms)
 {
-    static vow_place_hold holds[256];
+    static vow_permit_hold holds[256];
     for (size_t i = 0; i < n; i++)
-        holds[i] = (vow_place_hold){pool_of("p"), pool_of("p"),
-                                    token_of(first + i), started};
+        holds[i] = (vow_permit_hold){pool_of("p"), pool_of("p"),
+                                     token_of(first + i), started};
     told.done = 0;
     rig.store->ops->renew(rig.store, holds, n, lease_ms, on_places, NULL);
     finish();
@@ -199,7 +200,7 @@ TEST(etcd_pool, keys_are_for_people_and_come_back)
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .label = "a\\b\nc", .runner = "host:7",
                                 .weight = 2, .limits = {2, 0, 0})),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     CHECK_STR_EQ(etcd_get(&rig.kit, key("l")),
                  "concurrent 2\nrate 0\nwindow 0\nlabel a\\\\b\\nc\n");
     const char *value = etcd_get(&rig.kit, seat_key(1));
@@ -207,7 +208,7 @@ TEST(etcd_pool, keys_are_for_people_and_come_back)
     CHECK(strstr(value, "\nrunner host:7\n") != NULL);
     limit(NULL);
     CHECK_STR_EQ(told.label, "a\\b\nc");
-    CHECK_UINT_EQ(release(1), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(release(1), VOW_STATUS_OWNED);
     CHECK_UINT_EQ(count(""), 0);
     real_close(&rig);
 }
@@ -215,7 +216,7 @@ TEST(etcd_pool, keys_are_for_people_and_come_back)
 TEST(etcd_pool, what_is_not_ours_counts_for_nothing)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {2, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {2, 0, 0})), VOW_STATUS_OWNED);
     etcd_put(&rig.kit, seat_key(7), "weight one\nlease 5\n");
     etcd_put(&rig.kit, seat_key(8), "weight 2\n");
     char stray[256];
@@ -225,8 +226,8 @@ TEST(etcd_pool, what_is_not_ours_counts_for_nothing)
     etcd_put(&rig.kit, key("x"), "weight 2\nlease 5\n");
     etcd_put(&rig.kit, "vow/s/", "");
     etcd_put(&rig.kit, "vow/s/short/l", "concurrent 1\n");
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_WAITING);
     list();
     CHECK_UINT_EQ(told.n, 1);
     CHECK_UINT_EQ(told.info.held, 2);
@@ -237,11 +238,11 @@ TEST(etcd_pool, what_is_not_ours_counts_for_nothing)
 TEST(etcd_pool, fences_are_above_what_was_added_to_revisions)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1)), VOW_STATUS_OWNED);
     uint64_t before = told.at[0].fence;
     CHECK(before > 0 && before < 1000);
     etcd_put(&rig.kit, "vow/e", "plus 5000\n");
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     CHECK(told.at[0].fence > 5000 + before);
     real_close(&rig);
 }
@@ -251,33 +252,33 @@ TEST(etcd_pool, fences_are_above_what_was_added_to_revisions)
 TEST(etcd_pool, a_lease_that_is_lost_loses_places_and_the_next_has_another)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
     CHECK(etcd_revoke_all(&rig.kit) > 0);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     renew(1, 2, LONG_MS);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(told.at[1].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(told.at[1].status, VOW_STATUS_OWNED);
     CHECK(etcd_revoke_all(&rig.kit) > 0);
-    CHECK_UINT_EQ(release(2), VOW_SAYS_NONE);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(release(2), VOW_STATUS_NONE);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     real_close(&rig);
 }
 
 TEST(etcd_pool, another_lease_keeps_the_order)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
     uint64_t fence = told.at[0].fence;
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 60000)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 60000)), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(told.at[0].ahead, 0);
     renew(1, 1, 50000);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(told.at[0].fence, fence);
     CHECK(strstr(etcd_get(&rig.kit, seat_key(1)), "lease 50000\n") != NULL);
     CHECK(strstr(etcd_get(&rig.kit, seat_key(2)), "lease 60000\n") != NULL);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(told.at[0].ahead, 1);
     real_close(&rig);
 }
@@ -288,22 +289,22 @@ TEST(etcd_pool, a_place_ends_with_its_own_lease_while_others_live)
     uint64_t since = 0;
     start();
     CHECK_UINT_EQ(acquire(PLACE(1, .lease_ms = 900, .limits = {2, 0, 0})),
-                  VOW_SAYS_OWN);
+                  VOW_STATUS_OWNED);
     do {
         if (lost) {
             since = real_ms(&rig);
-            CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 900)), VOW_SAYS_OWN);
+            CHECK_UINT_EQ(acquire(PLACE(2, .lease_ms = 900)), VOW_STATUS_OWNED);
         }
         real_pass(&rig, 250);
         uint64_t now = real_ms(&rig);
         renew(2, 1, 900);
-        lost = told.at[0].says != VOW_SAYS_OWN;
+        lost = told.at[0].status != VOW_STATUS_OWNED;
         CHECK(!lost || passed(since, 900));
         since = now;
     } while (etcd_get(&rig.kit, seat_key(1)) != NULL);
     CHECK(etcd_get(&rig.kit, seat_key(2)) != NULL || passed(since, 900));
     renew(1, 1, 900);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_NONE);
     real_close(&rig);
 }
 
@@ -312,17 +313,18 @@ TEST(etcd_pool, many_places_move_to_another_lease)
     start();
     for (uint64_t i = 0; i < 120; i++)
         CHECK_UINT_EQ(acquire(PLACE(i, .limits = {100, 0, 0})),
-                      i < 100 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+                      i < 100 ? VOW_STATUS_OWNED : VOW_STATUS_WAITING);
     renew(0, 120, 1800 * 1000);
     for (size_t i = 0; i < 120; i++)
-        CHECK_UINT_EQ(told.at[i].says, i < 100 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(told.at[i].status,
+                      i < 100 ? VOW_STATUS_OWNED : VOW_STATUS_WAITING);
     for (uint64_t i = 0; i < 120; i++)
         CHECK(strstr(etcd_get(&rig.kit, seat_key(i)), "lease 1800000\n"));
     renew(0, 120, 0);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_OWNED);
     renew(0, 120, LONG_MS);
     for (size_t i = 0; i < 120; i++)
-        CHECK_UINT_EQ(told.at[i].says, VOW_SAYS_NONE);
+        CHECK_UINT_EQ(told.at[i].status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(count("q/"), 0);
     real_close(&rig);
 }
@@ -348,56 +350,56 @@ TEST(etcd_pool, lower_limits_mark_who_is_held_however_many)
 {
     start();
     for (uint64_t i = 0; i < 120; i++)
-        CHECK_UINT_EQ(acquire(PLACE(i)), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(acquire(PLACE(i)), VOW_STATUS_OWNED);
     limit(&(const vow_pool_limits){.concurrent = 3});
     CHECK_INT_EQ(told.code, 0);
     CHECK_UINT_EQ(told.info.held, 120);
     CHECK_STR_EQ(told.label, "p");
     for (uint64_t i = 0; i < 120; i++)
         CHECK(strstr(etcd_get(&rig.kit, seat_key(i)), "held 1\n") != NULL);
-    CHECK_UINT_EQ(acquire(PLACE(500)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(500)), VOW_STATUS_WAITING);
     real_close(&rig);
 }
 
 TEST(etcd_pool, who_was_told_that_it_holds_stays_so_if_limits_missed_it)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .weight = 2)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(3, .weight = 2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .weight = 2)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(3, .weight = 2)), VOW_STATUS_OWNED);
     etcd_put(&rig.kit, key("l"), "concurrent 1\n");
     renew(1, 1, LONG_MS);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_OWNED);
     CHECK(strstr(etcd_get(&rig.kit, seat_key(1)), "held 1\n") != NULL);
-    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2, .weight = 2)), VOW_STATUS_OWNED);
     CHECK(strstr(etcd_get(&rig.kit, seat_key(2)), "held 1\n") != NULL);
-    CHECK_UINT_EQ(release(3), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(4)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(release(3), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(4)), VOW_STATUS_WAITING);
     real_close(&rig);
 }
 
 TEST(etcd_pool, limits_that_rise_by_another_hand_are_heard_of)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
     etcd_put(&rig.kit, key("l"), "concurrent 2\n");
     REAL_UNTIL(&rig, told.places > 0);
     vow_token want = token_of(2);
     CHECK_MEM_EQ(&told.token, &want, sizeof(want));
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     real_close(&rig);
 }
 
 TEST(etcd_pool, a_seat_that_somebody_deleted_is_asked_for_again)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_WAITING);
     etcd_delete(&rig.kit, seat_key(2));
     REAL_UNTIL(&rig, told.places > 0);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
     CHECK_UINT_EQ(told.at[0].ahead, 1);
     real_close(&rig);
 }
@@ -405,15 +407,15 @@ TEST(etcd_pool, a_seat_that_somebody_deleted_is_asked_for_again)
 TEST(etcd_pool, a_past_that_was_forgotten_does_not_lose_a_turn)
 {
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_SAYS_OWN);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
     real_pass(&rig, 100);
     etcd_freeze(&rig.kit, 0);
     etcd_thaw(&rig.kit, 0);
     etcd_delete(&rig.kit, seat_key(1));
     etcd_compact(&rig.kit);
     REAL_UNTIL(&rig, told.places + told.doubts > 0);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     real_close(&rig);
 }
 
@@ -425,8 +427,8 @@ TEST(etcd_pool, grants_that_follow_closely_share_a_toll)
     start();
     for (uint64_t i = 0; i < 40; i++) {
         CHECK_UINT_EQ(acquire(PLACE(i, .weight = 3, .limits = limits)),
-                      VOW_SAYS_OWN);
-        CHECK_UINT_EQ(release(i), VOW_SAYS_OWN);
+                      VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(release(i), VOW_STATUS_OWNED);
     }
     CHECK_UINT_EQ(count("t/"), 1);
     limit(NULL);
@@ -442,7 +444,7 @@ TEST(etcd_pool, tolls_of_a_low_rate_are_kept_apart_and_swept)
     start();
     for (uint64_t i = 0; i < 8; i++) {
         since = real_ms(&rig);
-        CHECK_UINT_EQ(acquire(PLACE(i, .limits = limits)), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(acquire(PLACE(i, .limits = limits)), VOW_STATUS_OWNED);
     }
     tolls = count("t/");
     CHECK(tolls <= 8);
@@ -450,7 +452,7 @@ TEST(etcd_pool, tolls_of_a_low_rate_are_kept_apart_and_swept)
     tell_starts(0, 8);
     real_pass(&rig, 450);
     since = real_ms(&rig);
-    CHECK_UINT_EQ(acquire(PLACE(9)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(9)), VOW_STATUS_OWNED);
     tolls = count("t/");
     CHECK(tolls == 1 || (tolls == 0 && passed(since, 2000)));
     real_close(&rig);
@@ -461,10 +463,10 @@ TEST(etcd_pool, a_lost_place_that_never_told_its_start_counts_on)
 {
     vow_pool_limits limits = {.rate = 1, .window_us = 200000};
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_STATUS_OWNED);
     etcd_delete(&rig.kit, seat_key(1));
     real_pass(&rig, 450);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
     CHECK(told.at[0].again_us > 100000);
     CHECK_UINT_EQ(count("t/"), 1);
     real_close(&rig);
@@ -478,16 +480,16 @@ TEST(etcd_pool, a_shared_toll_counts_from_its_last_start)
     start();
     for (uint64_t i = 0; i < 20; i++)
         CHECK_UINT_EQ(acquire(PLACE(i, .weight = 10, .limits = limits)),
-                      VOW_SAYS_OWN);
+                      VOW_STATUS_OWNED);
     CHECK(count("t/") < 20);
-    CHECK_UINT_EQ(acquire(PLACE(99)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(99)), VOW_STATUS_WAITING);
     tell_starts(0, 19);
     tell_starts(0, 19);
     real_pass(&rig, 1100);
     limit(NULL);
     CHECK(told.info.rate_used >= 10); /* that of the last, with its toll */
     CHECK(told.info.rate_used < 200);
-    CHECK_UINT_EQ(release(19), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(release(19), VOW_STATUS_OWNED);
     limit(NULL);
     CHECK(told.info.rate_used >= 10);
     real_pass(&rig, 1100);
@@ -503,12 +505,12 @@ TEST(etcd_pool, tolls_of_another_machine_count_from_the_first_sight)
     struct vow__hall_name name = {pool, pool};
     char toll[256];
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_STATUS_OWNED);
     snprintf(toll, sizeof(toll), "vow/%s", vow__toll_key(&name, 7).text);
     real_pass(&rig, 0);
     uint64_t since = real_ms(&rig);
     etcd_put(&rig.kit, toll, "weight 3\nboot another\nat 1\n");
-    bool waits = acquire(PLACE(2)) == VOW_SAYS_WAIT;
+    bool waits = acquire(PLACE(2)) == VOW_STATUS_WAITING;
     uint64_t took_us = 1000 * (real_ms(&rig) - since + 1);
     CHECK(waits || took_us >= 300000);
     if (waits) {
@@ -516,7 +518,7 @@ TEST(etcd_pool, tolls_of_another_machine_count_from_the_first_sight)
         CHECK(told.at[0].again_us <= 300001);
         unsigned before = told.places;
         REAL_UNTIL(&rig, told.places > before); /* by its own clock */
-        CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_OWNED);
     }
     real_close(&rig);
 }
@@ -525,16 +527,16 @@ TEST(etcd_pool, a_turn_that_nobody_comes_for_is_forfeited)
 {
     vow_pool_limits limits = {.rate = 1, .window_us = 5000000};
     start();
-    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = limits)), VOW_STATUS_OWNED);
     tell_starts(1, 1);
-    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(acquire(PLACE(2)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_WAITING);
     vow_token want = token_of(3); /* 2 s behind that of the second */
     REAL_UNTIL(&rig, memcmp(&told.token, &want, sizeof(want)) == 0);
     CHECK(told.places >= 2);
-    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(acquire(PLACE(3)), VOW_STATUS_OWNED);
     renew(2, 1, LONG_MS);
-    CHECK_UINT_EQ(told.at[0].says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(told.at[0].status, VOW_STATUS_NONE);
     real_close(&rig);
 }
 
@@ -543,13 +545,14 @@ TEST(etcd_pool, a_turn_that_nobody_comes_for_is_forfeited)
 static unsigned answered;
 static unsigned owns;
 
-static void on_many(int code, const vow_place *places, size_t n, void *user)
+static void on_many(int code, const vow_pool_permit *places, size_t n,
+                    void *user)
 {
     (void)user;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
     answered++;
-    owns += places[0].says == VOW_SAYS_OWN;
+    owns += places[0].status == VOW_STATUS_OWNED;
 }
 
 TEST(etcd_pool, steps_begun_at_once_take_effect_in_their_order)
@@ -559,15 +562,16 @@ TEST(etcd_pool, steps_begun_at_once_take_effect_in_their_order)
     for (uint64_t i = 0; i < 50; i++)
         rig.store->ops->acquire(rig.store, PLACE(i, .limits = {10, 0, 0}),
                                 on_many, NULL);
-    const vow_place_hold first = {pool_of("p"), pool_of("p"), token_of(0),
-                                  false};
+    const vow_permit_hold first = {pool_of("p"), pool_of("p"), token_of(0),
+                                   false};
     rig.store->ops->release(rig.store, &first, on_many, NULL);
     REAL_UNTIL(&rig, answered == 51);
     CHECK_UINT_EQ(owns, 11);
     REAL_UNTIL(&rig, told.places > 0);
     renew(1, 49, LONG_MS);
     for (size_t i = 0; i < 49; i++)
-        CHECK_UINT_EQ(told.at[i].says, i < 10 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(told.at[i].status,
+                      i < 10 ? VOW_STATUS_OWNED : VOW_STATUS_WAITING);
     real_close(&rig);
 }
 

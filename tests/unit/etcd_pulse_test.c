@@ -39,7 +39,7 @@ TEST(etcd_pulse, many_names_are_one_keepalive)
         await(n, &a);
         CHECK_INT_EQ(a.code, 0);
         CHECK_UINT_EQ(a.n, MANY);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.epoch, holds[0].epoch);
         CHECK_UINT_EQ(n->txns, 0);
         CHECK_UINT_EQ(n->leases, 1);
@@ -53,12 +53,12 @@ TEST(etcd_pulse, what_was_written_just_now_is_asked_for)
     struct names *n = with_one(&hold);
     (void)claim(n, 0, ASK("a", 1, .lease_ms = LEASE_MS));
     n->txns = 0;
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 2);
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 4);
     names_pass(n, LEASE_MS / 8);
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 4);
     names_close(n);
 }
@@ -69,11 +69,11 @@ TEST(etcd_pulse, another_token_or_lease_is_asked_for)
     struct names *n = with_one(&hold);
     vow_hold other = hold;
     other.token = token_of(2);
-    CHECK_UINT_EQ(pulse(n, 0, other, LEASE_MS).says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(pulse(n, 0, other, LEASE_MS).status, VOW_STATUS_LOST);
     CHECK_UINT_EQ(n->txns, 1);
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 1);
-    CHECK_UINT_EQ(pulse(n, 0, hold, 2 * LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, 2 * LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 3);
     CHECK_UINT_EQ(peek(n, 1, "a").left_ms, 2 * LEASE_MS);
     names_close(n);
@@ -85,12 +85,12 @@ TEST(etcd_pulse, what_is_not_pulsed_ends_while_others_are)
     struct names *n = with_one(&hold);
     (void)claim(n, 0, ASK("b", 2, .lease_ms = LEASE_MS));
     for (int i = 0; i < 5; i++) {
-        CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(peek(n, 1, "b").says,
-                      i < 4 ? VOW_SAYS_WAIT : VOW_SAYS_NONE);
+        CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(peek(n, 1, "b").status,
+                      i < 4 ? VOW_STATUS_WAITING : VOW_STATUS_NONE);
         names_pass(n, LEASE_MS / 4 + 100);
     }
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(claim(n, 1, ASK("b", 3)).takeovers, 1);
     names_close(n);
 }
@@ -102,10 +102,10 @@ TEST(etcd_pulse, one_that_comes_late_is_not_believed)
     names_pass(n, LEASE_MS - LEASE_MS / 8 - 10);
     n->txns = 0;
     world_advance_ms(n->w, 20); /* its end is under way */
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
     CHECK(n->txns > 1);
     names_settle(n);
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_WAITING);
     names_close(n);
 }
 
@@ -115,11 +115,11 @@ TEST(etcd_pulse, who_was_replaced_meanwhile_is_told)
     struct names *n = with_one(&hold);
     names_pass(n, LEASE_MS);
     struct answer a = claim(n, 1, ASK("a", 2));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     struct answer b = pulse(n, 0, hold, LEASE_MS);
-    CHECK_UINT_EQ(b.says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_LOST);
     CHECK_UINT_EQ(b.epoch, a.epoch);
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_LOST);
     names_close(n);
 }
 
@@ -127,11 +127,11 @@ TEST(etcd_pulse, a_lease_of_nothing_lets_go_at_once)
 {
     vow_hold hold;
     struct names *n = with_one(&hold);
-    CHECK_UINT_EQ(pulse(n, 0, hold, 0).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse(n, 0, hold, 0).status, VOW_STATUS_OWNED);
     CHECK(etcd_get(n->member, whole_key("n", "a", "/a")) == NULL);
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).epoch, hold.epoch);
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_WAITING);
     names_close(n);
 }
 
@@ -143,7 +143,7 @@ TEST(etcd_pulse, what_the_watch_has_said_is_asked_for)
         struct names *n = with_one(&hold);
         tell_event(n, 0, "DELETE", whole_key("n", "a", said[i]), "",
                    etcd_revision(n->member) + 1);
-        CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(n->txns, 2);
         names_close(n);
     }
@@ -153,7 +153,7 @@ TEST(etcd_pulse, a_wish_to_stop_is_told_and_answered_without_asking)
 {
     vow_hold hold;
     struct names *n = with_one(&hold);
-    CHECK_UINT_EQ(cancel(n, 1, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(cancel(n, 1, "a").status, VOW_STATUS_WAITING);
     char record[1024];
     snprintf(record, sizeof(record), "%s",
              etcd_get(n->member, whole_key("n", "a", "/r")));
@@ -161,10 +161,10 @@ TEST(etcd_pulse, a_wish_to_stop_is_told_and_answered_without_asking)
                etcd_revision(n->member));
     CHECK_UINT_EQ(n->heard[0].cancels, 1);
     n->txns = 0;
-    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).says, VOW_SAYS_CANCEL);
+    CHECK_UINT_EQ(pulse(n, 0, hold, LEASE_MS).status, VOW_STATUS_CANCELED);
     CHECK_UINT_EQ(n->txns, 0);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, hold.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, hold.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(n->txns, 1);
     names_close(n);
 }
@@ -178,11 +178,11 @@ TEST(etcd_pulse, records_and_leases_that_vanished_are_made_again)
     tell_event(n, 0, "DELETE", whole_key("n", "a", "/r"), "",
                etcd_revision(n->member));
     struct answer a = pulse(n, 0, hold, LEASE_MS);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, hold.epoch);
-    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, a.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(n, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, a.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     names_close(n);
 }
 
@@ -198,8 +198,8 @@ TEST(etcd_pulse, a_commit_that_was_begun_before_it_counts_before_it)
     s->ops->pulse(s, &hold, 1, LEASE_MS, on_records, &b);
     await(n, &a);
     await(n, &b);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(b.says, VOW_SAYS_OWN); /* it is made again behind it */
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_OWNED); /* it is made again behind it */
     names_close(n);
 }
 
@@ -215,9 +215,9 @@ TEST(etcd_pulse, one_that_was_begun_before_a_commit_revives_nothing)
                    on_records, &b);
     await(n, &a);
     await(n, &b);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(b.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(peek(n, 1, "a").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(peek(n, 1, "a").status, VOW_STATUS_NONE);
     names_close(n);
 }
 

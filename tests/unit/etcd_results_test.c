@@ -113,18 +113,21 @@ static vow_bytes *bytes_of(struct world *w, const char *text, size_t repeat)
     return bytes;
 }
 
-static vow_commit_ask ask_of(const char *name, uint64_t epoch, vow_bytes *value)
+static vow_commit_request ask_of(const char *name, uint64_t epoch,
+                                 vow_bytes *value)
 {
-    vow_commit_ask ask = {.hold = {.name = vow_name_of(name), .epoch = epoch},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .value = value,
-                          .ttl_ms = LONG_MS};
+    vow_commit_request ask = {
+        .hold = {.name = vow_name_of(name), .epoch = epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .value = value,
+        .ttl_ms = LONG_MS};
     randombytes_buf(&ask.hold.token, sizeof(ask.hold.token));
     return ask;
 }
 
 /* The ticket of it, owned, or NULL and the code. */
-static vow_bytes *put(vow_store *s, const vow_commit_ask *ask, int *ret_code)
+static vow_bytes *put(vow_store *s, const vow_commit_request *ask,
+                      int *ret_code)
 {
     struct got g = {.told = 0};
     vow__results_put(vow__etcd_of(s), ask, on_got, &g);
@@ -138,7 +141,7 @@ static vow_bytes *put_text(vow_store *s, const char *name, uint64_t epoch,
 {
     int code;
     VOW_AUTO(vow_bytes) value = bytes_of(&world, text, 1);
-    vow_commit_ask ask = ask_of(name, epoch, value);
+    vow_commit_request ask = ask_of(name, epoch, value);
     vow_bytes *ticket = put(s, &ask, &code);
     CHECK_INT_EQ(code, 0);
     CHECK(ticket != NULL);
@@ -189,7 +192,7 @@ TEST(etcd_results, megabytes_come_back_as_they_were)
     int code;
     bench_open(&b);
     VOW_AUTO(vow_bytes) value = bytes_of(&world, "0123456789abcdef", 300000);
-    vow_commit_ask ask = ask_of("a", 1, value);
+    vow_commit_request ask = ask_of("a", 1, value);
     VOW_AUTO(vow_bytes) ticket = put(b.at[0], &ask, &code);
     CHECK_INT_EQ(code, 0);
     VOW_AUTO(vow_bytes) back = get(b.at[1], "a", 1, ticket, &code);
@@ -296,7 +299,7 @@ static vow_name place_of(const char *name, const char *epoch, vow_bytes *ticket)
 struct record_got {
     unsigned told;
     int code;
-    uint32_t says;
+    uint32_t status;
     uint64_t left_ms;
 };
 
@@ -305,7 +308,7 @@ static void on_record(int code, const vow_record *records, size_t n, void *user)
     struct record_got *g = user;
     g->told++;
     g->code = code;
-    g->says = code == 0 && n == 1 ? records[0].says : 0;
+    g->status = code == 0 && n == 1 ? records[0].status : 0;
     g->left_ms = code == 0 && n == 1 ? records[0].left_ms : 0;
 }
 
@@ -334,14 +337,14 @@ TEST(etcd_results, what_was_changed_there_is_not_taken)
     vow_name place = place_of("a", "7", ticket);
     folder->ops->forget(folder, &place, 0, on_record, &g);
     wait_record(&g);
-    CHECK_UINT_EQ(g.says, VOW_SAYS_NONE); /* it was there: */
+    CHECK_UINT_EQ(g.status, VOW_STATUS_NONE); /* it was there: */
     check_get(b.at[1], "a", 7, ticket, NULL);
     VOW_AUTO(vow_bytes) other = bytes_of(b.w, "hell0", 1);
-    vow_commit_ask ask = {.hold = {.name = place, .epoch = 7},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .flags = VOW_COMMIT_PUT,
-                          .value = other,
-                          .ttl_ms = LONG_MS};
+    vow_commit_request ask = {.hold = {.name = place, .epoch = 7},
+                              .outcome = VOW_OUTCOME_DONE,
+                              .flags = VOW_COMMIT_PUT,
+                              .value = other,
+                              .ttl_ms = LONG_MS};
     g.told = 0;
     folder->ops->commit(folder, &ask, on_record, &g);
     wait_record(&g);
@@ -364,14 +367,14 @@ TEST(etcd_results, a_value_lasts_longer_than_its_record)
         int code;
         struct record_got g = {.told = 0};
         VOW_AUTO(vow_bytes) value = bytes_of(b.w, "hello", i + 1);
-        vow_commit_ask ask = ask_of("a", 7, value);
+        vow_commit_request ask = ask_of("a", 7, value);
         ask.ttl_ms = ttls[i][0];
         VOW_AUTO(vow_bytes) ticket = put(b.at[0], &ask, &code);
         CHECK_INT_EQ(code, 0);
         vow_name place = place_of("a", "7", ticket);
         folder->ops->peek(folder, &place, 1, on_record, &g);
         wait_record(&g);
-        CHECK_UINT_EQ(g.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(g.status, VOW_STATUS_SETTLED);
         CHECK(g.left_ms > ttls[i][1] + 4000);
         CHECK(g.left_ms <= ttls[i][1] + 10000);
     }
@@ -388,7 +391,7 @@ TEST(etcd_results, without_a_place_a_long_result_is_refused_with_what_to_do)
     close_one(b.w, &b.at[1]);
     b.at[1] = open_one(b.w, "etcd://127.0.0.1:1", NULL);
     VOW_AUTO(vow_bytes) value = bytes_of(b.w, "x", 70000);
-    vow_commit_ask ask = ask_of("a", 7, value);
+    vow_commit_request ask = ask_of("a", 7, value);
     CHECK(put(b.at[1], &ask, &code) == NULL);
     CHECK_INT_EQ(code, VOW_E2BIG);
     CHECK_HAS(vow__etcd_explain(b.at[1]), "--results");
@@ -410,7 +413,7 @@ TEST(etcd_results, a_place_that_cannot_be_used_is_told_and_tried_again)
     close_one(b.w, &b.at[1]);
     b.at[1] = open_one(b.w, "etcd://127.0.0.1:1", deep);
     VOW_AUTO(vow_bytes) value = bytes_of(b.w, "hello", 1);
-    vow_commit_ask ask = ask_of("a", 7, value);
+    vow_commit_request ask = ask_of("a", 7, value);
     for (size_t i = 0; i < 2; i++) {
         int code;
         CHECK(put(b.at[1], &ask, &code) == NULL);
@@ -456,7 +459,7 @@ TEST(etcd_results, a_place_is_told_without_its_password)
         world_open_real(&world);
         vow_store *s = open_one(&world, "etcd://127.0.0.1:1", places[i]);
         VOW_AUTO(vow_bytes) value = bytes_of(&world, "hello", 1);
-        vow_commit_ask ask = ask_of("a", 7, value);
+        vow_commit_request ask = ask_of("a", 7, value);
         CHECK(put(s, &ask, &code) == NULL);
         CHECK(code < 0);
         CHECK(strstr(vow__etcd_explain(s), "sesame") == NULL);
@@ -478,7 +481,7 @@ TEST(etcd_results, a_store_that_is_closed_ends_what_was_asked)
         bench_open(&b);
         VOW_AUTO(vow_bytes) value = bytes_of(b.w, "hello", 20000);
         for (size_t i = 0; i < 3; i++) {
-            vow_commit_ask ask = ask_of("a", i + 1, value);
+            vow_commit_request ask = ask_of("a", i + 1, value);
             if (i < 2)
                 vow__results_put(vow__etcd_of(b.at[0]), &ask, on_got, &g[i]);
             else
@@ -508,7 +511,7 @@ TEST(etcd_results, many_at_once_are_all_answered)
     memset(gets, 0, sizeof(gets));
     for (size_t i = 0; i < MANY; i++) {
         VOW_AUTO(vow_bytes) value = bytes_of(b.w, "hello", i + 1);
-        vow_commit_ask ask = ask_of("a", i, value);
+        vow_commit_request ask = ask_of("a", i, value);
         vow__results_put(vow__etcd_of(b.at[i % 2]), &ask, on_got, &puts[i]);
     }
     for (size_t i = 0; i < MANY; i++) {
@@ -534,7 +537,7 @@ FAULT_SWEEP(etcd_results, survives_every_lack_of_memory, FAULT_ALLOC)
     VOW_AUTO(vow_bytes) value = bytes_of(w, "hello", 1);
     if (s != NULL && value != NULL) {
         struct got put_it = {.told = 0}, got_it = {.told = 0};
-        vow_commit_ask ask = ask_of("a", 7, value);
+        vow_commit_request ask = ask_of("a", 7, value);
         vow__results_put(vow__etcd_of(s), &ask, on_got, &put_it);
         wait_for(w, &put_it);
         CHECK(put_it.code == 0 || fault_fired(w));

@@ -55,7 +55,7 @@ static const struct rig_store hasty = {.name = "etcd",
 struct heard {
     unsigned done;
     int code;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch;
     uint64_t at_us; /* when it was answered */
     struct rig *r;
@@ -68,19 +68,19 @@ static void on_record(int code, const vow_record *rec, size_t n, void *user)
     h->code = code;
     h->at_us = rig_now_us(h->r);
     if (code == 0 && n > 0) {
-        h->says = rec[0].says;
+        h->status = rec[0].status;
         h->epoch = rec[0].epoch;
     }
 }
 
-static void on_place(int code, const vow_place *p, size_t n, void *user)
+static void on_permit(int code, const vow_pool_permit *p, size_t n, void *user)
 {
     struct heard *h = user;
     h->done++;
     h->code = code;
     h->at_us = rig_now_us(h->r);
     if (code == 0 && n > 0)
-        h->says = p->says;
+        h->status = p->status;
 }
 
 static void on_pools(int code, const vow_pool_info *p, size_t n, void *user)
@@ -93,18 +93,18 @@ static void on_pools(int code, const vow_pool_info *p, size_t n, void *user)
     h->at_us = rig_now_us(h->r);
 }
 
-static void begin_claim(struct rig *r, size_t i, const vow_claim_ask *ask,
+static void begin_claim(struct rig *r, size_t i, const vow_claim_request *ask,
                         struct heard *h)
 {
     *h = (struct heard){.r = r};
     r->at[i]->ops->claim(r->at[i], ask, on_record, h);
 }
 
-static void begin_commit(struct rig *r, size_t i, const vow_commit_ask *ask,
+static void begin_commit(struct rig *r, size_t i, const vow_commit_request *ask,
                          const char *text, struct heard *h)
 {
     VOW_AUTO(vow_bytes) value = NULL;
-    vow_commit_ask with = *ask;
+    vow_commit_request with = *ask;
     CHECK_INT_EQ(vow_bytes_new(r->world.loop, text, strlen(text), &value), 0);
     with.value = value;
     *h = (struct heard){.r = r};
@@ -135,7 +135,7 @@ static void trouble(struct rig *r, enum trouble what, unsigned round,
 
 /* Ask until there is an answer: the store is there again. */
 static struct rig_answer claim_again(struct rig *r, size_t i,
-                                     const vow_claim_ask *ask)
+                                     const vow_claim_request *ask)
 {
     for (;;) {
         struct rig_answer a = rig_claim(r, i, ask);
@@ -146,7 +146,7 @@ static struct rig_answer claim_again(struct rig *r, size_t i,
 }
 
 static struct rig_answer commit_again(struct rig *r, size_t i,
-                                      const vow_commit_ask *ask,
+                                      const vow_commit_request *ask,
                                       const char *text)
 {
     for (;;) {
@@ -225,7 +225,7 @@ HASTY(every_step_ends_when_its_time_is_over)
     rig_expect(r, &h[2].done, 1);
     rig_expect(r, &h[10].done, 1);
     vow_hold hold = {n[10], rig_token(1), h[10].epoch};
-    vow_place_hold place = {n[7], n[7], rig_token(1), false};
+    vow_permit_hold place = {n[7], n[7], rig_token(1), false};
     uint64_t epoch = h[2].epoch;
     h[2].done = h[10].done = 0;
     etcd_freeze(&k, 0);
@@ -235,9 +235,9 @@ HASTY(every_step_ends_when_its_time_is_over)
     s->ops->forget(s, &n[3], 0, on_record, &h[3]);
     s->ops->cancel(s, &n[4], on_record, &h[4]);
     s->ops->list(s, on_record, &h[5]);
-    s->ops->acquire(s, PLACE("n-6", 1, .limits = {.concurrent = 1}), on_place,
+    s->ops->acquire(s, PLACE("n-6", 1, .limits = {.concurrent = 1}), on_permit,
                     &h[6]);
-    s->ops->release(s, &place, on_place, &h[7]);
+    s->ops->release(s, &place, on_permit, &h[7]);
     s->ops->limit(s, &n[8], NULL, "n", on_pools, &h[8]);
     s->ops->pools(s, on_pools, &h[9]);
     s->ops->pulse(s, &hold, 1, LONG_MS, on_record, &h[10]);
@@ -258,7 +258,7 @@ HASTY(steps_of_one_name_or_pool_fail_together)
         s->ops->claim(s, ASK("n-0", 1 + i), on_record, &h[4 * i]);
         s->ops->peek(s, &name, 1, on_record, &h[4 * i + 1]);
         s->ops->acquire(s, PLACE("p", 1 + i, .limits = {.concurrent = 1}),
-                        on_place, &h[4 * i + 2]);
+                        on_permit, &h[4 * i + 2]);
         s->ops->forget(s, &name, 0, on_record, &h[4 * i + 3]);
     }
     expect_in_time(r, s, h, STEPS);
@@ -275,14 +275,15 @@ static void claims_tell(struct rig *r, enum trouble what)
         trouble(r, what, round, &h, 1);
         struct rig_answer seen = peek_again(r, 1, text);
         if (h.code == VOW_ESTORE)
-            CHECK_UINT_EQ(seen.says, VOW_SAYS_NONE);
+            CHECK_UINT_EQ(seen.status, VOW_STATUS_NONE);
         if (h.code == 0)
             CHECK_UINT_EQ(seen.epoch, h.epoch);
         struct rig_answer again = claim_again(r, 0, ASK(text, round));
-        CHECK_UINT_EQ(again.says, VOW_SAYS_OWN);
-        if (seen.says == VOW_SAYS_WAIT)
+        CHECK_UINT_EQ(again.status, VOW_STATUS_OWNED);
+        if (seen.status == VOW_STATUS_WAITING)
             CHECK_UINT_EQ(again.epoch, seen.epoch);
-        CHECK_UINT_EQ(claim_again(r, 1, ASK(text, 100)).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(claim_again(r, 1, ASK(text, 100)).status,
+                      VOW_STATUS_WAITING);
     }
 }
 
@@ -297,16 +298,17 @@ HASTY(a_claim_whose_member_died_tells_the_truth_when_asked_again)
 }
 
 /* Whether it owns now; what it was told before is true. */
-static bool owns(struct rig *r, size_t i, const vow_claim_ask *ask,
+static bool owns(struct rig *r, size_t i, const vow_claim_request *ask,
                  const struct heard *before)
 {
     struct rig_answer again = claim_again(r, i, ask);
-    CHECK(again.says == VOW_SAYS_OWN || again.says == VOW_SAYS_WAIT);
-    if (before->code == 0 && before->says == VOW_SAYS_OWN) {
-        CHECK_UINT_EQ(again.says, VOW_SAYS_OWN);
+    CHECK(again.status == VOW_STATUS_OWNED ||
+          again.status == VOW_STATUS_WAITING);
+    if (before->code == 0 && before->status == VOW_STATUS_OWNED) {
+        CHECK_UINT_EQ(again.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(again.epoch, before->epoch);
     }
-    return again.says == VOW_SAYS_OWN;
+    return again.status == VOW_STATUS_OWNED;
 }
 
 static void one_owns(struct rig *r, enum trouble what)
@@ -349,15 +351,15 @@ static void commits_tell(struct rig *r, enum trouble what)
         trouble(r, what, round, &h, 1);
         struct rig_answer seen = peek_again(r, 1, text);
         if (h.code == VOW_ESTORE)
-            CHECK_UINT_EQ(seen.says, VOW_SAYS_WAIT);
+            CHECK_UINT_EQ(seen.status, VOW_STATUS_WAITING);
         if (h.code == 0)
-            CHECK_UINT_EQ(seen.says, VOW_SAYS_SETTLED);
+            CHECK_UINT_EQ(seen.status, VOW_STATUS_SETTLED);
         struct rig_answer again =
             commit_again(r, 0, COMMIT(text, round, epoch), "v");
-        CHECK_UINT_EQ(again.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(again.status, VOW_STATUS_OWNED);
         for (size_t i = 1; i < 3; i++) {
             struct rig_answer got = claim_again(r, i, ASK(text, 100 + i));
-            CHECK_UINT_EQ(got.says, VOW_SAYS_SETTLED);
+            CHECK_UINT_EQ(got.status, VOW_STATUS_SETTLED);
             CHECK_UINT_EQ(got.epoch, epoch);
             CHECK_UINT_EQ(got.value_size, 1);
             CHECK_INT_EQ(got.value[0], 'v');
@@ -408,22 +410,23 @@ static void one_result(struct rig *r, unsigned round, uint32_t mode)
     end_leases(600);
     struct rig_answer next = claim_again(r, 1, ASK(text, 2, .mode = mode));
     struct rig_answer mine = commit_again(r, 0, COMMIT(text, 1, epoch), "v");
-    if (next.says == VOW_SAYS_OWN) {
+    if (next.status == VOW_STATUS_OWNED) {
         CHECK(next.epoch > epoch);
         CHECK(h.code != 0);
-        CHECK_UINT_EQ(mine.says, VOW_SAYS_LOST);
-        CHECK_UINT_EQ(commit_again(r, 1, COMMIT(text, 2, next.epoch), "w").says,
-                      VOW_SAYS_OWN);
-    } else if (next.says == VOW_SAYS_SETTLED) {
-        CHECK_UINT_EQ(mine.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(mine.status, VOW_STATUS_LOST);
+        CHECK_UINT_EQ(
+            commit_again(r, 1, COMMIT(text, 2, next.epoch), "w").status,
+            VOW_STATUS_OWNED);
+    } else if (next.status == VOW_STATUS_SETTLED) {
+        CHECK_UINT_EQ(mine.status, VOW_STATUS_OWNED);
     } else {
         CHECK_UINT_EQ(mode, VOW_ONCE);
-        CHECK_UINT_EQ(next.says, VOW_SAYS_DOUBT);
+        CHECK_UINT_EQ(next.status, VOW_STATUS_DOUBT);
         CHECK(h.code != 0);
     }
-    const char want = next.says == VOW_SAYS_OWN ? 'w' : 'v';
+    const char want = next.status == VOW_STATUS_OWNED ? 'w' : 'v';
     struct rig_answer got = claim_again(r, 2, ASK(text, 3, .mode = mode));
-    CHECK_UINT_EQ(got.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_SETTLED);
     CHECK_INT_EQ(got.value[0], want);
 }
 
@@ -441,36 +444,36 @@ static void places_count_once(struct rig *r, enum trouble what)
     for (unsigned round = 0; round < ROUNDS; round++) {
         struct heard h = {.r = r};
         const char *text = name_of(round);
-        vow_place_hold hold = {rig_name(text), rig_limits_name(text),
-                               rig_token(1), false};
+        vow_permit_hold hold = {rig_name(text), rig_limits_name(text),
+                                rig_token(1), false};
         struct rig_place place;
         struct rig_pool pool;
         r->at[0]->ops->acquire(r->at[0],
                                PLACE(text, 1, .weight = 2, .limits = limits),
-                               on_place, &h);
+                               on_permit, &h);
         trouble(r, what, round, &h, 1);
         do
             place = rig_acquire(r, 0,
                                 PLACE(text, 1, .weight = 2, .limits = limits));
         while (place.code != 0);
-        CHECK_UINT_EQ(place.place.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(place.place.status, VOW_STATUS_OWNED);
         while ((pool = rig_limit(r, 1, text, NULL)).code != 0)
             ;
         CHECK_UINT_EQ(pool.info.held, 2);
         CHECK_UINT_EQ(pool.info.holders, 1);
 
         h = (struct heard){.r = r};
-        r->at[0]->ops->release(r->at[0], &hold, on_place, &h);
+        r->at[0]->ops->release(r->at[0], &hold, on_permit, &h);
         trouble(r, what, round, &h, 1);
         while (rig_release(r, 0, text, 1).code != 0)
             ;
         do
             place =
                 rig_acquire(r, 1,
-                            PLACE(text, 2, .weight = 3, .flags = VOW_PLACE_TRY,
+                            PLACE(text, 2, .weight = 3, .flags = VOW_PERMIT_TRY,
                                   .limits = limits));
         while (place.code != 0);
-        CHECK_UINT_EQ(place.place.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(place.place.status, VOW_STATUS_OWNED);
     }
 }
 
@@ -521,8 +524,8 @@ static void share_unsure(uint32_t mode, uint64_t lease_ms, uint64_t frozen_ms)
     f = vow_future_unref(f);
     seat_open(&pr, &b, pr.k.url, VOW_AUTHORITY(.lease_ms = 3000));
     vow_record seen = seat_peek(&pr, &b, &name);
-    const char *want = seen.says == VOW_SAYS_SETTLED ? "x" : "y";
-    CHECK(rc != 0 || seen.says == VOW_SAYS_SETTLED);
+    const char *want = seen.status == VOW_STATUS_SETTLED ? "x" : "y";
+    CHECK(rc != 0 || seen.status == VOW_STATUS_SETTLED);
     int code = task_share(&b, &other, "n", want,
                           VOW_SHARE(.mode = mode, .ttl_ms = 60000));
     CHECK(code == 0 || (code == VOW_EDOUBT && mode == VOW_ONCE));

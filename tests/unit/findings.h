@@ -18,7 +18,7 @@ struct findings {
     struct {
         uint32_t level;
         char what[32];
-        char says[512];
+        char text[512];
         char advice[512];
     } at[FINDINGS_MAX];
 };
@@ -36,7 +36,7 @@ static inline void on_findings(int code, const vow_finding *findings, size_t n,
     for (size_t i = 0; i < n; i++) {
         f->at[i].level = findings[i].level;
         snprintf(f->at[i].what, sizeof(f->at[i].what), "%s", findings[i].what);
-        snprintf(f->at[i].says, sizeof(f->at[i].says), "%s", findings[i].says);
+        snprintf(f->at[i].text, sizeof(f->at[i].text), "%s", findings[i].text);
         snprintf(f->at[i].advice, sizeof(f->at[i].advice), "%s",
                  findings[i].advice);
         CHECK((findings[i].advice[0] == 0) ==
@@ -44,16 +44,16 @@ static inline void on_findings(int code, const vow_finding *findings, size_t n,
     }
 }
 
-/* That thing has this level, and says that. */
+/* That thing has this level, and this text. */
 static inline void check_finding(const struct findings *f, const char *what,
-                                 uint32_t level, const char *says)
+                                 uint32_t level, const char *text)
 {
     CHECK_INT_EQ(f->code, 0);
     for (size_t i = 0; i < f->n; i++) {
         if (strcmp(f->at[i].what, what) != 0)
             continue;
-        if (f->at[i].level != level || strstr(f->at[i].says, says) == NULL)
-            FAIL("%s is %u: %s", what, f->at[i].level, f->at[i].says);
+        if (f->at[i].level != level || strstr(f->at[i].text, text) == NULL)
+            FAIL("%s is %u: %s", what, f->at[i].level, f->at[i].text);
         return;
     }
     FAIL("nothing is said of %s", what);

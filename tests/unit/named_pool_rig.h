@@ -26,15 +26,15 @@ struct line;
 struct step {
     enum step_kind kind;
     struct line *line;
-    vow_place_ask ask;
-    vow_place_hold holds[HOLDS_MAX];
+    vow_permit_request ask;
+    vow_permit_hold holds[HOLDS_MAX];
     size_t n;
     uint64_t lease_ms;
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
     bool happened;
     int code;
-    vow_place answers[HOLDS_MAX];
+    vow_pool_permit answers[HOLDS_MAX];
     vow_call call;
 };
 
@@ -61,8 +61,8 @@ static inline struct line *line_of(vow_store *s)
     return (struct line *)(void *)s;
 }
 
-static inline void line_happened(int code, const vow_place *places, size_t n,
-                                 void *step)
+static inline void line_happened(int code, const vow_pool_permit *places,
+                                 size_t n, void *step)
 {
     struct step *p = step;
     p->code = code;
@@ -75,7 +75,7 @@ static inline void line_happened(int code, const vow_place *places, size_t n,
 static inline void line_answer(void *step)
 {
     struct step *p = step;
-    vow_places_fn done = p->done;
+    vow_permits_fn done = p->done;
     p->kind = STEP_FREE;
     done(p->code, p->code == 0 ? p->answers : NULL, p->code == 0 ? p->n : 0,
          p->user);
@@ -111,7 +111,7 @@ static inline void line_happen(void *step)
 }
 
 static inline struct step *line_step(vow_store *s, enum step_kind kind,
-                                     vow_places_fn done, void *user)
+                                     vow_permits_fn done, void *user)
 {
     struct line *l = line_of(s);
     struct step *p = l->steps;
@@ -145,8 +145,8 @@ static inline void line_thaw(struct line *l)
     }
 }
 
-static inline void line_acquire(vow_store *s, const vow_place_ask *ask,
-                                vow_places_fn done, void *user)
+static inline void line_acquire(vow_store *s, const vow_permit_request *ask,
+                                vow_permits_fn done, void *user)
 {
     struct step *p = line_step(s, STEP_ACQUIRE, done, user);
     p->ask = *ask;
@@ -154,8 +154,8 @@ static inline void line_acquire(vow_store *s, const vow_place_ask *ask,
     line_send(p);
 }
 
-static inline void line_release(vow_store *s, const vow_place_hold *hold,
-                                vow_places_fn done, void *user)
+static inline void line_release(vow_store *s, const vow_permit_hold *hold,
+                                vow_permits_fn done, void *user)
 {
     struct step *p = line_step(s, STEP_RELEASE, done, user);
     p->holds[0] = *hold;
@@ -163,8 +163,8 @@ static inline void line_release(vow_store *s, const vow_place_hold *hold,
     line_send(p);
 }
 
-static inline void line_renew(vow_store *s, const vow_place_hold *holds,
-                              size_t n, uint64_t lease_ms, vow_places_fn done,
+static inline void line_renew(vow_store *s, const vow_permit_hold *holds,
+                              size_t n, uint64_t lease_ms, vow_permits_fn done,
                               void *user)
 {
     struct line *l = line_of(s);
@@ -200,13 +200,13 @@ static inline void line_on_place(const vow_token *token, void *line)
 {
     struct line *l = line;
     if (!l->frozen && !l->deaf)
-        l->events.on_place(token, l->events.user);
+        l->events.on_permit(token, l->events.user);
 }
 
 static inline void line_listen(vow_store *s, const vow_store_events *events)
 {
     struct line *l = line_of(s);
-    const vow_store_events own = {.on_place = line_on_place, .user = l};
+    const vow_store_events own = {.on_permit = line_on_place, .user = l};
     l->events = *events;
     l->inner->ops->listen(l->inner, &own);
 }

@@ -209,10 +209,10 @@ TEST(pipeline_lost, in_doubt_fails_at_once_and_does_nothing)
 {
     open_both();
     other.hold.name = name_of(&rig, "abc");
-    const vow_claim_ask once = {.name = other.hold.name,
-                                .token = other.hold.token,
-                                .mode = VOW_ONCE,
-                                .lease_ms = 100};
+    const vow_claim_request once = {.name = other.hold.name,
+                                    .token = other.hold.token,
+                                    .mode = VOW_ONCE,
+                                    .lease_ms = 100};
     other.store->ops->claim(other.store, &once, other_heard, &other);
     world_advance_ms(rig.w, 1000);
     vow_future *f = ask_with(&rig, rig.a[0], "abcd",

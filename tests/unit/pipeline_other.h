@@ -10,21 +10,21 @@ struct other {
     struct rig *rig;
     vow_store *store;
     vow_hold hold;
-    uint32_t says;
+    uint32_t status;
 };
 
 static inline void other_heard(int code, const vow_record *r, size_t n,
                                void *user)
 {
     struct other *o = user;
-    o->says = VOW_SAYS_NONE;
+    o->status = VOW_STATUS_NONE;
     if (code < 0) {
         CHECK(fault_explains(o->rig->w, code));
         return;
     }
     CHECK_UINT_EQ(n, 1);
-    o->says = r->says;
-    if (r->says == VOW_SAYS_OWN)
+    o->status = r->status;
+    if (r->status == VOW_STATUS_OWNED)
         o->hold.epoch = r->epoch;
 }
 
@@ -43,17 +43,17 @@ static inline bool other_open(struct other *o, struct rig *r)
 
 static inline void check_owned(const struct other *o)
 {
-    CHECK(o->says == VOW_SAYS_OWN || fault_fired(o->rig->w));
+    CHECK(o->status == VOW_STATUS_OWNED || fault_fired(o->rig->w));
 }
 
 static inline void other_claims(struct other *o, const char *letters)
 {
     o->hold.name = name_of(o->rig, letters);
-    const vow_claim_ask ask = {.name = o->hold.name,
-                               .token = o->hold.token,
-                               .lease_ms = o->rig->lease_ms,
-                               .takeovers = 3,
-                               .runner = "other:1"};
+    const vow_claim_request ask = {.name = o->hold.name,
+                                   .token = o->hold.token,
+                                   .lease_ms = o->rig->lease_ms,
+                                   .takeovers = 3,
+                                   .runner = "other:1"};
     o->store->ops->claim(o->store, &ask, other_heard, o);
     check_owned(o);
 }
@@ -78,10 +78,10 @@ static inline void other_writes(struct other *o, const char *text)
 static inline void other_commits(struct other *o, const char *text)
 {
     VOW_AUTO(vow_bytes) b = bytes_of(o->rig, text);
-    const vow_commit_ask ask = {.hold = o->hold,
-                                .outcome = VOW_OUTCOME_DONE,
-                                .value = b,
-                                .ttl_ms = 60000};
+    const vow_commit_request ask = {.hold = o->hold,
+                                    .outcome = VOW_OUTCOME_DONE,
+                                    .value = b,
+                                    .ttl_ms = 60000};
     if (b == NULL)
         return;
     o->store->ops->commit(o->store, &ask, other_heard, o);
@@ -98,7 +98,7 @@ static inline void other_close(struct other *o)
 
 /* ---- a store that is down ---------------------------------------------- */
 
-static inline void not_claimed(vow_store *s, const vow_claim_ask *ask,
+static inline void not_claimed(vow_store *s, const vow_claim_request *ask,
                                vow_records_fn done, void *user)
 {
     (void)s;

@@ -40,7 +40,7 @@ struct pair {
 struct told {
     unsigned records, cancels;
     vow_name name;
-    uint32_t says; /* of the last record, and: */
+    uint32_t status; /* of the last record, and: */
     uint64_t epoch;
     char value[128];
     size_t size;
@@ -71,7 +71,7 @@ struct both {
 struct answer {
     int code;
     size_t n;
-    uint32_t says, mode, takeovers, waiters;
+    uint32_t status, mode, takeovers, waiters;
     uint64_t epoch, cost_ms, left_ms;
     bool failed;
     char label[VOW_LABEL_MAX + 1];
@@ -124,7 +124,7 @@ static void on_record(const vow_record *r, void *user)
     struct told *t = user;
     t->records++;
     t->name = r->name;
-    t->says = r->says;
+    t->status = r->status;
     t->epoch = r->epoch;
     copy_value(r->value, t->value, &t->size);
 }
@@ -158,7 +158,7 @@ static void fill(struct answer *a, int code, const vow_record *r)
     if (r == NULL)
         return;
     a->n = 1;
-    a->says = r->says;
+    a->status = r->status;
     a->mode = r->mode;
     a->takeovers = r->takeovers;
     a->waiters = r->waiters;
@@ -240,11 +240,11 @@ static void check_same(struct both *b, uint64_t k, const struct answer *book,
         FAIL("%s: code %d, want %d", b->said, redis->code, book->code);
     if (book->n == 0)
         return;
-    bool dropped =
-        book->says == VOW_SAYS_SETTLED &&
-        (redis->says == VOW_SAYS_LOST || redis->says == VOW_SAYS_WAIT);
-    if (redis->says != book->says && !dropped)
-        FAIL("%s: says %u, want %u", b->said, redis->says, book->says);
+    bool dropped = book->status == VOW_STATUS_SETTLED &&
+                   (redis->status == VOW_STATUS_LOST ||
+                    redis->status == VOW_STATUS_WAITING);
+    if (redis->status != book->status && !dropped)
+        FAIL("%s: says %u, want %u", b->said, redis->status, book->status);
     check_epochs(b, k, book->epoch, redis->epoch);
     if (redis->waiters != book->waiters)
         FAIL("%s: %u wait, want %u", b->said, redis->waiters, book->waiters);
@@ -254,16 +254,16 @@ static void check_same(struct both *b, uint64_t k, const struct answer *book,
     CHECK_STR_EQ(redis->label, book->label);
     CHECK_STR_EQ(redis->runner, book->runner);
     CHECK_INT_EQ(redis->left_ms > LONG_MS / 2, book->left_ms > LONG_MS / 2);
-    if (book->says == VOW_SAYS_SETTLED && !dropped && book->size > 0)
+    if (book->status == VOW_STATUS_SETTLED && !dropped && book->size > 0)
         check_settled(b, book, redis);
 }
 
 static void check_told(struct both *b, const struct told *t,
                        const struct told *h)
 {
-    if (h->says != VOW_SAYS_SETTLED)
+    if (h->status != VOW_STATUS_SETTLED)
         return;
-    CHECK_UINT_EQ(t->says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(t->status, VOW_STATUS_SETTLED);
     check_epochs(b, number_of(&t->name), t->epoch, h->epoch);
     CHECK_UINT_EQ(h->size, t->size);
     CHECK_MEM_EQ(h->value, t->value, t->size);
@@ -358,15 +358,16 @@ static void step_claim(struct both *b, size_t i, uint64_t k)
     struct step step = {.out = &redis};
     struct vow__answer found;
     uint64_t token = roll(b, 3) == 0 ? b->asked[k][i] : roll(b, TOKENS);
-    vow_claim_ask ask = {.name = name_of(k),
-                         .token = token_of(token),
-                         .mode = (uint32_t)roll(b, 3),
-                         .flags = roll(b, 4) == 0 ? (uint32_t)roll(b, 4) : 0,
-                         .lease_ms = span(b),
-                         .takeovers = (uint32_t)roll(b, 4),
-                         .floor = floor.book,
-                         .label = some_text(b),
-                         .runner = runner_of(i)};
+    vow_claim_request ask = {.name = name_of(k),
+                             .token = token_of(token),
+                             .mode = (uint32_t)roll(b, 3),
+                             .flags =
+                                 roll(b, 4) == 0 ? (uint32_t)roll(b, 4) : 0,
+                             .lease_ms = span(b),
+                             .takeovers = (uint32_t)roll(b, 4),
+                             .floor = floor.book,
+                             .label = some_text(b),
+                             .runner = runner_of(i)};
     snprintf(b->said, sizeof(b->said),
              "%zu claims %u by %u, mode %u, flags %u, lease %u", i, (unsigned)k,
              ask.token.bytes[0], ask.mode, ask.flags, (unsigned)ask.lease_ms);
@@ -378,7 +379,7 @@ static void step_claim(struct both *b, size_t i, uint64_t k)
     finish(b, &step);
     check_same(b, k, &book, &redis);
     b->asked[k][i] = token;
-    if (book.says == VOW_SAYS_OWN)
+    if (book.status == VOW_STATUS_OWNED)
         b->owners[k] = (struct owner){token, {book.epoch, redis.epoch, k}};
 }
 
@@ -395,7 +396,7 @@ static void step_commit(struct both *b, size_t i, uint64_t k)
     vow_bytes *value;
     snprintf(text, sizeof(text), "value %u", (unsigned)roll(b, 1000000));
     CHECK_INT_EQ(vow_bytes_new(b->world.loop, text, strlen(text), &value), 0);
-    vow_commit_ask ask = {
+    vow_commit_request ask = {
         .hold = {name_of(k), token_of(owner.token), epoch.book},
         .outcome = 1 + (uint32_t)roll(b, 3),
         .flags = flags[roll(b, 6)],
@@ -438,12 +439,13 @@ static void step_pulse(struct both *b, size_t i, uint64_t k)
     b->at[i]->ops->pulse(b->at[i], holds, 2, lease_ms, on_records, &step);
     finish(b, &step);
     for (size_t n = 0; n < 2; n++) { /* that is all a pulse is asked for */
-        if (redis[n].says != found[n].says)
-            FAIL("%s: says %u, want %u", b->said, redis[n].says, found[n].says);
+        if (redis[n].status != found[n].status)
+            FAIL("%s: says %u, want %u", b->said, redis[n].status,
+                 found[n].status);
         CHECK_UINT_EQ(redis[n].takeovers, found[n].takeovers);
         check_epochs(b, (k + n) % NAMES, found[n].epoch, redis[n].epoch);
     }
-    if (found[0].says != VOW_SAYS_OWN)
+    if (found[0].status != VOW_STATUS_OWNED)
         return;
     b->owners[k] =
         (struct owner){owner.token, {found[0].epoch, redis[0].epoch, k}};
@@ -536,14 +538,14 @@ static void introduce(struct both *b)
         struct step step = {.out = &redis};
         struct vow__answer found;
         struct vow__step s = at(b, i);
-        vow_claim_ask ask = {.name = name_of(NAMES + i),
-                             .token = token_of(i),
-                             .runner = runner_of(i)};
+        vow_claim_request ask = {.name = name_of(NAMES + i),
+                                 .token = token_of(i),
+                                 .runner = runner_of(i)};
         CHECK_INT_EQ(vow__book_claim(&s, &ask, &found), 0);
         vow__answer_fini(&found);
         b->at[i]->ops->claim(b->at[i], &ask, on_records, &step);
         finish(b, &step);
-        CHECK_UINT_EQ(redis.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(redis.status, VOW_STATUS_OWNED);
     }
 }
 

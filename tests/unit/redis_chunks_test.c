@@ -40,7 +40,7 @@ TEST(redis_chunks, a_chunk_whose_answer_was_lost_is_there_once)
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = 300));
     struct answer own = claim_at_last(&n, "a");
     vow_hold hold = hold_of("a", 1, own.epoch);
-    CHECK_UINT_EQ(write_at_last(&n, hold, "one").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_at_last(&n, hold, "one").status, VOW_STATUS_OWNED);
     struct answer two = {.done = 0};
     struct answer three = {.done = 0};
     VOW_AUTO(vow_bytes) chunk = bytes_of(&n, "two");
@@ -53,8 +53,8 @@ TEST(redis_chunks, a_chunk_whose_answer_was_lost_is_there_once)
     CHECK_INT_EQ(two.code, VOW_EUNSURE);
     run_until(&n, &three.done, 1);
     CHECK_INT_EQ(three.code, VOW_EAGAIN);
-    CHECK_UINT_EQ(write_at_last(&n, hold, "two").says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(write_at_last(&n, hold, "three").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_at_last(&n, hold, "two").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_at_last(&n, hold, "three").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_at_last(&n, hold).chunks, "one|two|three|");
     chunk = vow_bytes_unref(chunk);
     other = vow_bytes_unref(other);
@@ -67,7 +67,7 @@ TEST(redis_chunks, nothing_is_written_behind_a_chunk_that_is_missing)
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = 300));
     struct answer own = claim_at_last(&n, "a");
     vow_hold hold = hold_of("a", 1, own.epoch);
-    CHECK_UINT_EQ(write_at_last(&n, hold, "one").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_at_last(&n, hold, "one").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(redis_say(&n.server, "CLIENT", "PAUSE", "1000", NULL), "OK");
     struct answer two = write_one(&n, 0, hold, "two");
     CHECK(two.code == VOW_EUNSURE || two.code == 0); /* the pause was over */
@@ -76,8 +76,9 @@ TEST(redis_chunks, nothing_is_written_behind_a_chunk_that_is_missing)
         CHECK_STR_EQ(read_at_last(&n, hold).chunks, "one|two|three|");
     } else {
         CHECK_INT_EQ(a.code, VOW_EAGAIN);
-        CHECK_UINT_EQ(write_at_last(&n, hold, "two").says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(write_at_last(&n, hold, "three").says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(write_at_last(&n, hold, "two").status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(write_at_last(&n, hold, "three").status,
+                      VOW_STATUS_OWNED);
         CHECK_STR_EQ(read_at_last(&n, hold).chunks, "one|two|three|");
     }
     names_close(&n);
@@ -93,10 +94,10 @@ TEST(redis_chunks, chunks_that_wait_end_with_the_run)
     VOW_AUTO(vow_bytes) chunk = bytes_of(&n, "chunk");
     for (size_t i = 0; i < 3; i++)
         n.at[0]->ops->write(n.at[0], &hold, chunk, on_records, &a[i]);
-    CHECK_UINT_EQ(commit(&n, 0, hold, "x", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(&n, 0, hold, "x", 1).status, VOW_STATUS_OWNED);
     for (size_t i = 0; i < 3; i++)
         run_until(&n, &a[i].done, 1);
-    CHECK_UINT_EQ(a[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a[0].status, VOW_STATUS_OWNED);
     CHECK_INT_EQ(a[1].code, VOW_EAGAIN);
     CHECK_INT_EQ(a[2].code, VOW_EAGAIN);
     chunk = vow_bytes_unref(chunk);
@@ -112,7 +113,8 @@ TEST(redis_chunks, another_who_writes_to_the_run_is_counted)
     static const char *const texts[] = {"a", "b", "c", "d", "e", "f"};
     static const size_t who[] = {0, 1, 0, 0, 1, 1};
     for (size_t i = 0; i < 6; i++)
-        CHECK_UINT_EQ(write_one(&n, who[i], hold, texts[i]).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(write_one(&n, who[i], hold, texts[i]).status,
+                      VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_all(&n, 0, hold).chunks, "a|b|c|d|e|f|");
     names_close(&n);
 }
@@ -131,7 +133,7 @@ TEST(redis_chunks, many_at_once_come_in_their_order)
     }
     for (size_t i = 0; i < 10; i++) {
         run_until(&n, &a[i].done, 1);
-        CHECK_UINT_EQ(a[i].says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a[i].status, VOW_STATUS_OWNED);
     }
     CHECK_STR_EQ(read_all(&n, 0, hold).chunks, "0|1|2|3|4|5|6|7|8|9|");
     names_close(&n);
@@ -152,7 +154,7 @@ TEST(redis_chunks, what_waits_is_not_larger_than_a_result)
         CHECK_INT_EQ(a[i].code, i < 2 ? 0 : VOW_E2BIG);
     }
     CHECK_INT_EQ(write_one(&n, 0, hold, "1234").code, VOW_E2BIG);
-    CHECK_UINT_EQ(write_one(&n, 0, hold, "12").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(write_one(&n, 0, hold, "12").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_all(&n, 0, hold).chunks, "1234|1234|12|");
     chunk = vow_bytes_unref(chunk);
     names_close(&n);

@@ -136,7 +136,7 @@ static void all_masters(struct rig *r)
         unsigned seen = 0;
         snprintf(port, sizeof(port), "port %u: ", c->nodes[i].port);
         for (size_t k = 0; k < f->n; k++)
-            seen += strstr(f->at[k].says, port) != NULL;
+            seen += strstr(f->at[k].text, port) != NULL;
         CHECK_UINT_EQ(seen, 7);
     }
     check_finding(f, "server", VOW_FINDING_GOOD, "cluster, master");
@@ -201,22 +201,22 @@ static void enough(struct rig *r)
     become_app(r, 1);
     vow_hold hold = {rig_name("a"), rig_token(1), 0};
     hold.epoch = rig_claim(r, 0, ASK("a", 1, .label = "a")).epoch;
-    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "chunk").says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, "chunk").status, VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].chunks, 1);
     CHECK_STR_EQ(rig_read(r, 1, "a", hold.epoch, 0).text, "chunk|");
-    CHECK_UINT_EQ(rig_cancel(r, 1, "a").says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_CANCEL);
+    CHECK_UINT_EQ(rig_cancel(r, 1, "a").status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_CANCELED);
     CHECK_UINT_EQ(
-        rig_commit(r, 0, COMMIT("a", 1, hold.epoch, .ttl_ms = 0), "x").says,
-        VOW_SAYS_OWN);
+        rig_commit(r, 0, COMMIT("a", 1, hold.epoch, .ttl_ms = 0), "x").status,
+        VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].records, 1);
     hold.epoch = rig_claim(r, 0, ASK("a", 3)).epoch;
-    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 3, hold.epoch), "x").says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(rig_commit(r, 0, COMMIT("a", 3, hold.epoch), "x").status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(rig_list(r, 0, list, 8), 1);
-    CHECK_UINT_EQ(rig_peek(r, 0, "a").says, VOW_SAYS_SETTLED);
-    CHECK_UINT_EQ(rig_forget(r, 0, "a", 0).says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(rig_peek(r, 0, "a").status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(rig_forget(r, 0, "a", 0).status, VOW_STATUS_NONE);
     CHECK_INT_EQ(rig_limit(r, 0, "p", &limits).code, 0);
     for (uint64_t i = 0; i < 3; i++)
         CHECK_INT_EQ(rig_acquire(r, 0, PLACE("p:a", i, .weight = 1)).code, 0);
@@ -276,7 +276,7 @@ static void all_are_tried(struct rig *r)
     const char *refused = NULL;
     for (size_t i = 0; i < f->n; i++)
         if (strcmp(f->at[i].what, "rights") == 0)
-            refused = f->at[i].says;
+            refused = f->at[i].text;
     unsigned seen = 0;
     for (size_t i = 0; i < VOW__LUA_N; i++) {
         const char *at = vow__redis_scripts[i].text;
@@ -344,9 +344,9 @@ static void enough_in_a_cluster(struct rig *r)
     char name[16];
     for (uint64_t i = 0; i < 20; i++) {
         snprintf(name, sizeof(name), "%llu", (unsigned long long)i);
-        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i)).says, VOW_SAYS_OWN);
-        CHECK_UINT_EQ(rig_acquire(r, 0, PLACE(name, i)).place.says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i)).status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(rig_acquire(r, 0, PLACE(name, i)).place.status,
+                      VOW_STATUS_OWNED);
     }
     CHECK_UINT_EQ(rig_list(r, 0, NULL, 0), 20);
     CHECK_UINT_EQ(rig_pools(r, 0, NULL, 0), 20);

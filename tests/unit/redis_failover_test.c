@@ -55,8 +55,8 @@ static const struct rig_store rig_watched = {.name = "redis",
 WATCHED(the_master_is_found_and_a_sentinel_is_not_taken_for_it)
 {
     struct redis_watched *w = r->state;
-    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     CHECK(strstr(redis_say(&w->master, "KEYS", "vow:*", NULL), "vow:p:") !=
           NULL);
     rig_close(r, 2);
@@ -74,29 +74,29 @@ WATCHED(a_killed_master_is_replaced_and_epochs_go_on)
 {
     struct redis_watched *w = r->state;
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
-    CHECK_INT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     unsigned doubts = r->news[1].doubts;
     redis_kill(&w->master);
     struct rig_answer b = claim_at_last(r, 2, ASK("b", 3));
-    CHECK_INT_EQ(b.says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(b.status, VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].doubts, doubts + 1);
     struct rig_answer c = claim_at_last(r, 1, ASK("a", 2, .floor = a.epoch));
-    CHECK(c.says == VOW_SAYS_WAIT || c.epoch > a.epoch);
+    CHECK(c.status == VOW_STATUS_WAITING || c.epoch > a.epoch);
     CHECK(redis_say(&w->replica, "ROLE", NULL)[0] == 'm');
 }
 
 WATCHED(a_planned_failover_is_followed_at_once)
 {
     struct redis_watched *w = r->state;
-    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(
         redis_say(&w->sentinels[0], "SENTINEL", "FAILOVER", "main", NULL),
         "OK");
     rig_expect(r, &r->news[0].doubts, 1);
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
     redis_until(&w->replica, "master", "ROLE", NULL, NULL);
-    CHECK_INT_EQ(claim_at_last(r, 3, ASK("b", 4)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(claim_at_last(r, 3, ASK("b", 4)).status, VOW_STATUS_WAITING);
 }
 
 /* ---- cluster ------------------------------------------------------------- */
@@ -171,10 +171,10 @@ CLUSTER(names_are_on_all_nodes)
 {
     char text[16];
     for (size_t i = 0; i < REDIS_NODES; i++) {
-        CHECK_INT_EQ(rig_claim(r, 0, ASK(name_at(i, text, 16), 1)).says,
-                     VOW_SAYS_OWN);
-        CHECK_INT_EQ(rig_claim(r, 1, ASK(name_at(i, text, 16), 2)).says,
-                     VOW_SAYS_WAIT);
+        CHECK_INT_EQ(rig_claim(r, 0, ASK(name_at(i, text, 16), 1)).status,
+                     VOW_STATUS_OWNED);
+        CHECK_INT_EQ(rig_claim(r, 1, ASK(name_at(i, text, 16), 2)).status,
+                     VOW_STATUS_WAITING);
         CHECK(strcmp(redis_say(&c->nodes[i], "DBSIZE", NULL), "0") != 0);
     }
     struct rig_answer list[8];
@@ -206,7 +206,7 @@ static void set_slot(struct redis_server *s, const char *slot, const char *how,
 struct pending {
     unsigned done;
     int code;
-    uint32_t says;
+    uint32_t status;
 };
 
 static void on_claimed(int code, const vow_record *records, size_t n,
@@ -215,7 +215,7 @@ static void on_claimed(int code, const vow_record *records, size_t n,
     struct pending *p = user;
     p->done++;
     p->code = code;
-    p->says = n == 1 ? records[0].says : 0;
+    p->status = n == 1 ? records[0].status : 0;
 }
 
 /* While a slot moves, a script of several keys has to wait (TRYAGAIN), by
@@ -229,8 +229,8 @@ CLUSTER(a_slot_is_moved_while_it_is_used)
     name_at(1, text, sizeof(text));
     snprintf(slot, sizeof(slot), "%u", slot_of(text));
     struct rig_answer a = rig_claim(r, 0, ASK(text, 1));
-    CHECK_INT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).status, VOW_STATUS_WAITING);
     set_slot(to, slot, "IMPORTING", c->ids[1]);
     set_slot(from, slot, "MIGRATING", c->ids[2]);
     r->at[2]->ops->claim(r->at[2], ASK(text, 3), on_claimed, &p);
@@ -242,12 +242,13 @@ CLUSTER(a_slot_is_moved_while_it_is_used)
     set_slot(from, slot, "NODE", c->ids[2]);
     rig_expect(r, &p.done, 1);
     CHECK_INT_EQ(p.code, 0);
-    CHECK_INT_EQ(p.says, VOW_SAYS_WAIT);
-    CHECK_INT_EQ(rig_claim(r, 3, ASK(text, 4)).says, VOW_SAYS_WAIT); /* MOVED */
+    CHECK_INT_EQ(p.status, VOW_STATUS_WAITING);
+    CHECK_INT_EQ(rig_claim(r, 3, ASK(text, 4)).status,
+                 VOW_STATUS_WAITING); /* MOVED */
     vow_hold hold = {rig_name(text), rig_token(1), a.epoch};
-    CHECK_INT_EQ(rig_pulse(r, 0, &hold, LONG_MS).says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_commit(r, 0, COMMIT(text, 1, a.epoch), "v").says,
-                 VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_commit(r, 0, COMMIT(text, 1, a.epoch), "v").status,
+                 VOW_STATUS_OWNED);
     for (size_t i = 1; i < 4; i++)
         rig_expect(r, &r->news[i].records, 1);
 }
@@ -257,7 +258,7 @@ CLUSTER(a_slot_that_keeps_moving_is_told)
     char text[16], slot[8];
     name_at(1, text, sizeof(text));
     snprintf(slot, sizeof(slot), "%u", slot_of(text));
-    CHECK_INT_EQ(rig_claim(r, 0, ASK(text, 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK(text, 1)).status, VOW_STATUS_OWNED);
     set_slot(&c->nodes[2], slot, "IMPORTING", c->ids[1]);
     set_slot(&c->nodes[1], slot, "MIGRATING", c->ids[2]);
     rig_close(r, 1);
@@ -265,7 +266,7 @@ CLUSTER(a_slot_that_keeps_moving_is_told)
     CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).code, VOW_ESTORE);
     CHECK_HAS(WHY(r, 1), "is moving these keys to another server");
     set_slot(&c->nodes[1], slot, "STABLE", NULL);
-    CHECK_INT_EQ(claim_at_last(r, 1, ASK(text, 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(claim_at_last(r, 1, ASK(text, 2)).status, VOW_STATUS_WAITING);
 }
 
 CLUSTER(a_node_that_is_lost_takes_only_its_own_names_along)
@@ -273,13 +274,13 @@ CLUSTER(a_node_that_is_lost_takes_only_its_own_names_along)
     char lost[16], kept[16];
     name_at(2, lost, sizeof(lost));
     name_at(1, kept, sizeof(kept));
-    CHECK_INT_EQ(rig_claim(r, 0, ASK(lost, 1)).says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 0, ASK(kept, 2)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK(lost, 1)).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK(kept, 2)).status, VOW_STATUS_OWNED);
     redis_kill(&c->nodes[2]);
     CHECK(rig_claim(r, 0, ASK(lost, 1)).code != 0);
-    CHECK_INT_EQ(rig_claim(r, 0, ASK(kept, 2)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK(kept, 2)).status, VOW_STATUS_OWNED);
     redis_again(&c->nodes[2]);
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK(lost, 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK(lost, 1)).status, VOW_STATUS_OWNED);
 }
 
 CLUSTER(another_node_tells_when_the_one_that_was_asked_is_lost)
@@ -287,12 +288,12 @@ CLUSTER(another_node_tells_when_the_one_that_was_asked_is_lost)
     char text[16];
     name_at(1, text, sizeof(text));
     struct rig_answer a = rig_claim(r, 0, ASK(text, 1));
-    CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK(text, 2)).status, VOW_STATUS_WAITING);
     unsigned doubts = r->news[1].doubts;
     redis_kill(&c->nodes[0]); /* the only one in the address */
     rig_expect(r, &r->news[1].doubts, doubts + 1);
-    CHECK_INT_EQ(claim_at_last(r, 1, ASK(text, 2)).says, VOW_SAYS_WAIT);
-    CHECK_INT_EQ(rig_commit(r, 0, COMMIT(text, 1, a.epoch), "v").says,
-                 VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 1, ASK(text, 2)).status, VOW_STATUS_WAITING);
+    CHECK_INT_EQ(rig_commit(r, 0, COMMIT(text, 1, a.epoch), "v").status,
+                 VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].records, 1);
 }

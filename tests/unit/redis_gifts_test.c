@@ -32,10 +32,10 @@ static uint64_t give(struct names *n, const char *value, const char *kept_ms)
     struct keys k = keys_of("a");
     uint64_t epoch = claim(n, 0, "a", 1).epoch;
     unsigned before = n->heard[1].records;
-    CHECK_UINT_EQ(claim(n, 1, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(n, 1, "a", 2).status, VOW_STATUS_WAITING);
     (void)redis_say(&n->server, "HSET", k.record, "L", kept_ms, NULL);
-    CHECK_UINT_EQ(commit(n, 0, hold_of("a", 1, epoch), value, 0).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(n, 0, hold_of("a", 1, epoch), value, 0).status,
+                  VOW_STATUS_OWNED);
     run_until(n, &n->heard[1].records, before + 1);
     return epoch;
 }
@@ -60,13 +60,13 @@ TEST(redis_gifts, a_hidden_result_stays_in_its_record_until_somebody_asks)
     CHECK_STR_EQ(redis_say(&n.server, "HGET", k.record, "v", NULL), "result");
     CHECK_INT_EQ(number_said(&n, "HLEN", k.waits), 1);
     struct answer next = claim(&n, 0, "a", 3);
-    CHECK_UINT_EQ(next.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(next.status, VOW_STATUS_OWNED);
     CHECK(is_there(&n, k.gifts) && !is_there(&n, k.waits));
     struct answer a = claim(&n, 1, "a", 4); /* which waited for the first */
-    CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(a.epoch, epoch);
     CHECK_MEM_EQ(a.value, "result", 6);
-    CHECK_UINT_EQ(claim(&n, 1, "a", 5).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 5).status, VOW_STATUS_WAITING);
     CHECK(!is_there(&n, k.gifts));
     names_close(&n);
 }
@@ -79,10 +79,10 @@ TEST(redis_gifts, who_waited_for_one_does_not_hear_of_the_next)
     (void)give(&n, "result", a_while);
     unsigned heard = n.heard[1].records;
     struct answer next = claim(&n, 0, "a", 3);
-    CHECK_UINT_EQ(next.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(next.status, VOW_STATUS_OWNED);
     CHECK_INT_EQ(number_said(&n, "HLEN", k.waits), 0);
     (void)commit(&n, 0, hold_of("a", 3, next.epoch), "next", LONG_MS);
-    CHECK_UINT_EQ(claim(&n, 1, "a", 4).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 4).status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(n.heard[1].records, heard);
     names_close(&n);
 }
@@ -117,9 +117,9 @@ TEST(redis_gifts, the_list_of_who_waited_ends_with_the_result)
     }
     CHECK(!is_there(&n, k.waits));
     struct answer a = pulse(&n, 0, hold_of("a", 1, epoch));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     (void)commit(&n, 0, hold_of("a", 1, a.epoch), "next", LONG_MS);
-    CHECK_UINT_EQ(claim(&n, 1, "a", 4).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 4).status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(n.heard[1].records, heard);
     names_close(&n);
 }
@@ -137,7 +137,7 @@ TEST(redis_gifts, a_list_that_outlives_its_result_is_not_the_next_ones)
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS, .inline_max = 1));
     (void)give(&n, "result", a_while);
     end_record(&n, &k);
-    CHECK_UINT_EQ(claim(&n, 0, "a", 4).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(&n, 0, "a", 4).status, VOW_STATUS_OWNED);
     CHECK(!is_there(&n, k.waits) && !is_there(&n, k.gifts));
     CHECK_STR_EQ(redis_say(&n.server, "DEL", k.record, NULL), "1");
     uint64_t epoch = give(&n, "result", a_while);

@@ -19,7 +19,7 @@ struct link_rig {
     struct vow__link *link;
     unsigned ready, ended;
     bool for_good;
-    struct vow__greeting says;
+    struct vow__greeting server;
     char why[VOW__REDIS_WHY];
     unsigned pushes;
     char push[RIG_TEXT]; /* the text of the last */
@@ -54,7 +54,7 @@ static inline void rig_on_ready(const struct vow__greeting *g, void *user)
     struct link_rig *r = user;
     CHECK_UINT_EQ(r->ready++, 0);
     CHECK_UINT_EQ(r->ended, 0);
-    r->says = *g;
+    r->server = *g;
     if (r->close_in_ready)
         rig_link_close(r, VOW_ECLOSED);
 }

@@ -14,8 +14,8 @@ TEST(redis_link, greets_at_once_and_is_ready_behind_the_subscription)
     CHECK_UINT_EQ(r.ready, 0);
     RIG_UNTIL(&r, r.ready);
     CHECK_STR_EQ(r.fake.log, "HELLO SELECT ROLE EVAL SUBSCRIBE ");
-    CHECK_STR_EQ(r.says.version, "7.0.15");
-    CHECK(r.says.master && !r.says.cluster && !r.says.sentinel);
+    CHECK_STR_EQ(r.server.version, "7.0.15");
+    CHECK(r.server.master && !r.server.cluster && !r.server.sentinel);
     rig_link_end(&r);
 }
 
@@ -77,7 +77,7 @@ TEST(redis_link, a_bare_one_asks_neither_role_nor_scripts)
     CHECK_INT_EQ(rig_link_try(&r, &o), 0);
     RIG_UNTIL(&r, r.ready);
     CHECK_STR_EQ(r.fake.log, "HELLO SUBSCRIBE ");
-    CHECK(r.says.sentinel);
+    CHECK(r.server.sentinel);
     world_advance_ms(r.w, 5000);
     fake_settle(r.w, &r.fake);
     CHECK_STR_EQ(r.fake.log, "HELLO SUBSCRIBE PING ");
@@ -196,7 +196,7 @@ TEST(redis_link, a_replica_of_a_cluster_can_be_listened_to)
     r.fake.role = "*5\r\n$5\r\nslave\r\n$1\r\nh\r\n:1\r\n$1\r\nx\r\n:1\r\n";
     rig_link_open(&r);
     RIG_UNTIL(&r, r.ready);
-    CHECK(r.says.cluster && !r.says.master);
+    CHECK(r.server.cluster && !r.server.master);
     world_advance_ms(r.w, 5000);
     fake_settle(r.w, &r.fake);
     CHECK_UINT_EQ(r.ended, 0);

@@ -32,14 +32,14 @@ static void among_others(struct rig *r)
     CHECK_STR_EQ(redis_say(server(r), "EVAL", strangers, "0", NULL), "OK");
     for (uint64_t i = 0; i < NAMES; i++) {
         snprintf(name, sizeof(name), "name %llu", (unsigned long long)i);
-        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i, .label = name)).says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i, .label = name)).status,
+                      VOW_STATUS_OWNED);
     }
     CHECK_UINT_EQ(rig_list(r, 1, list, NAMES + 1), NAMES);
     for (size_t i = 0; i < NAMES; i++) {
         vow_name want = rig_name(list[i].label);
         CHECK(vow_name_equal(&list[i].name, &want));
-        CHECK_UINT_EQ(list[i].says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(list[i].status, VOW_STATUS_WAITING);
     }
     CHECK_UINT_EQ(rig_pools(r, 1, NULL, 0), 0);
 }
@@ -75,7 +75,7 @@ static void each_its_own(struct rig *r)
         rig_close(r, i);
         prefix = prefixes[i];
         rig_reopen(r, i);
-        CHECK_UINT_EQ(rig_claim(r, i, ASK("a", 1)).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_claim(r, i, ASK("a", 1)).status, VOW_STATUS_OWNED);
         (void)rig_acquire(r, i, PLACE("p", 1));
     }
     for (size_t i = 0; i < 4; i++) {
@@ -97,7 +97,8 @@ struct answer {
     int code;
 };
 
-static void on_places(int code, const vow_place *places, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *places, size_t n,
+                      void *user)
 {
     struct answer *a = user;
     a->done++;
@@ -141,8 +142,8 @@ static void begin_step(vow_store *s, int step, struct answer *a)
 {
     vow_pool_limits limits = {.concurrent = 2, .rate = 50, .window_us = 1000};
     vow_name p = rig_name("p");
-    vow_place_ask ask = *PLACE("p:a", 9);
-    vow_place_hold holds[] = {
+    vow_permit_request ask = *PLACE("p:a", 9);
+    vow_permit_hold holds[] = {
         {ask.pool, ask.limits_of, ask.token, false},
         {rig_name("q"), rig_name("q"), rig_token(4), false},
     };

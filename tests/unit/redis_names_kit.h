@@ -15,7 +15,7 @@ enum { LONG_MS = 3600 * 1000, PATIENCE_MS = 60000, STORES = 2 };
 
 struct heard {
     unsigned records;
-    uint32_t says;
+    uint32_t status;
     unsigned doubts;
 };
 
@@ -31,7 +31,7 @@ struct names {
 struct answer {
     unsigned done;
     int code;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch;
     bool failed;
     char value[64];
@@ -44,7 +44,7 @@ static inline void on_record(const vow_record *r, void *user)
 {
     struct heard *h = user;
     h->records++;
-    h->says = r->says;
+    h->status = r->status;
 }
 
 static inline void on_doubt(void *user)
@@ -107,7 +107,7 @@ static inline void on_records(int code, const vow_record *r, size_t n,
     a->code = code;
     if (n == 0)
         return;
-    a->says = r->says;
+    a->status = r->status;
     a->epoch = r->epoch;
     a->failed = r->failed;
     a->size = vow_bytes_size(r->value);
@@ -150,7 +150,7 @@ static inline vow_bytes *bytes_of(struct names *n, const char *text)
 }
 
 static inline struct answer claim_with(struct names *n, size_t i,
-                                       const vow_claim_ask *ask)
+                                       const vow_claim_request *ask)
 {
     struct answer a = {.done = 0};
     n->at[i]->ops->claim(n->at[i], ask, on_records, &a);
@@ -162,12 +162,12 @@ static inline struct answer claim(struct names *n, size_t i, const char *name,
                                   int token)
 {
     return claim_with(n, i,
-                      &(vow_claim_ask){.name = vow_name_of(name),
-                                       .token = token_of(token),
-                                       .lease_ms = LONG_MS,
-                                       .takeovers = 3,
-                                       .label = "label",
-                                       .runner = "host:1"});
+                      &(vow_claim_request){.name = vow_name_of(name),
+                                           .token = token_of(token),
+                                           .lease_ms = LONG_MS,
+                                           .takeovers = 3,
+                                           .label = "label",
+                                           .runner = "host:1"});
 }
 
 static inline struct answer commit(struct names *n, size_t i, vow_hold hold,
@@ -176,10 +176,10 @@ static inline struct answer commit(struct names *n, size_t i, vow_hold hold,
     struct answer a = {.done = 0};
     VOW_AUTO(vow_bytes) value = bytes_of(n, text);
     n->at[i]->ops->commit(n->at[i],
-                          &(vow_commit_ask){.hold = hold,
-                                            .outcome = VOW_OUTCOME_DONE,
-                                            .value = value,
-                                            .ttl_ms = ttl_ms},
+                          &(vow_commit_request){.hold = hold,
+                                                .outcome = VOW_OUTCOME_DONE,
+                                                .value = value,
+                                                .ttl_ms = ttl_ms},
                           on_records, &a);
     run_until(n, &a.done, 1);
     return a;

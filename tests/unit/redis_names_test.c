@@ -21,23 +21,23 @@ TEST(redis_names, epochs_go_on_above_a_floor_that_is_ahead_of_the_clock)
 {
     struct names n;
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
-    vow_claim_ask ask = {.name = vow_name_of("a"),
-                         .takeovers = 9,
-                         .token = token_of(1),
-                         .floor = server_us(&n) + UINT64_C(3600) * 1000000};
+    vow_claim_request ask = {.name = vow_name_of("a"),
+                             .takeovers = 9,
+                             .token = token_of(1),
+                             .floor = server_us(&n) + UINT64_C(3600) * 1000000};
     struct answer a = claim_with(&n, 0, &ask);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, ask.floor + 1);
     ask.floor = 0;
     for (int i = 2; i < 5; i++) { /* taken over */
         uint64_t before = a.epoch;
         ask.token = token_of(i);
         a = claim_with(&n, 0, &ask);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.epoch, before + 1);
     }
-    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 4, a.epoch), "x", 0).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 4, a.epoch), "x", 0).status,
+                  VOW_STATUS_OWNED);
     ask.token = token_of(9);
     CHECK_UINT_EQ(claim_with(&n, 0, &ask).epoch, a.epoch + 1);
     names_close(&n);
@@ -48,7 +48,7 @@ TEST(redis_names, an_epoch_of_more_than_a_day_ahead_is_refused)
     struct names n;
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
     uint64_t far = server_us(&n) + UINT64_C(2) * 24 * 3600 * 1000000;
-    vow_claim_ask ask = {
+    vow_claim_request ask = {
         .name = vow_name_of("a"), .token = token_of(1), .floor = far};
     CHECK_INT_EQ(claim_with(&n, 0, &ask).code, VOW_EINVAL);
     ask.floor = UINT64_MAX;
@@ -57,7 +57,7 @@ TEST(redis_names, an_epoch_of_more_than_a_day_ahead_is_refused)
     CHECK_INT_EQ(commit(&n, 0, hold_of("a", 1, UINT64_MAX), "x", 1).code,
                  VOW_EINVAL);
     CHECK_INT_EQ(commit(&n, 0, hold_of("a", 1, 0), "x", 1).code, VOW_EINVAL);
-    CHECK_UINT_EQ(pulse(&n, 0, hold_of("a", 1, far)).says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(pulse(&n, 0, hold_of("a", 1, far)).status, VOW_STATUS_LOST);
     CHECK_INT_EQ(pulse(&n, 0, hold_of("a", 1, UINT64_MAX)).code, VOW_EINVAL);
     CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "0");
     names_close(&n);
@@ -70,11 +70,11 @@ TEST(redis_names, a_pulse_heals_a_flush_and_keeps_its_epoch)
     struct answer own = claim(&n, 0, "a", 1);
     CHECK_STR_EQ(redis_say(&n.server, "FLUSHALL", NULL), "OK");
     struct answer a = pulse(&n, 0, hold_of("a", 1, own.epoch));
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.epoch, own.epoch);
-    CHECK_UINT_EQ(claim(&n, 1, "a", 2).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, own.epoch), "x", 1).says,
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 2).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, own.epoch), "x", 1).status,
+                  VOW_STATUS_OWNED);
     names_close(&n);
 }
 
@@ -85,14 +85,14 @@ TEST(redis_names, who_claimed_after_a_flush_is_not_replaced_by_a_late_result)
     struct answer first = claim(&n, 0, "a", 1);
     CHECK_STR_EQ(redis_say(&n.server, "FLUSHALL", NULL), "OK");
     struct answer second = claim(&n, 1, "a", 2);
-    CHECK_UINT_EQ(second.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(second.status, VOW_STATUS_OWNED);
     CHECK(second.epoch > first.epoch);
-    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, first.epoch), "x", 1).says,
-                  VOW_SAYS_LOST);
-    CHECK_UINT_EQ(commit(&n, 1, hold_of("a", 2, second.epoch), "x", 0).says,
-                  VOW_SAYS_OWN);
-    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, first.epoch), "x", 1).says,
-                  VOW_SAYS_LOST);
+    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, first.epoch), "x", 1).status,
+                  VOW_STATUS_LOST);
+    CHECK_UINT_EQ(commit(&n, 1, hold_of("a", 2, second.epoch), "x", 0).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(commit(&n, 0, hold_of("a", 1, first.epoch), "x", 1).status,
+                  VOW_STATUS_LOST);
     names_close(&n);
 }
 
@@ -115,13 +115,13 @@ TEST(redis_names, a_thousand_names_are_pulsed_and_peeked_by_one_step)
     n.at[0]->ops->pulse(n.at[0], holds, MANY, LONG_MS, on_records, &a);
     run_until(&n, &a.done, 1);
     CHECK_INT_EQ(a.code, 0);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "1001");
     a.done = 0;
     n.at[1]->ops->peek(n.at[1], all, MANY, on_records, &a);
     run_until(&n, &a.done, 1);
     CHECK_INT_EQ(a.code, 0);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     names_close(&n);
 }
 
@@ -132,17 +132,17 @@ TEST(redis_names, a_larger_result_for_who_waits_is_fetched_once)
     struct names n;
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS, .inline_max = 1));
     struct answer own = claim(&n, 0, "a", 1);
-    CHECK_UINT_EQ(claim(&n, 1, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 2).status, VOW_STATUS_WAITING);
     (void)commit(&n, 0, hold_of("a", 1, own.epoch), "result", 0);
     run_until(&n, &n.heard[1].records, 1);
-    CHECK_UINT_EQ(n.heard[1].says, 0);
+    CHECK_UINT_EQ(n.heard[1].status, 0);
     for (int i = 0; i < 2; i++) {
         struct answer a = claim(&n, 1, "a", 3);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
         CHECK_UINT_EQ(a.epoch, own.epoch);
         CHECK_MEM_EQ(a.value, "result", 6);
     }
-    CHECK_UINT_EQ(claim(&n, 1, "a", 4).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(&n, 1, "a", 4).status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "2");
     names_close(&n);
 }
@@ -159,10 +159,10 @@ TEST(redis_names, results_nobody_fetches_do_not_pile_up)
             n.world.loop, url, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
         vow_store *s = vow_as_ptr(vow_get(opened));
         struct answer own = claim(&n, 0, "a", 1 + i % 100);
-        CHECK_UINT_EQ(own.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(own.status, VOW_STATUS_OWNED);
         vow_store *second = n.at[1];
         n.at[1] = s;
-        CHECK_UINT_EQ(claim(&n, 1, "a", 120).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(claim(&n, 1, "a", 120).status, VOW_STATUS_WAITING);
         n.at[1] = second;
         (void)commit(&n, 0, hold_of("a", 1 + i % 100, own.epoch), "result", 0);
         VOW_AUTO(vow_future) closed = s->ops->close(s);
@@ -249,22 +249,22 @@ TEST(redis_names, a_clock_that_is_set_back_keeps_nobody_waiting)
     struct names n;
     char key[128];
     names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
-    vow_claim_ask ask = {.name = vow_name_of("a"),
-                         .token = token_of(1),
-                         .lease_ms = LEASE_MS,
-                         .takeovers = 3};
-    CHECK_UINT_EQ(claim_with(&n, 0, &ask).says, VOW_SAYS_OWN);
+    vow_claim_request ask = {.name = vow_name_of("a"),
+                             .token = token_of(1),
+                             .lease_ms = LEASE_MS,
+                             .takeovers = 3};
+    CHECK_UINT_EQ(claim_with(&n, 0, &ask).status, VOW_STATUS_OWNED);
     key_of("a", key);
     (void)redis_say(&n.server, "HINCRBY", key, "u", hour_us, NULL);
     (void)redis_say(&n.server, "HINCRBY", key, "d", hour_us, NULL);
     struct answer seen = {.done = 0};
     n.at[1]->ops->peek(n.at[1], &ask.name, 1, on_records, &seen);
     run_until(&n, &seen.done, 1);
-    CHECK_UINT_EQ(seen.says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(seen.status, VOW_STATUS_NONE);
     ask.token = token_of(2);
-    CHECK_UINT_EQ(claim_with(&n, 1, &ask).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim_with(&n, 1, &ask).status, VOW_STATUS_WAITING);
     let_pass_ms(&n, LEASE_MS + 1);
-    CHECK_UINT_EQ(claim_with(&n, 1, &ask).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim_with(&n, 1, &ask).status, VOW_STATUS_OWNED);
     names_close(&n);
 }
 
@@ -282,13 +282,13 @@ TEST(redis_names, a_record_that_makes_no_sense_is_trouble)
     key_of("a", key);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         (void)redis_say(&n.server, "DEL", key, NULL);
-        CHECK_UINT_EQ(claim(&n, 0, "a", 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(claim(&n, 0, "a", 1).status, VOW_STATUS_OWNED);
         (void)redis_say(&n.server, "HSET", key, cases[i].field, cases[i].value,
                         NULL);
         struct answer a = claim(&n, 1, "a", 2);
         if (a.code != VOW_EUNSURE && a.code != VOW_ESTORE)
             FAIL("%s %s: code %d, says %u", cases[i].field, cases[i].value,
-                 a.code, a.says);
+                 a.code, a.status);
         CHECK(n.at[1]->ops->explain(n.at[1])[0] != 0);
     }
     (void)redis_say(&n.server, "DEL", key, NULL);
@@ -317,7 +317,7 @@ TEST(redis_names, what_a_commit_leaves_ends_when_it_should)
         struct answer own = claim(&n, 0, "a", 1);
         vow_hold hold = hold_of("a", 1, own.epoch);
         (void)write_one(&n, 0, hold, "chunk");
-        CHECK_UINT_EQ(claim(&n, 1, "a", 2).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(claim(&n, 1, "a", 2).status, VOW_STATUS_WAITING);
         CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), "4");
         (void)commit(&n, 0, hold, "x", cases[i].ttl_ms);
         CHECK_STR_EQ(redis_say(&n.server, "DBSIZE", NULL), cases[i].keys);
@@ -401,9 +401,9 @@ typedef void (*try_fn)(struct names *n, struct answer *out);
 static void try_claim(struct names *n, struct answer *out)
 {
     n->at[0]->ops->claim(n->at[0],
-                         &(vow_claim_ask){.name = vow_name_of("a"),
-                                          .token = token_of(1),
-                                          .lease_ms = LONG_MS},
+                         &(vow_claim_request){.name = vow_name_of("a"),
+                                              .token = token_of(1),
+                                              .lease_ms = LONG_MS},
                          on_records, out);
 }
 
@@ -411,7 +411,7 @@ static void try_result(struct names *n, struct answer *out)
 {
     n->at[1]->ops->claim(
         n->at[1],
-        &(vow_claim_ask){.name = vow_name_of("done"), .token = token_of(7)},
+        &(vow_claim_request){.name = vow_name_of("done"), .token = token_of(7)},
         on_records, out);
 }
 
@@ -442,9 +442,9 @@ static void try_write(struct names *n, struct answer *out)
 static void try_commit(struct names *n, struct answer *out)
 {
     n->at[0]->ops->commit(n->at[0],
-                          &(vow_commit_ask){.hold = hold_of("runs", 1, 5),
-                                            .outcome = VOW_OUTCOME_DONE,
-                                            .value = n->chunk},
+                          &(vow_commit_request){.hold = hold_of("runs", 1, 5),
+                                                .outcome = VOW_OUTCOME_DONE,
+                                                .value = n->chunk},
                           on_records, out);
 }
 

@@ -5,7 +5,7 @@
 
 struct heard {
     unsigned records, cancels, chunks, places, doubts;
-    uint32_t says;
+    uint32_t status;
     vow_name name;
     vow_token token;
     uint64_t epoch, left_ms, cost_ms;
@@ -21,7 +21,7 @@ static void on_record(const vow_record *r, void *user)
 {
     struct heard *h = user;
     h->records++;
-    h->says = r->says;
+    h->status = r->status;
     h->name = r->name;
     h->epoch = r->epoch;
     h->left_ms = r->left_ms;
@@ -50,7 +50,7 @@ static void on_chunks(const vow_name *name, void *user)
     h->name = *name;
 }
 
-static void on_place(const vow_token *token, void *user)
+static void on_permit(const vow_token *token, void *user)
 {
     struct heard *h = user;
     h->places++;
@@ -71,7 +71,7 @@ static void listen_open(struct alone *a, struct heard *h, const char *key)
                           &(const vow_store_events){.on_record = on_record,
                                                     .on_cancel = on_cancel,
                                                     .on_chunks = on_chunks,
-                                                    .on_place = on_place,
+                                                    .on_permit = on_permit,
                                                     .on_doubt = on_doubt,
                                                     .user = h});
 }
@@ -123,7 +123,7 @@ TEST(redis_news, a_result_comes_whole)
     listen_open(&a, &h, NULL);
     send(&a, 'S', " D 1 77 2 5000 12 0 5 6\nlabelhost:1value");
     CHECK_UINT_EQ(h.records, 1);
-    CHECK_UINT_EQ(h.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(h.status, VOW_STATUS_SETTLED);
     CHECK(vow_name_equal(&h.name, &name));
     CHECK_UINT_EQ(h.mode, VOW_FENCED);
     CHECK_UINT_EQ(h.epoch, 77);
@@ -137,7 +137,7 @@ TEST(redis_news, a_result_comes_whole)
     CHECK_MEM_EQ(h.value, "value", 5);
     send(&a, 'S', " E 0 78 0 -1 0 0 0 0\n");
     CHECK(h.failed);
-    CHECK_UINT_EQ(h.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(h.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(h.left_ms, UINT64_MAX);
     CHECK_UINT_EQ(h.size, 0);
     CHECK_UINT_EQ(all(&h), 2);
@@ -151,7 +151,7 @@ TEST(redis_news, a_change_chunks_a_cancel_and_a_place)
     listen_open(&a, &h, NULL);
     send(&a, 'A', "");
     CHECK_UINT_EQ(h.records, 1);
-    CHECK_UINT_EQ(h.says, 0);
+    CHECK_UINT_EQ(h.status, 0);
     send(&a, 'C', "");
     CHECK_UINT_EQ(h.chunks, 1);
     send(&a, 'X', "");
@@ -231,7 +231,7 @@ TEST(redis_news, what_cannot_be_remembered_or_kept_is_asked_for_again)
         a.world.alloc.fail_at = 0;
         CHECK_UINT_EQ(h.records, i);
         bool failed = a.world.alloc.fails > fails;
-        CHECK_UINT_EQ(h.says, failed ? 0 : VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(h.status, failed ? 0 : VOW_STATUS_SETTLED);
         CHECK_UINT_EQ(vow__told_epoch(a.redis, &name), failed ? 0 : 77);
         if (!failed)
             break;
@@ -260,8 +260,8 @@ TEST(redis_news, a_value_that_does_not_open_is_asked_for_again)
                  0);
     static const struct {
         const char *head;
-        uint32_t says;
-    } cases[] = {{" D 0 77 0 5 1 0 0 0\n", VOW_SAYS_SETTLED},
+        uint32_t status;
+    } cases[] = {{" D 0 77 0 5 1 0 0 0\n", VOW_STATUS_SETTLED},
                  {" E 0 77 0 5 1 0 0 0\n", 0}, /* no failure was sealed */
                  {" D 0 78 0 5 1 0 0 0\n", 0}};
     for (size_t i = 0; i < 3; i++) {
@@ -270,13 +270,13 @@ TEST(redis_news, a_value_that_does_not_open_is_asked_for_again)
         memcpy(whole + n, vow_bytes_data(sealed), vow_bytes_size(sealed));
         push(&a, whole, n + vow_bytes_size(sealed));
         CHECK_UINT_EQ(h.records, i + 1);
-        CHECK_UINT_EQ(h.says, cases[i].says);
-        if (h.says != 0)
+        CHECK_UINT_EQ(h.status, cases[i].status);
+        if (h.status != 0)
             CHECK_MEM_EQ(h.value, "result", 6);
     }
     snprintf(text, sizeof(text), " D 0 77 0 5 1 0 0 0\nnot sealed at all");
     send(&a, 'S', text);
-    CHECK_UINT_EQ(h.says, 0);
+    CHECK_UINT_EQ(h.status, 0);
     plain = vow_bytes_unref(plain);
     sealed = vow_bytes_unref(sealed);
     alone_close(&a);
@@ -316,10 +316,10 @@ TEST(redis_news, a_result_that_cannot_be_read_is_a_change)
     struct heard h;
     listen_open(&a, &h, NULL);
     for (unsigned i = 0; i < sizeof(rests) / sizeof(rests[0]); i++) {
-        h.says = 9;
+        h.status = 9;
         send(&a, 'S', rests[i]);
         CHECK_UINT_EQ(h.records, i + 1);
-        if (h.says != 0)
+        if (h.status != 0)
             FAIL("it was taken: \"%s\"", rests[i]);
     }
     CHECK_UINT_EQ(all(&h), h.records);
@@ -335,9 +335,9 @@ TEST(redis_news, a_result_that_is_too_large_is_a_change)
     size_t n = message(text, 'S', " D 0 77 0 5 1 0 0 0\n");
     memset(text + n, 'x', 4097);
     push(&a, text, n + 4096);
-    CHECK_UINT_EQ(h.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(h.status, VOW_STATUS_SETTLED);
     push(&a, text, n + 4097);
-    CHECK_UINT_EQ(h.says, 0);
+    CHECK_UINT_EQ(h.status, 0);
     alone_close(&a);
 }
 
@@ -351,7 +351,7 @@ TEST(redis_news, texts_end_at_a_zero)
     *(char *)memchr(text, '?', n) = 0;
     *(char *)memchr(text, '?', n) = 0;
     push(&a, text, n);
-    CHECK_UINT_EQ(h.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(h.status, VOW_STATUS_SETTLED);
     CHECK_STR_EQ(h.label, "la");
     CHECK_STR_EQ(h.runner, "run");
     CHECK_UINT_EQ(h.size, 5);

@@ -52,7 +52,7 @@ struct twins {
     char sha[VOW__LUA_N][48];
     uint64_t seed, token;
     struct pool pools[POOLS];
-    unsigned says[8]; /* how often it was said */
+    unsigned status[8]; /* how often it was said */
     unsigned told;
     bool batch; /* the last step renewed several */
 };
@@ -192,13 +192,14 @@ static void check_fences(struct pool *p, struct spot *s)
 }
 
 static void check_place(struct pool *p, struct spot *s,
-                        const struct vow__resp *got, const vow_place *want)
+                        const struct vow__resp *got,
+                        const vow_pool_permit *want)
 {
     uint64_t v[7];
     for (size_t i = 0; i < 7; i++)
         v[i] = vow__resp_uint(vow__resp_at(got, i), UINT64_MAX);
-    CHECK_UINT_EQ(v[0], want->says);
-    if (want->says == VOW_SAYS_NONE)
+    CHECK_UINT_EQ(v[0], want->status);
+    if (want->status == VOW_STATUS_NONE)
         return;
     CHECK_UINT_EQ(v[2], want->ahead);
     if (!p->rough)
@@ -208,7 +209,7 @@ static void check_place(struct pool *p, struct spot *s,
     CHECK_UINT_EQ(v[6], want->limits.window_us);
     CHECK((v[3] == 0) == (want->again_us == 0));
     CHECK((v[1] == 0) == (want->fence == 0));
-    if (s == NULL || want->says != VOW_SAYS_OWN)
+    if (s == NULL || want->status != VOW_STATUS_OWNED)
         return;
     CHECK((s->fence == v[1]) == (s->book_fence == want->fence));
     s->fence = v[1];
@@ -324,15 +325,15 @@ static void acquire(struct twins *t, struct pool *p)
                            .inst = roll(t, BOOK_INSTANCES),
                            .weight = 1 + (uint32_t)roll(t, p->weights)};
     }
-    vow_place_ask ask = {.pool = book_name(p->number),
-                         .limits_of = book_name(p->law),
-                         .token = book_token(s->token),
-                         .weight = s->weight,
-                         .lease_ms = some_lease(t, p),
-                         .flags = roll(t, 4) == 0 ? VOW_PLACE_TRY : 0,
-                         .limits = p->limits,
-                         .label = p->label,
-                         .limits_label = p->law_label};
+    vow_permit_request ask = {.pool = book_name(p->number),
+                              .limits_of = book_name(p->law),
+                              .token = book_token(s->token),
+                              .weight = s->weight,
+                              .lease_ms = some_lease(t, p),
+                              .flags = roll(t, 4) == 0 ? VOW_PERMIT_TRY : 0,
+                              .limits = p->limits,
+                              .label = p->label,
+                              .limits_label = p->law_label};
     begin(t, VOW__LUA_ACQUIRE, p, 10);
     add_token(t, s->token);
     vow__command_uint(&t->ask.command, ask.weight);
@@ -344,18 +345,18 @@ static void acquire(struct twins *t, struct pool *p)
     vow__command_text(&t->ask.command, ask.label);
     const struct vow__resp *got = redis_line_ask(&t->ask);
     same_time(t, got, 7);
-    vow_place want = {.says = 0};
+    vow_pool_permit want = {.status = 0};
     struct vow__step step = book_step(&t->rig, s->inst);
     int rc = vow__book_acquire(&step, &ask, &want);
-    uint64_t says = vow__resp_uint(vow__resp_at(got, 0), 99);
+    uint64_t status = vow__resp_uint(vow__resp_at(got, 0), 99);
     if (rc == 0)
         check_place(p, s, got, &want);
     else
         CHECK_INT_EQ(rc, VOW_EINVAL);
     if (rc < 0)
-        CHECK_UINT_EQ(says, 0);
-    t->says[says]++;
-    if (rc < 0 || want.says == VOW_SAYS_BUSY)
+        CHECK_UINT_EQ(status, 0);
+    t->status[status]++;
+    if (rc < 0 || want.status == VOW_STATUS_BUSY)
         drop(p, s);
 }
 
@@ -363,13 +364,13 @@ static void release(struct twins *t, struct pool *p)
 {
     struct spot *s = some_spot(t, p);
     uint64_t token = s == NULL ? ++t->token : s->token;
-    vow_place_hold hold = {book_name(p->number), book_name(p->law),
-                           book_token(token), false};
+    vow_permit_hold hold = {book_name(p->number), book_name(p->law),
+                            book_token(token), false};
     begin(t, VOW__LUA_RELEASE, p, 1);
     add_token(t, token);
     const struct vow__resp *got = redis_line_ask(&t->ask);
     same_time(t, got, 7);
-    vow_place want;
+    vow_pool_permit want;
     struct vow__step step = book_step(&t->rig, s == NULL ? 0 : s->inst);
     vow__book_release(&step, &hold, &want);
     check_place(p, s, got, &want);
@@ -395,8 +396,8 @@ static size_t some_spots(struct twins *t, struct pool *p, bool several,
 static void renew(struct twins *t, struct pool *p)
 {
     struct spot *at[4] = {NULL};
-    vow_place_hold holds[4];
-    vow_place want[4];
+    vow_permit_hold holds[4];
+    vow_pool_permit want[4];
     uint64_t lease_ms = some_lease(t, p);
     if (p->n == 0)
         return;
@@ -406,8 +407,8 @@ static void renew(struct twins *t, struct pool *p)
     vow__command_uint(&t->ask.command, 1000 * lease_ms);
     add_channel(t, at[0]->inst);
     for (size_t i = 0; i < n; i++) {
-        holds[i] = (vow_place_hold){book_name(p->number), book_name(p->law),
-                                    book_token(at[i]->token), roll(t, 2) == 0};
+        holds[i] = (vow_permit_hold){book_name(p->number), book_name(p->law),
+                                     book_token(at[i]->token), roll(t, 2) == 0};
         vow__command_uint(&t->ask.command, 1);
         add_token(t, at[i]->token);
         vow__command_uint(&t->ask.command, holds[i].started);
@@ -418,7 +419,7 @@ static void renew(struct twins *t, struct pool *p)
     vow__book_renew(&step, holds, n, lease_ms, want);
     CHECK_UINT_EQ(got->n, n);
     for (size_t i = 0; i < n; i++)
-        check_place(p, want[i].says == 0 ? NULL : at[i], vow__resp_at(got, i),
+        check_place(p, want[i].status == 0 ? NULL : at[i], vow__resp_at(got, i),
                     &want[i]);
 }
 
@@ -535,8 +536,9 @@ TEST(redis_pool_book, every_answer_is_that_of_the_book)
     }
     for (int i = 0; i < STEPS; i++)
         step(&t);
-    CHECK(t.says[VOW_SAYS_OWN] > 100 && t.says[VOW_SAYS_WAIT] > 100);
-    CHECK(t.says[VOW_SAYS_BUSY] > 10 && t.says[VOW_SAYS_NONE] > 10);
+    CHECK(t.status[VOW_STATUS_OWNED] > 100 &&
+          t.status[VOW_STATUS_WAITING] > 100);
+    CHECK(t.status[VOW_STATUS_BUSY] > 10 && t.status[VOW_STATUS_NONE] > 10);
     CHECK(t.told > 100);
     book_close(&t.rig);
     redis_line_close(&t.hear);

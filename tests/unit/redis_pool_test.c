@@ -19,20 +19,21 @@ static vow_pool_limits at_once(uint32_t concurrent)
     return (vow_pool_limits){.concurrent = concurrent};
 }
 
-static uint32_t says(struct rig_place p)
+static uint32_t status(struct rig_place p)
 {
     CHECK_INT_EQ(p.code, 0);
-    return p.place.says;
+    return p.place.status;
 }
 
 struct renewed {
     unsigned done;
     int code;
     size_t n;
-    vow_place at[2 * MANY];
+    vow_pool_permit at[2 * MANY];
 };
 
-static void on_renewed(int code, const vow_place *places, size_t n, void *user)
+static void on_renewed(int code, const vow_pool_permit *places, size_t n,
+                       void *user)
 {
     struct renewed *w = user;
     w->done++;
@@ -135,14 +136,14 @@ static void key_leaves_nothing(struct rig *r)
     (void)rig_start(r, 0, "p:a", 1, LONG_MS);
     size_t keys = keys_of(r)->n;
     CHECK(keys == 7 || passed(r, since, limits.window_us));
-    CHECK_UINT_EQ(says(rig_release(r, 1, "p:a", 2)), VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(says(rig_release(r, 0, "p:a", 1)), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_release(r, 1, "p:a", 2)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_release(r, 0, "p:a", 1)), VOW_STATUS_OWNED);
     CHECK(keys_of(r)->n <= 3); /* what the rate remembers */
     for (int i = 0; i < 4000 && keys_of(r)->n > 1; i++)
         rig_advance_ms(r, 20);
     CHECK_UINT_EQ(keys_of(r)->n, 1);
     CHECK(ends_ms(r, keys_of(r)->at[0]) > 0);
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p:a", 3))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("p:a", 3))), VOW_STATUS_OWNED);
 }
 
 TEST(redis_pool, a_key_that_nobody_uses_leaves_the_limits_only)
@@ -162,7 +163,7 @@ static void keys_go_missing(struct rig *r)
         for (uint64_t t = 10; t < 30; t += t == 11 ? 9 : 1) {
             const char *pool = t < 20 ? "p" : "q:a";
             struct rig_place p = rig_renew(r, t % 10, pool, t, LONG_MS);
-            CHECK(says(p) != VOW_SAYS_BUSY);
+            CHECK(status(p) != VOW_STATUS_BUSY);
             CHECK_INT_EQ(rig_release(r, t % 10, pool, t).code, 0);
             if (t == 21)
                 break;
@@ -170,11 +171,13 @@ static void keys_go_missing(struct rig *r)
         CHECK_INT_EQ(rig_limit(r, 0, "p", &two).code, 0);
         CHECK_INT_EQ(rig_limit(r, 0, "q", &two).code, 0);
         for (uint64_t t = 40; t < 42; t++) {
-            CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", t))), VOW_SAYS_OWN);
-            CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("q:a", t))),
-                          VOW_SAYS_OWN);
+            CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("p", t))),
+                          VOW_STATUS_OWNED);
+            CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("q:a", t))),
+                          VOW_STATUS_OWNED);
         }
-        CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", 42))), VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("p", 42))),
+                      VOW_STATUS_WAITING);
     }
 }
 
@@ -189,11 +192,11 @@ static void flushed(struct rig *r)
         rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
     CHECK_STR_EQ(redis_say(server(r), "FLUSHALL", NULL), "OK");
-    CHECK_UINT_EQ(says(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_SAYS_NONE);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_SAYS_NONE);
-    CHECK_UINT_EQ(says(rig_release(r, 0, "p", 1)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_STATUS_NONE);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
+    CHECK_UINT_EQ(status(rig_release(r, 0, "p", 1)), VOW_STATUS_NONE);
     struct rig_place p = rig_acquire(r, 2, PLACE("p", 3, .limits = at_once(1)));
-    CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
     CHECK(p.place.fence > first.place.fence);
 }
 
@@ -206,20 +209,22 @@ TEST(redis_pool, a_flush_takes_all_places_and_fences_go_on)
 static void released_and_closed(struct rig *r)
 {
     static struct renewed got; /* counts only */
-    vow_place_hold hold = {rig_name("p"), rig_name("p"), rig_token(1), false};
+    vow_permit_hold hold = {rig_name("p"), rig_name("p"), rig_token(1), false};
     got = (struct renewed){.done = 0};
-    CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(
+        status(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
+        VOW_STATUS_OWNED);
     r->at[0]->ops->release(r->at[0], &hold, on_renewed, &got);
     rig_close(r, 0);
     CHECK_UINT_EQ(got.done, 1);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", 2))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2))), VOW_STATUS_OWNED);
     r->at[1]->ops->acquire(r->at[1], PLACE("q", 3, .limits = at_once(1)),
                            on_renewed, &got);
     rig_close(r, 1);
     CHECK_UINT_EQ(got.done, 2);
-    CHECK_UINT_EQ(says(rig_acquire(r, 2, PLACE("q", 4, .limits = at_once(1)))),
-                  VOW_SAYS_OWN);
+    CHECK_UINT_EQ(
+        status(rig_acquire(r, 2, PLACE("q", 4, .limits = at_once(1)))),
+        VOW_STATUS_OWNED);
 }
 
 TEST(redis_pool, a_step_that_was_just_begun_when_it_is_closed_leaves_no_place)
@@ -235,13 +240,15 @@ static void many_are_let_in(struct rig *r)
     unsigned waiting = MANY;
     (void)rig_acquire(r, 0, PLACE("p", 0, .limits = at_once(1)));
     for (uint64_t i = 1; i <= MANY; i++)
-        CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("p", i))), VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", i))),
+                      VOW_STATUS_WAITING);
     struct rig_pool p = rig_limit(r, 2, "p", &all);
     CHECK(p.info.held > 64 && p.info.held < MANY); /* a step is bounded */
     for (int round = 0; round < 2 && waiting > 0; round++) {
         waiting = 0;
         for (uint64_t i = 1; i <= MANY; i++)
-            waiting += says(rig_acquire(r, 1, PLACE("p", i))) != VOW_SAYS_OWN;
+            waiting +=
+                status(rig_acquire(r, 1, PLACE("p", i))) != VOW_STATUS_OWNED;
     }
     CHECK_UINT_EQ(waiting, 0);
     CHECK_UINT_EQ(r->news[1].places, MANY);
@@ -271,7 +278,7 @@ static void many_are_dead(struct rig *r)
     for (uint64_t i = 1; i <= MANY; i++)
         (void)rig_acquire(r, 1, PLACE("p", i, .lease_ms = 500));
     rig_advance_ms(r, 600);
-    CHECK_UINT_EQ(says(rig_renew(r, 1, "p", MANY, LONG_MS)), VOW_SAYS_NONE);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", MANY, LONG_MS)), VOW_STATUS_NONE);
 }
 
 TEST(redis_pool, sweeps_the_dead_by_several_steps)
@@ -291,15 +298,15 @@ static void many_keys(struct rig *r)
     for (uint64_t i = 0; i < MANY; i++) {
         key_name(name, i);
         (void)rig_acquire(r, 0, PLACE(name, i, .limits = at_once(1)));
-        CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE(name, MANY + i))),
-                      VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE(name, MANY + i))),
+                      VOW_STATUS_WAITING);
     }
     CHECK_INT_EQ(rig_limit(r, 2, "p", &two).code, 0);
     rig_expect(r, &r->news[1].places, MANY);
     for (uint64_t i = 0; i < MANY; i++) {
         key_name(name, i);
-        CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE(name, MANY + i))),
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE(name, MANY + i))),
+                      VOW_STATUS_OWNED);
     }
     CHECK_UINT_EQ(rig_pools(r, 3, NULL, 0), MANY + 1);
 }
@@ -311,7 +318,7 @@ TEST(redis_pool, new_limits_reach_more_keys_than_a_page)
 
 static void many_renewals(struct rig *r)
 {
-    static vow_place_hold holds[2 * MANY];
+    static vow_permit_hold holds[2 * MANY];
     static uint64_t fences[2 * MANY];
     static struct renewed got;
     uint64_t seed = test_seed();
@@ -319,12 +326,12 @@ static void many_renewals(struct rig *r)
     got = (struct renewed){.done = 0};
     for (uint64_t i = 0; i < 2 * MANY; i++) {
         key_name(name, test_random(&seed) % 50);
-        holds[i] = (vow_place_hold){rig_name(name), rig_limits_name(name),
-                                    rig_token(i), false};
+        holds[i] = (vow_permit_hold){rig_name(name), rig_limits_name(name),
+                                     rig_token(i), false};
         if (i % 3 == 0)
             continue;
         struct rig_place p = rig_acquire(r, 0, PLACE(name, i));
-        CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+        CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
         fences[i] = p.place.fence;
     }
     r->at[0]->ops->renew(r->at[0], holds, 2 * MANY, LONG_MS, on_renewed, &got);
@@ -332,8 +339,8 @@ static void many_renewals(struct rig *r)
     CHECK_INT_EQ(got.code, 0);
     CHECK_UINT_EQ(got.n, 2 * MANY);
     for (uint64_t i = 0; i < 2 * MANY; i++) {
-        CHECK_UINT_EQ(got.at[i].says,
-                      i % 3 == 0 ? VOW_SAYS_NONE : VOW_SAYS_OWN);
+        CHECK_UINT_EQ(got.at[i].status,
+                      i % 3 == 0 ? VOW_STATUS_NONE : VOW_STATUS_OWNED);
         CHECK_UINT_EQ(got.at[i].fence, i % 3 == 0 ? 0 : fences[i]);
     }
     r->at[0]->ops->renew(r->at[0], NULL, 0, LONG_MS, on_renewed, &got);
@@ -352,23 +359,24 @@ TEST(redis_pool, many_renewals_of_many_pools_in_any_order)
 static void spread(struct rig *r)
 {
     static struct renewed got;
-    vow_place_hold holds[2 * MANY];
+    vow_permit_hold holds[2 * MANY];
     struct rig_answer list[4];
     char name[16];
     got = (struct renewed){.done = 0};
     for (uint64_t i = 0; i < 60; i++) {
         snprintf(name, sizeof(name), "%llu:a", (unsigned long long)(i % 20));
-        holds[i] = (vow_place_hold){rig_name(name), rig_limits_name(name),
-                                    rig_token(i), false};
-        CHECK_UINT_EQ(says(rig_acquire(r, 0, PLACE(name, i))), VOW_SAYS_OWN);
+        holds[i] = (vow_permit_hold){rig_name(name), rig_limits_name(name),
+                                     rig_token(i), false};
+        CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE(name, i))),
+                      VOW_STATUS_OWNED);
         snprintf(name, sizeof(name), "n%llu", (unsigned long long)i);
-        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i)).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(rig_claim(r, 0, ASK(name, i)).status, VOW_STATUS_OWNED);
     }
     r->at[0]->ops->renew(r->at[0], holds, 60, LONG_MS, on_renewed, &got);
     rig_expect(r, &got.done, 1);
     CHECK_INT_EQ(got.code, 0);
     for (size_t i = 0; i < 60; i++)
-        CHECK_UINT_EQ(got.at[i].says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(got.at[i].status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(rig_pools(r, 1, NULL, 0), 40);
     CHECK_UINT_EQ(rig_list(r, 1, list, 4), 60);
 }
@@ -409,16 +417,16 @@ static void time_stands(struct rig *r)
         rig_acquire(r, 0, PLACE("r", 3, .limits = at_once(9))).place.fence;
     clock_goes_back(r);
     struct rig_place p = rig_acquire(r, 1, PLACE("p", 4));
-    if (p.place.says == VOW_SAYS_WAIT) {
+    if (p.place.status == VOW_STATUS_WAITING) {
         CHECK(p.place.again_us <= 1000 * rig_short_ms(r) + 1);
         rig_lapse(r);
         p = rig_acquire(r, 1, PLACE("p", 4));
     }
-    CHECK_UINT_EQ(says(p), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
     p = rig_acquire(r, 1, PLACE("q", 5));
-    CHECK(p.place.says == VOW_SAYS_OWN || p.place.again_us <= 300001);
+    CHECK(p.place.status == VOW_STATUS_OWNED || p.place.again_us <= 300001);
     rig_advance_ms(r, 310);
-    CHECK_UINT_EQ(says(rig_acquire(r, 1, PLACE("q", 5))), VOW_SAYS_OWN);
+    CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("q", 5))), VOW_STATUS_OWNED);
     p = rig_acquire(r, 1, PLACE("r", 6));
     CHECK(p.place.fence > fence);
 }

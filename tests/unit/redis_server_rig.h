@@ -97,7 +97,7 @@ static const struct rig_store rig_hurt = {.name = "redis",
 /* Claims until one is answered without an error; the test fails after a minute
  * and more. */
 static inline struct rig_answer claim_at_last(struct rig *r, size_t i,
-                                              const vow_claim_ask *ask)
+                                              const vow_claim_request *ask)
 {
     uint64_t ends_us = rig_now_us(r) + 90 * 1000 * 1000;
     while (rig_now_us(r) < ends_us) {

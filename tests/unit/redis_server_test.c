@@ -61,7 +61,7 @@ static void every_name_step(struct rig *r)
 {
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
     FINE(r, 0, a);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     vow_hold hold = {rig_name("a"), rig_token(1), a.epoch};
     FINE(r, 0, rig_pulse(r, 0, &hold, LONG_MS));
     FINE(r, 0, rig_peek(r, 0, "a"));
@@ -175,8 +175,8 @@ HURT(redis_server, a_database_that_is_none_is_told,
 HURT(redis_server, another_database_is_apart,
      .url_format = "redis://127.0.0.1:%u/3")
 {
-    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     CHECK_STR_EQ(redis_say(s, "DBSIZE", NULL), "0");
 }
 
@@ -185,12 +185,12 @@ HURT(redis_server, another_database_is_apart,
 HURT(redis_server, a_restart_is_hardly_seen)
 {
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
-    CHECK_INT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     unsigned doubts = r->news[1].doubts;
     redis_again(s); /* all is forgotten */
     struct rig_answer b = claim_at_last(r, 2, ASK("a", 3));
-    CHECK_INT_EQ(b.says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(b.status, VOW_STATUS_OWNED);
     CHECK(b.epoch > a.epoch);
     rig_expect(r, &r->news[1].doubts, doubts + 1);
 }
@@ -198,7 +198,7 @@ HURT(redis_server, a_restart_is_hardly_seen)
 HURT(redis_server, connections_that_are_killed_are_made_again)
 {
     static const char *const types[] = {"normal", "pubsub"};
-    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
     for (unsigned i = 0; i < 6; i++) {
         unsigned doubts = r->news[0].doubts;
         CHECK(redis_say(s, "CLIENT", "KILL", "TYPE", types[i % 2], "SKIPME",
@@ -206,22 +206,22 @@ HURT(redis_server, connections_that_are_killed_are_made_again)
         struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
         CHECK(a.code == 0 || a.code == VOW_EUNSURE);
         rig_expect(r, &r->news[0].doubts, i % 2 == 1 ? doubts + 1 : doubts);
-        CHECK_INT_EQ(claim_at_last(r, 0, ASK("a", 1)).says, VOW_SAYS_OWN);
+        CHECK_INT_EQ(claim_at_last(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
     }
 }
 
 HURT(redis_server, who_waits_hears_it_behind_a_lost_connection)
 {
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
-    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
+    CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     unsigned doubts = r->news[1].doubts;
     CHECK(redis_say(s, "CLIENT", "KILL", "TYPE", "pubsub", NULL)[0] != '-');
     rig_expect(r, &r->news[1].doubts, doubts + 1);
-    CHECK_INT_EQ(claim_at_last(r, 1, ASK("a", 2)).says, VOW_SAYS_WAIT);
-    CHECK_INT_EQ(rig_commit(r, 0, COMMIT("a", 1, a.epoch), "v").says,
-                 VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+    CHECK_INT_EQ(rig_commit(r, 0, COMMIT("a", 1, a.epoch), "v").status,
+                 VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].records, 1);
-    CHECK_INT_EQ(r->news[1].says, VOW_SAYS_SETTLED);
+    CHECK_INT_EQ(r->news[1].status, VOW_STATUS_SETTLED);
 }
 
 HURT(redis_server, a_short_pause_is_waited_for)
@@ -238,7 +238,7 @@ HURT(redis_server, a_long_pause_is_unsure_and_then_over, .timeout_ms = 1000)
     CHECK_INT_EQ(rig_claim(r, 0, ASK("b", 1)).code, VOW_EUNSURE);
     CHECK_HAS(WHY(r, 0), "did not answer for 1000 ms");
     CHECK(kill(s->pid, SIGCONT) == 0);
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
 }
 
 /* On a busy machine the sleep may be over, or not begun. */
@@ -251,7 +251,7 @@ HURT(redis_server, a_server_that_sleeps_is_left_and_found_again,
     rig_advance_ms(r, 20);
     int code = rig_claim(r, 0, ASK("b", 1)).code;
     CHECK(code == VOW_EUNSURE || code == 0);
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
     close(fd);
 }
 
@@ -287,7 +287,7 @@ HURT(redis_server, a_full_server_is_told_and_can_be_mended)
     CHECK_INT_EQ(rig_claim(r, 0, ASK("b", 1)).code, VOW_ESTORE);
     CHECK_HAS(WHY(r, 0), "its maxmemory is reached");
     CHECK_STR_EQ(redis_say(s, "CONFIG", "SET", "maxmemory", "0", NULL), "OK");
-    CHECK_INT_EQ(rig_claim(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(rig_claim(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
 }
 
 HURT(redis_server, too_few_replicas_are_told)
@@ -306,7 +306,7 @@ HURT(redis_server, a_master_that_becomes_a_replica_is_left, .timeout_ms = 1000)
     CHECK_STR_EQ(redis_say(s, "REPLICAOF", "127.0.0.1", "1", NULL), "OK");
     fails_until_told(r, "is a replica; its master is 127.0.0.1:1");
     CHECK_STR_EQ(redis_say(s, "REPLICAOF", "NO", "ONE", NULL), "OK");
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
 }
 
 static void on_claimed(int code, const vow_record *records, size_t n,
@@ -332,7 +332,7 @@ HURT(redis_server, a_server_that_is_gone_costs_no_time, .timeout_ms = 1000)
     }
     CHECK_HAS(WHY(r, 0), "refused");
     redis_again(s);
-    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).says, VOW_SAYS_OWN);
+    CHECK_INT_EQ(claim_at_last(r, 0, ASK("b", 1)).status, VOW_STATUS_OWNED);
 }
 
 HURT(redis_server, closing_while_it_is_paused_ends, .timeout_ms = 5000)

@@ -63,7 +63,7 @@ static void claim_at(struct locked *l, const char *options, int want,
     if (want != 0)
         CHECK_HAS(WHY(&r, 0), because);
     else
-        CHECK_INT_EQ(rig_claim(&r, 0, ASK("a", 2)).says, VOW_SAYS_WAIT);
+        CHECK_INT_EQ(rig_claim(&r, 0, ASK("a", 2)).status, VOW_STATUS_WAITING);
     rig_close(&r, 0);
     world_run(&r.world);
     world_close(&r.world);

@@ -17,15 +17,16 @@ TEST(sqlite_again, a_removed_folder_is_made_anew)
     kit_open(&a, path);
     kit_open(&b, path);
     uint64_t epoch = kit_claim(&a, "a", 1).epoch;
-    CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).status, VOW_STATUS_WAITING);
     folder_remove(path);
     struct kit_answer pulse = kit_pulse(&a, "a", 1, epoch);
-    CHECK_UINT_EQ(pulse.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(pulse.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(pulse.epoch, epoch);
     kit_run_until(&a, &a.doubts, 1);
-    CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).status, VOW_STATUS_WAITING);
     kit_run_until(&b, &b.doubts, 1);
-    CHECK_UINT_EQ(kit_commit(&a, "a", 1, pulse.epoch, 5).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&a, "a", 1, pulse.epoch, 5).status,
+                  VOW_STATUS_OWNED);
     kit_run_until(&b, &b.records, 1);
     CHECK_UINT_EQ(kit_claim(&b, "a", 2).size, 5);
     kit_close(&a);
@@ -41,12 +42,12 @@ TEST(sqlite_again, a_removed_file_is_made_anew)
     folder_open(&f);
     kit_open(&k, f.path);
     uint64_t epoch = kit_claim(&k, "a", 1).epoch;
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 5).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 5).status, VOW_STATUS_OWNED);
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
     CHECK(unlink(path) == 0);
     kit_nap_ms(150); /* its path is looked at ten times a second */
     struct kit_answer a = kit_claim(&k, "a", 2);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > epoch);
     kit_close(&k);
     folder_close(&f);
@@ -94,10 +95,11 @@ TEST(sqlite_again, a_full_disk_is_told_until_there_is_room)
     }
     CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
     CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 100000).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 100000).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_claim(&k, "a", 5).size, 100000);
-    CHECK_UINT_EQ(kit_claim(&k, "b", 2).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "b", 2).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -118,7 +120,7 @@ static void run_new(struct kit *k)
     char name[16];
     snprintf(name, sizeof(name), "%d", names++);
     uint64_t epoch = kit_claim(k, name, 1).epoch;
-    CHECK_UINT_EQ(kit_commit(k, name, 1, epoch, 10).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(k, name, 1, epoch, 10).status, VOW_STATUS_OWNED);
 }
 
 TEST(sqlite_again, other_tables_are_told)
@@ -130,7 +132,7 @@ TEST(sqlite_again, other_tables_are_told)
     char why[600];
     folder_open(&f);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     kit_close(&k);
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
     CHECK(sqlite3_open(path, &db) == SQLITE_OK);
@@ -172,13 +174,13 @@ TEST(sqlite_again, who_lives_is_not_taken_for_dead_when_its_files_were_removed)
     for (unsigned i = 0; i < 2; i++) {
         char name[8];
         snprintf(name, sizeof(name), "n%u", i);
-        CHECK_UINT_EQ(kit_claim(&k, name, 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, name, 1).status, VOW_STATUS_OWNED);
         erase(&f, subs[i]);
         kit_nap_ms(110); /* it looks ten times a second */
-        CHECK_UINT_EQ(kit_claim(&k, name, 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, name, 1).status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(kit_count(f.path, subs[i]), 1);
         kit_open(&other, f.path);
-        CHECK_UINT_EQ(kit_claim(&other, name, 2).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_claim(&other, name, 2).status, VOW_STATUS_WAITING);
         kit_close(&other);
     }
     kit_close(&k);
@@ -194,13 +196,13 @@ TEST(sqlite_again, a_log_that_was_removed_is_noticed)
     char path[300];
     folder_open(&f);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     snprintf(path, sizeof(path), "%s/vow.db-wal", f.path);
     CHECK(unlink(path) == 0);
     kit_nap_ms(110); /* it looks ten times a second */
-    CHECK_UINT_EQ(kit_claim(&k, "b", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "b", 1).status, VOW_STATUS_OWNED);
     kit_open(&other, f.path);
-    CHECK_UINT_EQ(kit_claim(&other, "b", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&other, "b", 2).status, VOW_STATUS_WAITING);
     kit_close(&other);
     kit_close(&k);
     folder_close(&f);
@@ -286,7 +288,7 @@ TEST(sqlite_again, a_folder_that_cannot_be_written_is_told_until_it_can)
     CHECK(strstr(why, "Permission denied") != NULL);
     CHECK(chmod(f.path, 0700) == 0);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     kit_close(&k);
     char path[300];
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
@@ -311,24 +313,25 @@ TEST(sqlite_again, after_another_boot_leases_and_results_are_void)
     folder_open(&f);
     kit_open(&k, f.path);
     uint64_t epoch = kit_claim(&k, "result", 1).epoch;
-    CHECK_UINT_EQ(kit_commit(&k, "result", 1, epoch, 5).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "result", 1, epoch, 5).status,
+                  VOW_STATUS_OWNED);
     epoch = kit_claim(&k, "runs", 2).epoch;
-    vow_claim_ask once = kit_ask("once", 3);
+    vow_claim_request once = kit_ask("once", 3);
     once.mode = VOW_ONCE;
     uint64_t once_epoch = kit_claim_as(&k, &once).epoch;
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 4).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 4).status, VOW_STATUS_OWNED);
     kit_close(&k);
     kit_sql(f.path, "UPDATE meta SET boot='another'");
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_peek(&k, "result").says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(kit_peek(&k, "result").status, VOW_STATUS_NONE);
     struct kit_answer a = kit_claim(&k, "runs", 5);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.takeovers, 0);
     CHECK(a.epoch > epoch);
     a = kit_claim(&k, "once", 6);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(a.epoch, once_epoch);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 7).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 7).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -343,7 +346,7 @@ TEST(sqlite_again, another_clock_does_not_mix_with_one_that_is_in_use)
     pid_t pid = kit_child();
     if (pid == 0) {
         kit_open(&k, f.path);
-        CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
         atomic_store(stage, 1);
         for (;;)
             kit_nap_ms(1000);
@@ -364,28 +367,28 @@ TEST(sqlite_again, a_rate_remembers_over_a_boot)
     struct folder f;
     struct kit k;
     struct kit_answer a;
-    vow_place_ask ask = {.pool = vow_name_of("p"),
-                         .limits_of = vow_name_of("p"),
-                         .token = kit_token(1),
-                         .weight = 3,
-                         .lease_ms = KIT_LONG_MS,
-                         .limits = {.rate = 4, .window_us = 3600000000}};
+    vow_permit_request ask = {.pool = vow_name_of("p"),
+                              .limits_of = vow_name_of("p"),
+                              .token = kit_token(1),
+                              .weight = 3,
+                              .lease_ms = KIT_LONG_MS,
+                              .limits = {.rate = 4, .window_us = 3600000000}};
     folder_open(&f);
     kit_open(&k, f.path);
     k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     kit_close(&k);
     kit_sql(f.path, "UPDATE meta SET boot='another'");
     kit_open(&k, f.path);
     ask.token = kit_token(2);
     k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     ask.token = kit_token(3);
     ask.weight = 1;
     ask.pool = vow_name_of("q");
     ask.limits_of = ask.pool;
     k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }

@@ -16,7 +16,8 @@ static void fill(const char *folder, unsigned names)
         char name[32];
         snprintf(name, sizeof(name), "%u", i);
         uint64_t epoch = kit_claim(&k, name, 1).epoch;
-        CHECK_UINT_EQ(kit_commit(&k, name, 1, epoch, 300).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_commit(&k, name, 1, epoch, 300).status,
+                      VOW_STATUS_OWNED);
     }
     kit_close(&k);
     kit_sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
@@ -58,7 +59,7 @@ TEST(sqlite_damage, noise_is_set_aside_when_it_is_opened)
     spoil(f.path, 0, 5);
     kit_open(&k, f.path);
     check_aside(&k, f.path, "vow.db.damaged-1");
-    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).status, VOW_STATUS_OWNED);
     kit_close(&k);
     kit_open(&k, f.path);
     CHECK_UINT_EQ(k.damages, 0);
@@ -79,7 +80,7 @@ TEST(sqlite_damage, noise_in_the_middle_is_met_by_a_step)
         snprintf(name, sizeof(name), "%u", i);
         struct kit_answer a = kit_claim(&k, name, 2);
         CHECK_INT_EQ(a.code, 0);
-        CHECK(a.says == VOW_SAYS_OWN || k.damages == 0);
+        CHECK(a.status == VOW_STATUS_OWNED || k.damages == 0);
     }
     check_aside(&k, f.path, "vow.db.damaged-1");
     kit_close(&k);
@@ -138,7 +139,7 @@ TEST(sqlite_damage, a_row_that_cannot_be_read_is_damage)
     fill(f.path, 3);
     kit_sql(f.path, "UPDATE rec SET body=x'00'");
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).status, VOW_STATUS_OWNED);
     check_aside(&k, f.path, "vow.db.damaged-1");
     kit_close(&k);
     folder_close(&f);
@@ -156,7 +157,7 @@ TEST(sqlite_damage, a_newer_version_is_refused_and_stays)
     CHECK(strstr(why, "newer") != NULL);
     kit_sql(f.path, "PRAGMA user_version=1");
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "1", 2).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(kit_claim(&k, "1", 2).status, VOW_STATUS_SETTLED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -171,7 +172,7 @@ TEST(sqlite_damage, all_who_have_it_open_notice)
     fill(f.path, 200);
     kit_open(&a, f.path);
     kit_open(&b, f.path);
-    CHECK_UINT_EQ(kit_claim(&b, "before", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&b, "before", 1).status, VOW_STATUS_OWNED);
     spoil(f.path, 3, 200);
     for (unsigned i = 0; i < 200 && a.damages == 0; i++) {
         char name[32];
@@ -180,11 +181,11 @@ TEST(sqlite_damage, all_who_have_it_open_notice)
     }
     check_aside(&a, f.path, "vow.db.damaged-1");
     uint64_t epoch = kit_claim(&a, "x", 3).epoch;
-    CHECK_UINT_EQ(kit_claim(&b, "x", 4).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&b, "x", 4).status, VOW_STATUS_WAITING);
     kit_run_until(&b, &b.doubts, 1);
-    CHECK_UINT_EQ(kit_pulse(&b, "before", 1, 1).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_claim(&a, "before", 5).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(kit_commit(&a, "x", 3, epoch, 4).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_pulse(&b, "before", 1, 1).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_claim(&a, "before", 5).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_commit(&a, "x", 3, epoch, 4).status, VOW_STATUS_OWNED);
     kit_run_until(&b, &b.records, 1);
     kit_close(&a);
     kit_close(&b);
@@ -196,7 +197,7 @@ TEST(sqlite_damage, all_who_have_it_open_notice)
 static struct kit_answer claim_once(struct kit *k, const char *name,
                                     uint64_t token)
 {
-    vow_claim_ask ask = kit_ask(name, token);
+    vow_claim_request ask = kit_ask(name, token);
     ask.mode = VOW_ONCE;
     return kit_claim_as(k, &ask);
 }
@@ -207,8 +208,8 @@ static void settle_once(const char *folder, const char *name)
     struct kit k;
     kit_open(&k, folder);
     struct kit_answer a = claim_once(&k, name, 1);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_commit(&k, name, 1, a.epoch, 3).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(&k, name, 1, a.epoch, 3).status, VOW_STATUS_OWNED);
     kit_close(&k);
     kit_sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
 }
@@ -220,7 +221,7 @@ static void check_once_refused(const char *folder, const char *why)
     char path[300];
     for (int i = 0; i < 2; i++) {
         kit_open(&k, folder);
-        CHECK_UINT_EQ(kit_claim(&k, "shared", 7).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, "shared", 7).status, VOW_STATUS_OWNED);
         for (uint64_t token = 8; token < 10; token++) {
             CHECK_INT_EQ(claim_once(&k, "pay", token).code, VOW_EIO);
             if (strstr(kit_why(&k), why) == NULL ||
@@ -233,7 +234,7 @@ static void check_once_refused(const char *folder, const char *why)
     CHECK(unlink(path) == 0);
     for (int i = 0; i < 2; i++) {
         kit_open(&k, folder);
-        CHECK_UINT_EQ(claim_once(&k, "pay", 11).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(claim_once(&k, "pay", 11).status, VOW_STATUS_OWNED);
         kit_close(&k);
     }
 }
@@ -287,7 +288,7 @@ TEST(sqlite_damage, who_used_a_removed_folder_begins_nothing_once)
     folder_open(&f);
     snprintf(path, sizeof(path), "%s/store", f.path);
     kit_open(&k, path);
-    CHECK_UINT_EQ(claim_once(&k, "pay", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim_once(&k, "pay", 1).status, VOW_STATUS_OWNED);
     folder_remove(path);
     CHECK_INT_EQ(claim_once(&k, "pay", 2).code, VOW_EIO);
     kit_close(&k);
@@ -317,13 +318,13 @@ TEST(sqlite_damage, an_id_of_the_wrong_size_is_no_walk_without_end)
         int code = 1;
         folder_open(&f);
         kit_open(&k, f.path);
-        CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_acquire(&k, "p", 1).status, VOW_STATUS_OWNED);
         kit_sql(f.path, poison[i]);
         k.store->ops->pools(k.store, on_pools, &code);
         CHECK_INT_EQ(code, 0);
         kit_close(&k); /* gives places back */
         kit_open(&k, f.path);
-        CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_OWNED);
         kit_close(&k);
         folder_close(&f);
     }
@@ -353,7 +354,7 @@ TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
         (void)kit_peek(&k, "0");
         (void)kit_claim(&k, "0", 2);
         struct kit_answer a = kit_claim(&k, "b", 3);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK(a.epoch < SQ_EPOCH_MAX);
         CHECK_UINT_EQ(k.damages, 1);
         kit_close(&k);

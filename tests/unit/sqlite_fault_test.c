@@ -255,15 +255,16 @@ static void go_on(struct kit *k, struct life l)
 {
     struct kit_answer a = kit_claim(k, "a", 3);
     CHECK_INT_EQ(a.code, 0);
-    CHECK_UINT_EQ(a.says, l.committed ? VOW_SAYS_SETTLED
-                          : l.claimed ? VOW_SAYS_WAIT
-                                      : VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, l.committed ? VOW_STATUS_SETTLED
+                            : l.claimed ? VOW_STATUS_WAITING
+                                        : VOW_STATUS_OWNED);
     if (l.committed)
         CHECK_UINT_EQ(a.size, 5);
     else if (l.claimed)
-        CHECK_UINT_EQ(kit_commit(k, "a", 1, l.epoch, 5).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_commit(k, "a", 1, l.epoch, 5).status,
+                      VOW_STATUS_OWNED);
     CHECK_INT_EQ(kit_release(k, "p", 1).code, 0);
-    CHECK_UINT_EQ(kit_acquire(k, "p", 4).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(k, "p", 4).status, VOW_STATUS_OWNED);
     CHECK_INT_EQ(kit_claim(k, "c", 5).code, 0);
     CHECK_UINT_EQ(k->damages, 0);
 }
@@ -285,8 +286,8 @@ static bool one_fault(unsigned nth, bool for_ever)
     go_on(&k, l);
     kit_close(&k);
     kit_open(&k, f.path); /* and so does who comes anew */
-    CHECK_UINT_EQ(kit_claim(&k, "a", 6).says,
-                  l.claimed ? VOW_SAYS_SETTLED : VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 6).status,
+                  l.claimed ? VOW_STATUS_SETTLED : VOW_STATUS_WAITING);
     CHECK_UINT_EQ(k.damages, 0);
     kit_close(&k);
     folder_close(&f);
@@ -328,7 +329,7 @@ TEST(sqlite_fault, a_log_that_fills_the_disk_is_emptied)
         snprintf(name, sizeof(name), "%d", (int)token % 20);
         struct kit_answer a = kit_claim(&k, name, token);
         CHECK_INT_EQ(a.code, 0);
-        if (a.says == VOW_SAYS_OWN)
+        if (a.status == VOW_STATUS_OWNED)
             CHECK_INT_EQ(kit_commit(&k, name, token, a.epoch, 10).code, 0);
         CHECK_INT_EQ(kit_acquire(&k, "p", token).code, 0);
         CHECK_INT_EQ(kit_release(&k, "p", token).code, 0);
@@ -358,7 +359,7 @@ TEST(sqlite_fault, a_long_life_with_random_faults)
         struct kit_answer a = kit_claim(&k, "a", token);
         for (; a.code != 0; a = kit_claim(&k, "a", token), failed++)
             check_code(a.code);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.takeovers, 0);
         uint64_t epoch = a.epoch;
         a = kit_abandon(&k, "a", token, epoch);
@@ -366,7 +367,7 @@ TEST(sqlite_fault, a_long_life_with_random_faults)
             check_code(a.code);
             CHECK_UINT_EQ(kit_claim(&k, "a", token).epoch, epoch);
         }
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     }
     trouble.fail_at = 0;
     CHECK(failed > 10);
@@ -384,7 +385,7 @@ static void on_records(int code, const vow_record *r, size_t n, void *user)
     *(int *)user = code;
 }
 
-static void on_places(int code, const vow_place *p, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *p, size_t n, void *user)
 {
     (void)p;
     (void)n;
@@ -407,27 +408,27 @@ static void use(struct world *w, vow_store *s)
 {
     int code = 1;
     VOW_AUTO(vow_bytes) value = NULL;
-    vow_claim_ask ask = kit_ask("a", 1);
+    vow_claim_request ask = kit_ask("a", 1);
     s->ops->claim(s, &ask, on_records, &code);
     fine(w, code);
     vow_hold hold = {ask.name, ask.token, 1};
     s->ops->pulse(s, &hold, 1, KIT_LONG_MS, on_records, &code);
     fine(w, code);
     fine(w, vow_bytes_new(w->loop, NULL, 100000, &value));
-    vow_commit_ask commit = {.hold = hold,
-                             .outcome = VOW_OUTCOME_DONE,
-                             .flags = VOW_COMMIT_PUT,
-                             .value = value,
-                             .ttl_ms = KIT_LONG_MS};
+    vow_commit_request commit = {.hold = hold,
+                                 .outcome = VOW_OUTCOME_DONE,
+                                 .flags = VOW_COMMIT_PUT,
+                                 .value = value,
+                                 .ttl_ms = KIT_LONG_MS};
     s->ops->commit(s, &commit, on_records, &code);
     fine(w, code);
     s->ops->list(s, on_records, &code);
     fine(w, code);
-    vow_place_ask place = {.pool = ask.name,
-                           .limits_of = ask.name,
-                           .token = ask.token,
-                           .weight = 1,
-                           .lease_ms = KIT_LONG_MS};
+    vow_permit_request place = {.pool = ask.name,
+                                .limits_of = ask.name,
+                                .token = ask.token,
+                                .weight = 1,
+                                .lease_ms = KIT_LONG_MS};
     s->ops->acquire(s, &place, on_places, &code);
     fine(w, code);
     s->ops->pools(s, on_pools, &code);

@@ -30,7 +30,7 @@ TEST(sqlite_folder, is_made_and_closed_to_others)
     kit_open(&k, path);
     CHECK(stat(path, &st) == 0);
     CHECK_UINT_EQ(st.st_mode & 07777, 0700);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     below(path, &f, "new/vow.db");
     CHECK(stat(path, &st) == 0);
     CHECK_UINT_EQ(st.st_mode & 0777, 0600);
@@ -178,7 +178,7 @@ TEST(sqlite_folder, what_others_left_in_it_is_refused)
     folder_open(&f);
     below(path, &f, "store");
     kit_open(&k, path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     kit_close(&k);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct stat st;
@@ -227,7 +227,7 @@ TEST(sqlite_folder, is_the_one_that_was_checked_whatever_is_renamed)
     below(path, &f, "store");
     below(aside, &f, "aside");
     kit_open(&k, path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     struct vow__sq *s = vow__sq_of(k.store);
     vow__sq_close(s);
     CHECK(rename(path, aside) == 0);
@@ -261,8 +261,8 @@ TEST(sqlite_folder, a_deep_one_has_wake_ups_too)
     kit_open(&a, path);
     kit_open(&b, path);
     uint64_t epoch = kit_claim(&a, "a", 1).epoch;
-    CHECK_UINT_EQ(kit_claim(&b, "a", 2).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(kit_commit(&a, "a", 1, epoch, 3).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 2).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_commit(&a, "a", 1, epoch, 3).status, VOW_STATUS_OWNED);
     kit_run_until(&b, &b.records, 1);
     CHECK_UINT_EQ(kit_claim(&b, "a", 2).size, 3);
     kit_close(&a);
@@ -293,7 +293,8 @@ TEST(sqlite_folder, a_relative_path_means_the_same_folder_for_ever)
     kit_open(&k, "store");
     CHECK(chdir("/") == 0);
     uint64_t epoch = kit_claim(&k, "a", 1).epoch;
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 100000).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 100000).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_claim(&k, "a", 2).size, 100000);
     kit_close(&k);
     folder_close(&f);

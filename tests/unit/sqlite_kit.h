@@ -4,7 +4,7 @@
  *
  *     struct kit k;
  *     kit_open(&k, folder);
- *     CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+ *     CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_STATUS_OWNED);
  *     kit_close(&k);
  *
  * A child (kit_child) opens a kit of its own, and ends by _exit(); what it
@@ -40,7 +40,7 @@ struct kit {
 
 struct kit_answer {
     int code;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch;
     uint32_t takeovers;
     bool failed;
@@ -108,7 +108,7 @@ static inline int kit_try_open(struct kit *k, const char *folder,
     k->store->ops->listen(k->store,
                           &(const vow_store_events){.on_record = kit_on_record,
                                                     .on_cancel = kit_on_cancel,
-                                                    .on_place = kit_on_place,
+                                                    .on_permit = kit_on_place,
                                                     .on_doubt = kit_on_doubt,
                                                     .user = k});
     return 0;
@@ -145,7 +145,7 @@ static inline void kit_on_answer(int code, const vow_record *r, size_t n,
     CHECK((code == 0) == (r != NULL));
     if (n == 0)
         return;
-    a->says = r->says;
+    a->status = r->status;
     a->epoch = r->epoch;
     a->takeovers = r->takeovers;
     a->failed = r->failed;
@@ -160,16 +160,16 @@ static inline vow_token kit_token(uint64_t number)
     return t;
 }
 
-static inline vow_claim_ask kit_ask(const char *name, uint64_t token)
+static inline vow_claim_request kit_ask(const char *name, uint64_t token)
 {
-    return (vow_claim_ask){.name = vow_name_of(name),
-                           .token = kit_token(token),
-                           .lease_ms = KIT_LONG_MS,
-                           .takeovers = 1000000};
+    return (vow_claim_request){.name = vow_name_of(name),
+                               .token = kit_token(token),
+                               .lease_ms = KIT_LONG_MS,
+                               .takeovers = 1000000};
 }
 
 static inline struct kit_answer kit_claim_as(struct kit *k,
-                                             const vow_claim_ask *ask)
+                                             const vow_claim_request *ask)
 {
     struct kit_answer a;
     k->store->ops->claim(k->store, ask, kit_on_answer, &a);
@@ -179,7 +179,7 @@ static inline struct kit_answer kit_claim_as(struct kit *k,
 static inline struct kit_answer kit_claim(struct kit *k, const char *name,
                                           uint64_t token)
 {
-    vow_claim_ask ask = kit_ask(name, token);
+    vow_claim_request ask = kit_ask(name, token);
     return kit_claim_as(k, &ask);
 }
 
@@ -192,10 +192,11 @@ static inline struct kit_answer kit_commit(struct kit *k, const char *name,
     VOW_AUTO(vow_bytes) value = NULL;
     CHECK_INT_EQ(vow_bytes_new(k->world.loop, NULL, size, &value), 0);
     memset(vow_bytes_data(value), 'v', size);
-    vow_commit_ask ask = {.hold = {vow_name_of(name), kit_token(token), epoch},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .ttl_ms = KIT_LONG_MS,
-                          .value = value};
+    vow_commit_request ask = {
+        .hold = {vow_name_of(name), kit_token(token), epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .ttl_ms = KIT_LONG_MS,
+        .value = value};
     k->store->ops->commit(k->store, &ask, kit_on_answer, &a);
     return a;
 }
@@ -204,8 +205,9 @@ static inline struct kit_answer kit_abandon(struct kit *k, const char *name,
                                             uint64_t token, uint64_t epoch)
 {
     struct kit_answer a;
-    vow_commit_ask ask = {.hold = {vow_name_of(name), kit_token(token), epoch},
-                          .outcome = VOW_OUTCOME_ABANDONED};
+    vow_commit_request ask = {
+        .hold = {vow_name_of(name), kit_token(token), epoch},
+        .outcome = VOW_OUTCOME_ABANDONED};
     k->store->ops->commit(k->store, &ask, kit_on_answer, &a);
     return a;
 }
@@ -227,14 +229,14 @@ static inline struct kit_answer kit_pulse(struct kit *k, const char *name,
     return a;
 }
 
-static inline void kit_on_place_answer(int code, const vow_place *p, size_t n,
-                                       void *user)
+static inline void kit_on_place_answer(int code, const vow_pool_permit *p,
+                                       size_t n, void *user)
 {
     struct kit_answer *a = user;
     *a = (struct kit_answer){.code = code};
     CHECK((code == 0) == (n == 1));
     if (n == 1) {
-        a->says = p->says;
+        a->status = p->status;
         a->epoch = p->fence;
         a->limit = p->limits.concurrent;
     }
@@ -245,13 +247,13 @@ static inline struct kit_answer kit_acquire(struct kit *k, const char *pool,
                                             uint64_t token)
 {
     struct kit_answer a;
-    vow_place_ask ask = {.pool = vow_name_of(pool),
-                         .limits_of = vow_name_of(pool),
-                         .token = kit_token(token),
-                         .weight = 1,
-                         .lease_ms = KIT_LONG_MS,
-                         .limits = {.concurrent = 1},
-                         .label = pool};
+    vow_permit_request ask = {.pool = vow_name_of(pool),
+                              .limits_of = vow_name_of(pool),
+                              .token = kit_token(token),
+                              .weight = 1,
+                              .lease_ms = KIT_LONG_MS,
+                              .limits = {.concurrent = 1},
+                              .label = pool};
     k->store->ops->acquire(k->store, &ask, kit_on_place_answer, &a);
     return a;
 }
@@ -260,8 +262,8 @@ static inline struct kit_answer kit_release(struct kit *k, const char *pool,
                                             uint64_t token)
 {
     struct kit_answer a;
-    vow_place_hold hold = {.pool = vow_name_of(pool),
-                           .token = kit_token(token)};
+    vow_permit_hold hold = {.pool = vow_name_of(pool),
+                            .token = kit_token(token)};
     k->store->ops->release(k->store, &hold, kit_on_place_answer, &a);
     return a;
 }

@@ -12,8 +12,8 @@ static pid_t owner(const char *folder, atomic_uint *stage)
     if (pid != 0)
         return pid;
     kit_open(&k, folder);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).status, VOW_STATUS_OWNED);
     atomic_fetch_add(stage, 1);
     for (;;)
         kit_nap_ms(1000);
@@ -30,15 +30,15 @@ TEST(sqlite_live, the_work_of_who_was_killed_is_taken_over_at_once)
     pid_t pid = owner(f.path, stage);
     kit_await(stage, 1);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).status, VOW_STATUS_WAITING);
     kit_kill(pid);
     kit_run_until(&k, &k.records, 1);
     kit_run_until(&k, &k.places, 1);
     struct kit_answer a = kit_claim(&k, "a", 2);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.takeovers, 1);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
     CHECK_UINT_EQ(kit_count(f.path, "sock"), 1);
     kit_close(&k);
@@ -58,9 +58,9 @@ TEST(sqlite_live, the_dead_are_found_by_whoever_asks)
     kit_await(stage, 1);
     kit_kill(pid);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_NONE);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_peek(&k, "a").status, VOW_STATUS_NONE);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -72,21 +72,21 @@ TEST(sqlite_live, a_dead_one_in_the_queue_does_not_block_it)
     atomic_uint *stage = kit_shared(sizeof(*stage));
     folder_open(&f);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).status, VOW_STATUS_OWNED);
     pid_t pid = kit_child();
     if (pid == 0) {
         struct kit child;
         kit_open(&child, f.path);
-        CHECK_UINT_EQ(kit_acquire(&child, "p", 2).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_acquire(&child, "p", 2).status, VOW_STATUS_WAITING);
         atomic_store(stage, 1);
         for (;;)
             kit_nap_ms(1000);
     }
     kit_await(stage, 1);
     kit_kill(pid);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(kit_release(&k, "p", 1).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_release(&k, "p", 1).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 3).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -130,15 +130,16 @@ TEST(sqlite_live, who_looks_does_not_see_the_dead)
     atomic_uint *stage = kit_shared(sizeof(*stage));
     folder_open(&f);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     pid_t pids[2];
     for (unsigned i = 0; i < 2; i++) {
         if ((pids[i] = kit_child()) == 0) {
             struct kit child;
             kit_open(&child, f.path);
-            CHECK_UINT_EQ(kit_claim(&child, "a", 2 + i).says, VOW_SAYS_WAIT);
-            CHECK_UINT_EQ(kit_acquire(&child, "p", 2 + i).says,
-                          i == 0 ? VOW_SAYS_OWN : VOW_SAYS_WAIT);
+            CHECK_UINT_EQ(kit_claim(&child, "a", 2 + i).status,
+                          VOW_STATUS_WAITING);
+            CHECK_UINT_EQ(kit_acquire(&child, "p", 2 + i).status,
+                          i == 0 ? VOW_STATUS_OWNED : VOW_STATUS_WAITING);
             atomic_fetch_add(stage, 1);
             for (;;)
                 kit_nap_ms(1000);
@@ -166,7 +167,7 @@ TEST(sqlite_live, what_was_lost_long_ago_counts_no_more)
     folder_open(&f);
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
     kit_open(&k, f.path);
-    vow_claim_ask ask = {.name = vow_name_of("a"), .takeovers = 2};
+    vow_claim_request ask = {.name = vow_name_of("a"), .takeovers = 2};
     for (uint32_t i = 0; i < 3; i++) {
         ask.token = kit_token(1 + i);
         CHECK_UINT_EQ(kit_claim_as(&k, &ask).takeovers, i);
@@ -177,7 +178,7 @@ TEST(sqlite_live, what_was_lost_long_ago_counts_no_more)
     CHECK(sqlite3_close(db) == SQLITE_OK);
     ask.token = kit_token(9);
     struct kit_answer a = kit_claim_as(&k, &ask);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(a.takeovers, 0);
     kit_close(&k);
     folder_close(&f);
@@ -192,19 +193,19 @@ TEST(sqlite_live, once_and_dead_is_in_doubt)
     pid_t pid = kit_child();
     if (pid == 0) {
         kit_open(&k, f.path);
-        vow_claim_ask ask = kit_ask("a", 1);
+        vow_claim_request ask = kit_ask("a", 1);
         ask.mode = VOW_ONCE;
-        CHECK_UINT_EQ(kit_claim_as(&k, &ask).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim_as(&k, &ask).status, VOW_STATUS_OWNED);
         atomic_store(stage, 1);
         for (;;)
             kit_nap_ms(1000);
     }
     kit_await(stage, 1);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_WAITING);
     kit_kill(pid);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_DOUBT);
-    CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_DOUBT);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(kit_peek(&k, "a").status, VOW_STATUS_DOUBT);
     kit_close(&k);
     folder_close(&f);
 }
@@ -219,12 +220,12 @@ TEST(sqlite_live, who_is_stopped_is_replaced_when_its_lease_ends)
     pid_t pid = kit_child();
     if (pid == 0) {
         kit_open(&k, f.path);
-        vow_claim_ask ask = kit_ask("a", 1);
+        vow_claim_request ask = kit_ask("a", 1);
         ask.lease_ms = 300;
         uint64_t epoch = kit_claim_as(&k, &ask).epoch;
         atomic_store(&stage[0], 1);
         kit_await(&stage[1], 1);
-        CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 1).says, VOW_SAYS_LOST);
+        CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 1).status, VOW_STATUS_LOST);
         kit_close(&k);
         _exit(0);
     }
@@ -232,15 +233,15 @@ TEST(sqlite_live, who_is_stopped_is_replaced_when_its_lease_ends)
     CHECK(kill(pid, SIGSTOP) == 0);
     kit_open(&k, f.path);
     struct kit_answer a = kit_claim(&k, "a", 2);
-    while (a.says == VOW_SAYS_WAIT) {
+    while (a.status == VOW_STATUS_WAITING) {
         kit_nap_ms(10);
         a = kit_claim(&k, "a", 2);
     }
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(kill(pid, SIGCONT) == 0);
     atomic_store(&stage[1], 1);
     kit_wait(pid);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 2, a.epoch, 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 2, a.epoch, 2).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -265,7 +266,7 @@ TEST(sqlite_live, a_child_by_fork_can_do_nothing_and_disturbs_nobody)
         CHECK(vow_state_of(closed) == VOW_FULFILLED);
         closed = vow_future_unref(closed);
         kit_open(&other, f.path); /* its own works */
-        CHECK_UINT_EQ(kit_claim(&other, "a", 3).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_claim(&other, "a", 3).status, VOW_STATUS_WAITING);
         kit_close(&other);
         _exit(0);
     }
@@ -274,8 +275,8 @@ TEST(sqlite_live, a_child_by_fork_can_do_nothing_and_disturbs_nobody)
     if (pid == 0)
         _exit(0);
     kit_wait(pid);
-    CHECK_UINT_EQ(kit_pulse(&k, "a", 1, epoch).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 3).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_pulse(&k, "a", 1, epoch).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, 3).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -290,7 +291,7 @@ TEST(sqlite_live, an_owner_is_dead_though_its_child_lives)
     pid_t pid = kit_child();
     if (pid == 0) {
         kit_open(&k, f.path);
-        CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
         if (kit_child() == 0) {
             atomic_store(&stage[0], 1);
             kit_await(&stage[1], 1);
@@ -302,7 +303,7 @@ TEST(sqlite_live, an_owner_is_dead_though_its_child_lives)
     kit_await(&stage[0], 1);
     kit_kill(pid);
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 2).status, VOW_STATUS_OWNED);
     kit_close(&k);
     atomic_store(&stage[1], 1);
     folder_close(&f);
@@ -317,19 +318,19 @@ TEST(sqlite_live, two_stores_of_one_process_stay_alive)
     folder_open(&f);
     kit_open(&a, f.path);
     kit_open(&b, f.path);
-    CHECK_UINT_EQ(kit_claim(&a, "a", 1).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_claim(&b, "b", 2).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_claim(&b, "a", 3).says, VOW_SAYS_WAIT);
-    CHECK_UINT_EQ(kit_claim(&a, "b", 4).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&a, "a", 1).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_claim(&b, "b", 2).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_claim(&b, "a", 3).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_claim(&a, "b", 4).status, VOW_STATUS_WAITING);
     vow__sq_sweep_files(vow__sq_of(a.store));
     pid_t pid = kit_child();
     if (pid == 0) {
         struct kit k;
         kit_open(&k, f.path);
-        CHECK_UINT_EQ(kit_claim(&k, "a", 5).says, VOW_SAYS_WAIT);
-        CHECK_UINT_EQ(kit_claim(&k, "b", 5).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 5).status, VOW_STATUS_WAITING);
+        CHECK_UINT_EQ(kit_claim(&k, "b", 5).status, VOW_STATUS_WAITING);
         vow__sq_sweep_files(vow__sq_of(k.store));
-        CHECK_UINT_EQ(kit_claim(&k, "a", 5).says, VOW_SAYS_WAIT);
+        CHECK_UINT_EQ(kit_claim(&k, "a", 5).status, VOW_STATUS_WAITING);
         kit_close(&k);
         _exit(0);
     }
@@ -350,7 +351,7 @@ TEST(sqlite_live, who_only_looks_sweeps_no_other_store_of_its_process)
     folder_open(&f);
     kit_open(&owner, f.path);
     kit_open(&other, f.path);
-    CHECK_UINT_EQ(kit_claim(&owner, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&owner, "a", 1).status, VOW_STATUS_OWNED);
     for (int i = 0; i < 4000; i++) { /* a sweep comes by chance */
         limits.concurrent = 1 + (uint32_t)i % 2;
         other.store->ops->limit(other.store, &pool, &limits, "p", see_pools,
@@ -358,7 +359,7 @@ TEST(sqlite_live, who_only_looks_sweeps_no_other_store_of_its_process)
         CHECK_INT_EQ(s.code, 0);
     }
     CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
-    CHECK_UINT_EQ(kit_claim(&other, "a", 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim(&other, "a", 2).status, VOW_STATUS_WAITING);
     kit_close(&other);
     kit_close(&owner);
     folder_close(&f);
@@ -397,14 +398,14 @@ TEST(sqlite_live, who_leaves_sweeps_if_that_is_due)
     folder_open(&f);
     kit_open(&k, f.path);
     CHECK_INT_EQ(vow_bytes_new(k.world.loop, NULL, 100000, &value), 0);
-    vow_commit_ask commit = {
+    vow_commit_request commit = {
         .hold = {vow_name_of("v"), kit_token(1), kit_claim(&k, "v", 1).epoch},
         .outcome = VOW_OUTCOME_DONE,
         .ttl_ms = 1,
         .value = value};
     k.store->ops->commit(k.store, &commit, kit_on_answer, &got);
-    CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
-    while (kit_peek(&k, "v").says != VOW_SAYS_NONE)
+    CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
+    while (kit_peek(&k, "v").status != VOW_STATUS_NONE)
         kit_nap_ms(1);
     value = vow_bytes_unref(value);
     for (unsigned i = 1; i <= 100; i++) { /* more than are swept in one go */
@@ -418,7 +419,7 @@ TEST(sqlite_live, who_leaves_sweeps_if_that_is_due)
     snprintf(path, sizeof(path), "%s/mark", f.path);
     CHECK(truncate(path, 0) == 0); /* or longer ago */
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "y", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "y", 1).status, VOW_STATUS_OWNED);
     kit_close(&k);
     CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
     CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
@@ -433,7 +434,7 @@ struct reading {
     vow_name name;
     uint64_t epoch;
     unsigned reads;
-    uint32_t says;
+    uint32_t status;
 };
 
 static int read_and_judge(struct vow__sq *s, void *arg)
@@ -442,11 +443,11 @@ static int read_and_judge(struct vow__sq *s, void *arg)
     struct vow__sq_rec rec;
     int rc = vow__sq_rec_find(s, &r->name, &rec);
     if (r->reads++ == 0) {
-        CHECK_UINT_EQ(kit_commit(r->owner, "a", 1, r->epoch, 1).says,
-                      VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_commit(r->owner, "a", 1, r->epoch, 1).status,
+                      VOW_STATUS_OWNED);
         kit_close(r->owner);
     }
-    r->says = vow__sq_rec_says(s, &rec);
+    r->status = vow__sq_rec_says(s, &rec);
     return rc;
 }
 
@@ -458,14 +459,14 @@ TEST(sqlite_live, who_commits_and_ends_while_it_is_read_is_not_taken_for_dead)
     folder_open(&f);
     kit_open(&owner, f.path);
     kit_open(&k, f.path);
-    vow_claim_ask ask = kit_ask("a", 1);
+    vow_claim_request ask = kit_ask("a", 1);
     ask.mode = VOW_ONCE;
     struct reading r = {.owner = &owner,
                         .name = ask.name,
                         .epoch = kit_claim_as(&owner, &ask).epoch};
     CHECK_INT_EQ(
         vow__sq_step(vow__sq_of(k.store), VOW__SQ_READ, read_and_judge, &r), 0);
-    CHECK_UINT_EQ(r.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(r.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(r.reads, 2);
     kit_close(&k);
     folder_close(&f);

@@ -56,12 +56,12 @@ static void writer(const char *folder, struct score *score, int i)
     while (atomic_load(&score->stop) == 0) {
         unsigned before = atomic_load(&score->served);
         struct kit_answer a = kit_claim(&k, name, ++token);
-        CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         unsigned others = atomic_fetch_add(&score->served, 1) - before;
         if (others > 2 * WRITERS)
             atomic_fetch_add(&score->late[i], 1);
         a = kit_abandon(&k, name, token, a.epoch);
-        if (a.says != VOW_SAYS_OWN)
+        if (a.status != VOW_STATUS_OWNED)
             FAIL("%d, %s", a.code, kit_why(&k));
         atomic_fetch_add(&score->steps[i], 1);
     }
@@ -144,16 +144,16 @@ TEST(sqlite_many, a_lock_that_is_never_given_up_is_told_in_time)
     sqlite3 *db = NULL;
     folder_open(&f);
     CHECK_INT_EQ(kit_try_open(&k, f.path, 100, why), 0);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     snprintf(path, sizeof(path), "%s/vow.db", f.path);
     CHECK_INT_EQ(sqlite3_open(path, &db), SQLITE_OK);
     CHECK_INT_EQ(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), 0);
     CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_EAGAIN);
     CHECK(strstr(kit_why(&k), "another process has been writing") != NULL);
-    CHECK_UINT_EQ(kit_peek(&k, "a").says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_peek(&k, "a").status, VOW_STATUS_WAITING);
     CHECK_INT_EQ(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), 0);
     CHECK_INT_EQ(sqlite3_close(db), 0);
-    CHECK_UINT_EQ(kit_claim(&k, "b", 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "b", 2).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
 }
@@ -190,7 +190,7 @@ static void worker(const char *folder, struct ledger *l, uint64_t seed)
         uint64_t token = test_random(&seed);
         struct kit_answer a = kit_claim(&k, name, token);
         CHECK_INT_EQ(a.code, 0);
-        if (a.says != VOW_SAYS_OWN) {
+        if (a.status != VOW_STATUS_OWNED) {
             VOW_AUTO(vow_future) pause = vow_delay(k.world.loop, 1);
             CHECK_INT_EQ(vow_loop_run_until(k.world.loop, pause), 0);
             continue;
@@ -202,7 +202,8 @@ static void worker(const char *folder, struct ledger *l, uint64_t seed)
             kit_nap_ms(1);
         atomic_store(&l->owner[n], 0);
         atomic_fetch_add(&l->works, 1);
-        CHECK_UINT_EQ(kit_abandon(&k, name, token, a.epoch).says, VOW_SAYS_OWN);
+        CHECK_UINT_EQ(kit_abandon(&k, name, token, a.epoch).status,
+                      VOW_STATUS_OWNED);
     }
 }
 
@@ -233,7 +234,7 @@ TEST(sqlite_many, one_owner_at_a_time_whoever_is_killed)
     CHECK(atomic_load(&l->works) > 0);
     struct kit k; /* and the file is whole */
     kit_open(&k, f.path);
-    CHECK_UINT_EQ(kit_claim(&k, "a", 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     for (int i = 0; i < 4; i++)
         vow__sq_sweep_files(vow__sq_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "live"), 1);

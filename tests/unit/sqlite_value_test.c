@@ -10,8 +10,9 @@ enum { LARGE = 3000000 };
 static void settle(struct kit *k, const char *name, size_t size)
 {
     struct kit_answer a = kit_claim(k, name, 1);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_commit(k, name, 1, a.epoch, size).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(k, name, 1, a.epoch, size).status,
+                  VOW_STATUS_OWNED);
 }
 
 static void forget(struct kit *k, const char *name)
@@ -19,7 +20,7 @@ static void forget(struct kit *k, const char *name)
     struct kit_answer a;
     vow_name n = vow_name_of(name);
     k->store->ops->forget(k->store, &n, 0, kit_on_answer, &a);
-    CHECK_UINT_EQ(a.says, VOW_SAYS_NONE);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_NONE);
 }
 
 /* The path of the only value's file. */
@@ -49,7 +50,7 @@ TEST(sqlite_value, a_long_one_is_read_by_others_and_goes_with_its_record)
     settle(&a, "a", LARGE);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 1);
     struct kit_answer got = kit_claim(&b, "a", 2);
-    CHECK_UINT_EQ(got.says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(got.size, LARGE);
     CHECK_UINT_EQ(got.first, 'v');
     forget(&b, "a");
@@ -66,11 +67,13 @@ TEST(sqlite_value, a_commit_without_effect_leaves_no_file)
     folder_open(&f);
     kit_open(&k, f.path);
     uint64_t epoch = kit_claim(&k, "a", 1).epoch;
-    CHECK_UINT_EQ(kit_commit(&k, "a", 9, epoch, LARGE).says, VOW_SAYS_LOST);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 9, epoch, LARGE).status, VOW_STATUS_LOST);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, LARGE).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, LARGE).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(kit_commit(&k, "a", 9, 1, LARGE).says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, LARGE).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 1, epoch, LARGE).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(&k, "a", 9, 1, LARGE).status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 1);
     kit_close(&k);
     folder_close(&f);
@@ -83,9 +86,9 @@ TEST(sqlite_value, a_forced_claim_removes_the_file_of_the_old_result)
     folder_open(&f);
     kit_open(&k, f.path);
     settle(&k, "a", LARGE);
-    vow_claim_ask ask = kit_ask("a", 2);
+    vow_claim_request ask = kit_ask("a", 2);
     ask.flags = VOW_CLAIM_FORCE;
-    CHECK_UINT_EQ(kit_claim_as(&k, &ask).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(kit_claim_as(&k, &ask).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
     kit_close(&k);
     folder_close(&f);
@@ -122,20 +125,21 @@ TEST(sqlite_value, one_with_ttl_0_is_for_who_waited_and_then_swept)
     kit_open(&b, f.path);
     VOW_AUTO(vow_bytes) value = NULL;
     CHECK_INT_EQ(vow_bytes_new(a.world.loop, NULL, LARGE, &value), 0);
-    vow_claim_ask ask = kit_ask("a", 1);
+    vow_claim_request ask = kit_ask("a", 1);
     ask.lease_ms = 1;
     uint64_t epoch = kit_claim_as(&a, &ask).epoch;
-    vow_claim_ask wait = kit_ask("a", 2);
+    vow_claim_request wait = kit_ask("a", 2);
     wait.takeovers = 0;
     (void)kit_pulse(&a, "a", 1, epoch);
-    CHECK_UINT_EQ(kit_claim_as(&b, &wait).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(kit_claim_as(&b, &wait).status, VOW_STATUS_WAITING);
     (void)kit_claim_as(&a, &ask); /* the short lease again */
-    vow_commit_ask commit = {.hold = {vow_name_of("a"), kit_token(1), epoch},
-                             .outcome = VOW_OUTCOME_DONE,
-                             .value = value};
+    vow_commit_request commit = {
+        .hold = {vow_name_of("a"), kit_token(1), epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .value = value};
     uint64_t since = kit_now_ms();
     a.store->ops->commit(a.store, &commit, kit_on_answer, &got);
-    CHECK_UINT_EQ(got.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
     bool fetched = kit_claim_as(&b, &wait).size == LARGE;
     fetched = kit_count(f.path, "val") == 1 && fetched;
     /* A busy machine may have taken longer than it is kept. */

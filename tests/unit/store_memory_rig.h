@@ -24,7 +24,7 @@ struct said {
     unsigned n; /* answers */
     int code;
     size_t records;
-    uint32_t says;
+    uint32_t status;
     uint64_t epoch;
 };
 
@@ -35,18 +35,18 @@ static inline void on_said(int code, const vow_record *records, size_t n,
     s->n++;
     s->code = code;
     s->records = n;
-    s->says = n > 0 ? records[n - 1].says : 0;
+    s->status = n > 0 ? records[n - 1].status : 0;
     s->epoch = n > 0 ? records[n - 1].epoch : 0;
 }
 
 static inline struct said claim(vow_store *s, uint64_t name, uint64_t token)
 {
     struct said said = {.n = 0};
-    vow_claim_ask ask = {.name = name_of(name),
-                         .token = token_of(token),
-                         .lease_ms = 10000,
-                         .takeovers = 3,
-                         .runner = "host:1"};
+    vow_claim_request ask = {.name = name_of(name),
+                             .token = token_of(token),
+                             .lease_ms = 10000,
+                             .takeovers = 3,
+                             .runner = "host:1"};
     s->ops->claim(s, &ask, on_said, &said);
     CHECK_UINT_EQ(said.n, 1);
     return said;
@@ -56,9 +56,9 @@ static inline struct said commit(vow_store *s, uint64_t name, uint64_t token,
                                  uint64_t epoch, uint64_t ttl_ms)
 {
     struct said said = {.n = 0};
-    vow_commit_ask ask = {.hold = {name_of(name), token_of(token), epoch},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .ttl_ms = ttl_ms};
+    vow_commit_request ask = {.hold = {name_of(name), token_of(token), epoch},
+                              .outcome = VOW_OUTCOME_DONE,
+                              .ttl_ms = ttl_ms};
     s->ops->commit(s, &ask, on_said, &said);
     CHECK_UINT_EQ(said.n, 1);
     return said;

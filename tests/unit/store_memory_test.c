@@ -18,7 +18,7 @@ TEST(store, memory_is_opened_by_its_address)
     CHECK_STR_EQ(s->ops->kind, "memory");
     CHECK_UINT_EQ(s->ops->flags, VOW_STORE_LOCAL | VOW_STORE_STARTS);
     CHECK_UINT_EQ(s->ops->modes, 7);
-    CHECK_UINT_EQ(claim(s, 1, 1).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(s, 1, 1).status, VOW_STATUS_OWNED);
     close_store(w.loop, s);
     f = vow_future_unref(f);
     world_close(&w);
@@ -83,12 +83,12 @@ TEST(store_memory, instances_meet_and_the_memory_outlives_its_handle)
     m = vow_memory_unref(m);
     CHECK(m == NULL);
     CHECK(vow_memory_unref(NULL) == NULL);
-    CHECK_UINT_EQ(claim(a, 1, 1).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(claim(b, 1, 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(a, 1, 1).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(claim(b, 1, 2).status, VOW_STATUS_WAITING);
     close_store(w.loop, a);
-    CHECK_UINT_EQ(claim(b, 1, 2).says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(claim(b, 1, 2).status, VOW_STATUS_WAITING);
     world_advance_ms(&w, 10000);
-    CHECK_UINT_EQ(claim(b, 1, 2).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(claim(b, 1, 2).status, VOW_STATUS_OWNED);
     close_store(w.loop, b);
     world_close(&w);
 }
@@ -178,10 +178,10 @@ TEST(store_memory, large_batches_are_answered)
     }
     s->ops->pulse(s, holds, N, 10000, on_said, &said);
     CHECK_UINT_EQ(said.records, N);
-    CHECK_UINT_EQ(said.says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(said.status, VOW_STATUS_OWNED);
     s->ops->peek(s, names, N, on_said, &said);
     CHECK_UINT_EQ(said.records, N);
-    CHECK_UINT_EQ(said.says, VOW_SAYS_WAIT);
+    CHECK_UINT_EQ(said.status, VOW_STATUS_WAITING);
     s->ops->list(s, on_said, &said);
     CHECK_UINT_EQ(said.records, N);
     CHECK_UINT_EQ(said.n, 3);
@@ -213,7 +213,8 @@ TEST(store_memory, results_that_are_over_go_without_a_step)
 
 /* ---- memory -------------------------------------------------------------- */
 
-static void on_places(int code, const vow_place *places, size_t n, void *user)
+static void on_places(int code, const vow_pool_permit *places, size_t n,
+                      void *user)
 {
     (void)places;
     (void)n;
@@ -237,20 +238,20 @@ static void use_all(struct world *w, vow_store *a, vow_store *b)
     int rc = 0;
     struct said said = {.n = 0};
     vow_pool_limits limits = {.concurrent = 1, .rate = 3, .window_us = 1000};
-    vow_place_hold hold = {.pool = name_of(7), .token = token_of(1)};
+    vow_permit_hold hold = {.pool = name_of(7), .token = token_of(1)};
     struct said own = claim(a, 1, 1);
     check_rc(w, own.code);
     check_rc(w, claim(b, 1, 2).code);
     check_rc(w, commit(a, 1, 1, own.epoch, 0).code);
     a->ops->list(a, on_said, &said);
     check_rc(w, said.code);
-    vow_place_ask ask = {.pool = name_of(7),
-                         .limits_of = name_of(8),
-                         .token = token_of(1),
-                         .weight = 1,
-                         .lease_ms = 1000,
-                         .limits = limits,
-                         .label = "pool"};
+    vow_permit_request ask = {.pool = name_of(7),
+                              .limits_of = name_of(8),
+                              .token = token_of(1),
+                              .weight = 1,
+                              .lease_ms = 1000,
+                              .limits = limits,
+                              .label = "pool"};
     a->ops->acquire(a, &ask, on_places, &rc);
     check_rc(w, rc);
     ask.token = token_of(2);

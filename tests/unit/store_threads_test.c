@@ -47,14 +47,14 @@ static void worker_committed(int code, const vow_record *records, size_t n,
     struct worker *w = user;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
-    CHECK_UINT_EQ(records[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(records[0].status, VOW_STATUS_OWNED);
     worker_soon(w, worker_place);
 }
 
 static void worker_work(void *user)
 {
     struct worker *w = user;
-    vow_commit_ask ask = {
+    vow_commit_request ask = {
         .hold = {name_of(w->name), token_of(w->token), w->epoch},
         .outcome = VOW_OUTCOME_DONE};
     atomic_fetch_add(&w->shared->runs, 1);
@@ -68,15 +68,15 @@ static void worker_claimed(int code, const vow_record *records, size_t n,
     struct worker *w = user;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
-    if (records[0].says == VOW_SAYS_OWN) {
+    if (records[0].status == VOW_STATUS_OWNED) {
         CHECK_INT_EQ(atomic_fetch_add(&w->shared->owners[w->name], 1), 0);
         w->epoch = records[0].epoch;
         worker_soon(w, worker_work);
-    } else if (records[0].says == VOW_SAYS_WAIT) {
+    } else if (records[0].status == VOW_STATUS_WAITING) {
         atomic_fetch_add(&w->shared->waits, 1);
         w->waits = true;
     } else {
-        CHECK_UINT_EQ(records[0].says, VOW_SAYS_SETTLED);
+        CHECK_UINT_EQ(records[0].status, VOW_STATUS_SETTLED);
         worker_soon(w, worker_place);
     }
 }
@@ -90,12 +90,12 @@ static void worker_round(void *user)
     }
     w->name = test_random(&w->seed) % HOT_NAMES;
     w->token = test_random(&w->seed);
-    vow_claim_ask ask = {.name = name_of(w->name),
-                         .token = token_of(w->token),
-                         .lease_ms = 600000,
-                         .takeovers = 3,
-                         .label = "hot",
-                         .runner = "host:1"};
+    vow_claim_request ask = {.name = name_of(w->name),
+                             .token = token_of(w->token),
+                             .lease_ms = 600000,
+                             .takeovers = 3,
+                             .label = "hot",
+                             .runner = "host:1"};
     w->store->ops->claim(w->store, &ask, worker_claimed, w);
 }
 
@@ -105,40 +105,40 @@ static void worker_heard(const vow_record *r, void *user)
     vow_name name = name_of(w->name);
     if (!w->waits || !vow_name_equal(&r->name, &name))
         return;
-    CHECK_UINT_EQ(r->says, VOW_SAYS_SETTLED);
+    CHECK_UINT_EQ(r->status, VOW_STATUS_SETTLED);
     CHECK_STR_EQ(r->label, "hot");
     w->waits = false;
     worker_soon(w, worker_place);
 }
 
-static void worker_released(int code, const vow_place *places, size_t n,
+static void worker_released(int code, const vow_pool_permit *places, size_t n,
                             void *user)
 {
     struct worker *w = user;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
-    CHECK_UINT_EQ(places[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(places[0].status, VOW_STATUS_OWNED);
     worker_soon(w, worker_round);
 }
 
 static void worker_leave(void *user)
 {
     struct worker *w = user;
-    vow_place_hold hold = {.pool = name_of(99), .token = token_of(w->token)};
+    vow_permit_hold hold = {.pool = name_of(99), .token = token_of(w->token)};
     atomic_fetch_sub(&w->shared->places, 1);
     w->store->ops->release(w->store, &hold, worker_released, w);
 }
 
-static void worker_placed(int code, const vow_place *places, size_t n,
+static void worker_placed(int code, const vow_pool_permit *places, size_t n,
                           void *user)
 {
     struct worker *w = user;
     CHECK_INT_EQ(code, 0);
     CHECK_UINT_EQ(n, 1);
-    w->queues = places[0].says == VOW_SAYS_WAIT;
+    w->queues = places[0].status == VOW_STATUS_WAITING;
     if (w->queues)
         return;
-    CHECK_UINT_EQ(places[0].says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(places[0].status, VOW_STATUS_OWNED);
     CHECK(atomic_fetch_add(&w->shared->places, 1) < PLACES);
     worker_soon(w, worker_leave);
 }
@@ -146,12 +146,12 @@ static void worker_placed(int code, const vow_place *places, size_t n,
 static void worker_place(void *user)
 {
     struct worker *w = user;
-    vow_place_ask ask = {.pool = name_of(99),
-                         .limits_of = name_of(99),
-                         .token = token_of(w->token),
-                         .weight = 1,
-                         .lease_ms = 600000,
-                         .limits = {.concurrent = PLACES}};
+    vow_permit_request ask = {.pool = name_of(99),
+                              .limits_of = name_of(99),
+                              .token = token_of(w->token),
+                              .weight = 1,
+                              .lease_ms = 600000,
+                              .limits = {.concurrent = PLACES}};
     w->store->ops->acquire(w->store, &ask, worker_placed, w);
 }
 
@@ -171,7 +171,7 @@ static void *worker_run(void *arg)
                  0);
     w->store->ops->listen(w->store,
                           &(const vow_store_events){.on_record = worker_heard,
-                                                    .on_place = worker_granted,
+                                                    .on_permit = worker_granted,
                                                     .user = w});
     vow_loop_hold(w->loop);
     worker_soon(w, worker_round);
@@ -213,8 +213,9 @@ static void *commit_elsewhere(void *arg)
     CHECK_INT_EQ(vow_loop_new(NULL, &w->loop), 0);
     CHECK_INT_EQ(vow_store_memory_new(w->loop, w->shared->memory, &w->store),
                  0);
-    CHECK_UINT_EQ(commit(w->store, 1, 1, w->epoch, 0).says, VOW_SAYS_OWN);
-    CHECK_UINT_EQ(commit(w->store, 2, 2, w->epoch + 1, 0).says, VOW_SAYS_OWN);
+    CHECK_UINT_EQ(commit(w->store, 1, 1, w->epoch, 0).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(commit(w->store, 2, 2, w->epoch + 1, 0).status,
+                  VOW_STATUS_OWNED);
     close_store(w->loop, w->store);
     CHECK_INT_EQ(vow_loop_close(w->loop), 0);
     return NULL;

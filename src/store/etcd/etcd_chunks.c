@@ -34,7 +34,7 @@ struct writing {
     void *user;
     bool first; /* nothing was unsure when it began */
     bool sent;
-    uint32_t says;
+    uint32_t status;
 };
 
 struct reading {
@@ -55,7 +55,7 @@ static void judge(struct vow__trip *t);
 static bool same_bytes(vow_bytes *a, vow_bytes *b);
 static void write_chunk(struct writing *w);
 static void wrote(struct vow__trip *t, const json_t *root);
-static void finish(struct writing *w, uint32_t says);
+static void finish(struct writing *w, uint32_t status);
 static void answer(struct vow__trip *t, int code);
 static struct vow__key key_of(const vow_name *name, uint64_t epoch,
                               uint64_t number);
@@ -134,9 +134,9 @@ static void judge(struct vow__trip *t)
     bool same = unsure && same_bytes(near->unsure, w->chunk);
     bool there = unsure && t->er.chunks > near->unsure_at;
     if (t->er.state != VOW__ER_RUNS || !vow__er_held(&t->er, &w->hold))
-        finish(w, VOW_SAYS_LOST);
+        finish(w, VOW_STATUS_LOST);
     else if (same && there)
-        finish(w, VOW_SAYS_OWN);
+        finish(w, VOW_STATUS_OWNED);
     else if (unsure && !there && !same)
         vow__trip_end(t, VOW_EAGAIN);
     else if (t->er.chunk_bytes > most ||
@@ -186,17 +186,18 @@ static void wrote(struct vow__trip *t, const json_t *root)
     t->er.bell = vow__json_revision(root);
     t->er.chunks = t->next.chunks;
     t->er.chunk_bytes = t->next.chunk_bytes;
-    finish(writing_of(t), VOW_SAYS_OWN);
+    finish(writing_of(t), VOW_STATUS_OWNED);
 }
 
-static void finish(struct writing *w, uint32_t says)
+static void finish(struct writing *w, uint32_t status)
 {
     const struct vow__er *er = &w->trip.er;
     struct vow__near *near = w->trip.near;
     struct vow__er *own = near->own;
-    w->says = says;
+    w->status = status;
     vow__near_unsure(near, NULL, 0); /* keeps W1 */
-    if (own != NULL && says == VOW_SAYS_OWN && vow__er_held(own, &w->hold)) {
+    if (own != NULL && status == VOW_STATUS_OWNED &&
+        vow__er_held(own, &w->hold)) {
         own->bell = er->bell;
         own->chunks = er->chunks;
         own->chunk_bytes = er->chunk_bytes;
@@ -210,8 +211,9 @@ static void answer(struct vow__trip *t, int code)
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
     struct vow__near *near = vow__near_find(vow__etcd_news(t->etcd), &t->name);
     const vow_record r = {.name = t->name,
-                          .says = w->says,
-                          .epoch = w->says == VOW_SAYS_OWN ? w->hold.epoch : 0,
+                          .status = w->status,
+                          .epoch =
+                              w->status == VOW_STATUS_OWNED ? w->hold.epoch : 0,
                           .label = "",
                           .runner = ""};
     if (near != NULL && near->unsure == w->chunk && w->first &&

@@ -20,7 +20,7 @@
 struct claim {
     struct vow__step_lane lane;
     struct vow__trip trip;
-    vow_claim_ask ask;
+    vow_claim_request ask;
     vow_records_fn done;
     void *user;
     uint64_t since; /* hidden results behind this revision are for it */
@@ -30,7 +30,7 @@ struct claim {
     bool gifted;    /* trip.next is a hidden result for it */
     bool under_way; /* a record is being written */
     enum vow__act act;
-    uint32_t says;
+    uint32_t status;
     uint32_t takeovers; /* as they were written last, */
     uint64_t offset;    /* and this */
     uint64_t made_us;   /* wall clock, in every record of it */
@@ -57,7 +57,7 @@ static void write_no_seat(struct claim *c);
 static void put_seat(struct claim *c, struct vow__txn *txn);
 static void wrote(struct vow__trip *t, const json_t *root);
 static void settled(struct vow__trip *t);
-static void finish(struct claim *c, uint32_t says);
+static void finish(struct claim *c, uint32_t status);
 static void answer(struct vow__trip *t, int code);
 
 static const struct vow__trip_ops operations = {.judge = judge,
@@ -76,7 +76,7 @@ static bool waits(const struct claim *c)
     return (c->ask.flags & VOW_CLAIM_NOWAIT) == 0;
 }
 
-void vow__etcd_claim(vow_store *s, const vow_claim_ask *ask,
+void vow__etcd_claim(vow_store *s, const vow_claim_request *ask,
                      vow_records_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(s);
@@ -250,13 +250,13 @@ static void judge(struct vow__trip *t)
         if (waits(c) && !c->sits)
             write_seat(c);
         else
-            finish(c, VOW_SAYS_WAIT);
+            finish(c, VOW_STATUS_WAITING);
         break;
     case VOW__ACT_DOUBT:
         if (c->seated)
             write_no_seat(c);
         else
-            finish(c, VOW_SAYS_DOUBT);
+            finish(c, VOW_STATUS_DOUBT);
         break;
     default:
         vow__trip_value(t, &t->er, settled);
@@ -389,29 +389,29 @@ static void wrote(struct vow__trip *t, const json_t *root)
     switch (c->act) {
     case VOW__ACT_OWN:
         if (vow__own_wrote(t, root, c->ask.floor))
-            finish(c, VOW_SAYS_OWN);
+            finish(c, VOW_STATUS_OWNED);
         else
             write_own(c, t->er.takeovers);
         break;
     case VOW__ACT_RENEW:
         vow__renew_wrote(t, root);
-        finish(c, VOW_SAYS_OWN);
+        finish(c, VOW_STATUS_OWNED);
         break;
     case VOW__ACT_WAIT:
         count = vow__json_uint(vow__json_response(root, 1), "count");
         t->er.revision = vow__json_revision(root);
         t->er.waiters = (uint32_t)count;
         c->seat = t->er.revision;
-        finish(c, VOW_SAYS_WAIT);
+        finish(c, VOW_STATUS_WAITING);
         break;
     case VOW__ACT_DOUBT:
-        finish(c, VOW_SAYS_DOUBT);
+        finish(c, VOW_STATUS_DOUBT);
         break;
     default: /* it gave up */
         vow__er_fini(&t->er);
         t->er = t->next;
         t->next.value = NULL;
-        finish(c, VOW_SAYS_SETTLED);
+        finish(c, VOW_STATUS_SETTLED);
         break;
     }
 }
@@ -420,24 +420,24 @@ static void wrote(struct vow__trip *t, const json_t *root)
 
 static void settled(struct vow__trip *t)
 {
-    finish(claim_of(t), VOW_SAYS_SETTLED);
+    finish(claim_of(t), VOW_STATUS_SETTLED);
 }
 
-static void finish(struct claim *c, uint32_t says)
+static void finish(struct claim *c, uint32_t status)
 {
     struct vow__trip *t = &c->trip;
     struct vow__near *near = t->near;
-    c->says = says;
+    c->status = status;
     if (c->gifted) {
         near->gift = true;
         near->read = true;
         near->waiter = c->ask.token; /* which may be repeated */
-    } else if (says != VOW_SAYS_WAIT) {
+    } else if (status != VOW_STATUS_WAITING) {
         vow__near_leave(near);
     } else if (waits(c)) {
         vow__near_wait(near, &c->ask.token, t->er.revision, c->seat);
     }
-    if (says == VOW_SAYS_OWN)
+    if (status == VOW_STATUS_OWNED)
         vow__near_own(near, &t->er, t->begun_ns);
     else if (near->own != NULL && (t->er.state != VOW__ER_RUNS ||
                                    !vow__er_of(&t->er, &near->own->token)))
@@ -449,8 +449,9 @@ static void answer(struct vow__trip *t, int code)
 {
     struct claim *c = claim_of(t);
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
-    const vow_record r = vow__er_record(c->gifted ? &t->next : &t->er, c->says);
-    bool owns = code == 0 && c->says == VOW_SAYS_OWN;
+    const vow_record r =
+        vow__er_record(c->gifted ? &t->next : &t->er, c->status);
+    bool owns = code == 0 && c->status == VOW_STATUS_OWNED;
     bool cut_off = code == VOW_ECLOSED && c->under_way;
     if (t->unsure || cut_off) { /* it may still come */
         const struct vow__er made = record_of(c);

@@ -27,19 +27,19 @@ enum { EXACT_MS = 60000 /* a shorter ttl is ended by this process */ };
 struct commit {
     struct vow__step_lane lane;
     struct vow__trip trip;
-    vow_commit_ask ask;
+    vow_commit_request ask;
     vow_bytes *value;  /* counted */
     vow_bytes *ticket; /* counted; the value is elsewhere */
     vow_records_fn done;
     void *user;
-    uint32_t says;
+    uint32_t status;
     bool supposes; /* that it owns, and has not settled it before */
     bool looks;    /* for its hidden result, */
     bool given;    /* which is there for those who waited */
     char label[VOW_LABEL_MAX + 1];
 };
 
-static int check(struct vow__etcd *e, const vow_commit_ask *ask);
+static int check(struct vow__etcd *e, const vow_commit_request *ask);
 static void begin(struct vow__step_lane *lane);
 static void refuse(struct vow__step_lane *lane, int code);
 static void on_put_elsewhere(struct vow__etcd *e, int code, vow_bytes *ticket,
@@ -74,7 +74,7 @@ static struct commit *commit_of(struct vow__trip *t)
     return VOW__OUTER(t, struct commit, trip);
 }
 
-void vow__etcd_commit(vow_store *s, const vow_commit_ask *ask,
+void vow__etcd_commit(vow_store *s, const vow_commit_request *ask,
                       vow_records_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(s);
@@ -102,7 +102,7 @@ void vow__etcd_commit(vow_store *s, const vow_commit_ask *ask,
     vow__step_begin(e, &c->lane);
 }
 
-static int check(struct vow__etcd *e, const vow_commit_ask *ask)
+static int check(struct vow__etcd *e, const vow_commit_request *ask)
 {
     int rc = vow__etcd_usable(e);
     bool none = ask->hold.epoch == 0 && (ask->flags & VOW_COMMIT_RESOLVE) == 0;
@@ -201,11 +201,11 @@ static void judge(struct vow__trip *t)
     struct vow__verdict v = vow__judge_commit(&t->er, &c->ask);
     bool abandons = c->ask.outcome == VOW_OUTCOME_ABANDONED;
     bool resolves = (c->ask.flags & VOW_COMMIT_RESOLVE) != 0;
-    c->says = v.says;
-    if (t->unsure && abandons && resolves && v.says == VOW_SAYS_NONE)
-        c->says = VOW_SAYS_OWN; /* the write without an answer did it */
+    c->status = v.status;
+    if (t->unsure && abandons && resolves && v.status == VOW_STATUS_NONE)
+        c->status = VOW_STATUS_OWNED; /* the write without an answer did it */
     if (c->given) { /* so has this one, before the name was another's */
-        c->says = VOW_SAYS_OWN;
+        c->status = VOW_STATUS_OWNED;
         standing(t);
         return;
     }
@@ -213,7 +213,7 @@ static void judge(struct vow__trip *t)
         settle(c);
     else if (v.effect && runs(c))
         write_abandoned(c);
-    else if (v.says == VOW_SAYS_SETTLED)
+    else if (v.status == VOW_STATUS_SETTLED)
         vow__trip_value(t, &t->er, standing);
     else
         standing(t);
@@ -388,14 +388,15 @@ static void answer(struct vow__trip *t, int code)
 {
     struct commit *c = commit_of(t);
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
-    bool mine = c->says == VOW_SAYS_OWN || c->says == VOW_SAYS_NONE;
+    bool mine = c->status == VOW_STATUS_OWNED || c->status == VOW_STATUS_NONE;
     vow_record r = {.name = t->name,
-                    .says = c->says,
-                    .epoch = c->says == VOW_SAYS_OWN ? c->ask.hold.epoch : 0,
+                    .status = c->status,
+                    .epoch =
+                        c->status == VOW_STATUS_OWNED ? c->ask.hold.epoch : 0,
                     .label = "",
                     .runner = ""};
     if (!mine)
-        r = vow__er_record(&t->er, c->says);
+        r = vow__er_record(&t->er, c->status);
     c->done(code, code == 0 ? &r : NULL, code == 0, c->user);
     vow_bytes_unref(c->value);
     vow_bytes_unref(c->ticket);

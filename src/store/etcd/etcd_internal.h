@@ -405,7 +405,7 @@ void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from);
 /* What a stranger's claim would find: says of vow/record.h. */
 uint32_t vow__er_says(const struct vow__er *er);
 /* For the caller of a step; texts and value stay where they are. */
-vow_record vow__er_record(const struct vow__er *er, uint32_t says);
+vow_record vow__er_record(const struct vow__er *er, uint32_t text);
 
 /* ---- etcd_news.c: who waits, who owns, and what they are told ------------ */
 
@@ -424,7 +424,7 @@ void vow__news_close(struct vow__etcd_news *n);
  * is too long for that too. Never before this returns. */
 typedef void (*vow__results_fn)(struct vow__etcd *e, int code, vow_bytes *bytes,
                                 void *user);
-void vow__results_put(struct vow__etcd *e, const vow_commit_ask *ask,
+void vow__results_put(struct vow__etcd *e, const vow_commit_request *ask,
                       vow__results_fn done, void *user);
 /* The value of a ticket, borrowed. VOW_EIO with a sentence: it is gone, or is
  * not what was put there. */
@@ -476,13 +476,13 @@ void vow__etcd_places_close(struct vow__etcd_places *places);
 
 /* ---- the steps, as in vow_store_ops -------------------------------------- */
 
-void vow__etcd_claim(vow_store *s, const vow_claim_ask *ask,
+void vow__etcd_claim(vow_store *s, const vow_claim_request *ask,
                      vow_records_fn done, void *user);
 void vow__etcd_peek(vow_store *s, const vow_name *names, size_t n,
                     vow_records_fn done, void *user);
 void vow__etcd_pulse(vow_store *s, const vow_hold *holds, size_t n,
                      uint64_t lease_ms, vow_records_fn done, void *user);
-void vow__etcd_commit(vow_store *s, const vow_commit_ask *ask,
+void vow__etcd_commit(vow_store *s, const vow_commit_request *ask,
                       vow_records_fn done, void *user);
 void vow__etcd_forget(vow_store *s, const vow_name *name, uint64_t epoch,
                       vow_records_fn done, void *user);
@@ -493,12 +493,12 @@ void vow__etcd_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
                      vow_records_fn done, void *user);
 void vow__etcd_read(vow_store *s, const vow_name *name, uint64_t epoch,
                     uint64_t from, vow_chunks_fn done, void *user);
-void vow__etcd_acquire(vow_store *s, const vow_place_ask *ask,
-                       vow_places_fn done, void *user);
-void vow__etcd_release(vow_store *s, const vow_place_hold *hold,
-                       vow_places_fn done, void *user);
-void vow__etcd_renew(vow_store *s, const vow_place_hold *holds, size_t n,
-                     uint64_t lease_ms, vow_places_fn done, void *user);
+void vow__etcd_acquire(vow_store *s, const vow_permit_request *ask,
+                       vow_permits_fn done, void *user);
+void vow__etcd_release(vow_store *s, const vow_permit_hold *hold,
+                       vow_permits_fn done, void *user);
+void vow__etcd_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_permits_fn done, void *user);
 void vow__etcd_limit(vow_store *s, const vow_name *pool,
                      const vow_pool_limits *limits, const char *label,
                      vow_pools_fn done, void *user);

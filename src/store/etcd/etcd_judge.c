@@ -12,12 +12,12 @@
 
 #include <string.h>
 
-static bool counts(const struct vow__er *er, const vow_claim_ask *ask);
-static struct vow__verdict judge_absent(const vow_commit_ask *ask);
+static bool counts(const struct vow__er *er, const vow_claim_request *ask);
+static struct vow__verdict judge_absent(const vow_commit_request *ask);
 static struct vow__verdict judge_runs(const struct vow__er *er,
-                                      const vow_commit_ask *ask);
+                                      const vow_commit_request *ask);
 static struct vow__verdict judge_settled(const struct vow__er *er,
-                                         const vow_commit_ask *ask);
+                                         const vow_commit_request *ask);
 
 bool vow__er_of(const struct vow__er *er, const vow_token *token)
 {
@@ -30,7 +30,7 @@ bool vow__er_held(const struct vow__er *er, const vow_hold *hold)
 }
 
 enum vow__act vow__judge_claim(const struct vow__er *er,
-                               const vow_claim_ask *ask)
+                               const vow_claim_request *ask)
 {
     if (er->state == VOW__ER_ABSENT)
         return VOW__ACT_OWN;
@@ -48,7 +48,7 @@ enum vow__act vow__judge_claim(const struct vow__er *er,
 
 /* Is the result there, for this claim? One that its own token has settled
  * always is: the claim came twice. */
-static bool counts(const struct vow__er *er, const vow_claim_ask *ask)
+static bool counts(const struct vow__er *er, const vow_claim_request *ask)
 {
     if (vow__er_of(er, &ask->token))
         return true;
@@ -65,7 +65,7 @@ enum vow__act vow__judge_pulse(const struct vow__er *er, const vow_token *token)
 }
 
 struct vow__verdict vow__judge_commit(const struct vow__er *er,
-                                      const vow_commit_ask *ask)
+                                      const vow_commit_request *ask)
 {
     if (er->state == VOW__ER_ABSENT)
         return judge_absent(ask);
@@ -73,34 +73,35 @@ struct vow__verdict vow__judge_commit(const struct vow__er *er,
                                      : judge_settled(er, ask);
 }
 
-static struct vow__verdict judge_absent(const vow_commit_ask *ask)
+static struct vow__verdict judge_absent(const vow_commit_request *ask)
 {
     if ((ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0)
-        return (struct vow__verdict){VOW_SAYS_NONE, false};
-    return (struct vow__verdict){VOW_SAYS_OWN, true};
+        return (struct vow__verdict){VOW_STATUS_NONE, false};
+    return (struct vow__verdict){VOW_STATUS_OWNED, true};
 }
 
 static struct vow__verdict judge_runs(const struct vow__er *er,
-                                      const vow_commit_ask *ask)
+                                      const vow_commit_request *ask)
 {
     bool right =
         (ask->flags & VOW_COMMIT_PUT) == 0 && vow__er_held(er, &ask->hold);
     if ((ask->flags & VOW_COMMIT_RESOLVE) != 0)
-        right =
-            vow__er_says(er) == VOW_SAYS_DOUBT && er->epoch == ask->hold.epoch;
-    return (struct vow__verdict){right ? VOW_SAYS_OWN : VOW_SAYS_LOST, right};
+        right = vow__er_says(er) == VOW_STATUS_DOUBT &&
+                er->epoch == ask->hold.epoch;
+    return (struct vow__verdict){right ? VOW_STATUS_OWNED : VOW_STATUS_LOST,
+                                 right};
 }
 
 static struct vow__verdict judge_settled(const struct vow__er *er,
-                                         const vow_commit_ask *ask)
+                                         const vow_commit_request *ask)
 {
     bool put = (ask->flags & VOW_COMMIT_PUT) != 0;
     bool newer = ask->hold.epoch > er->epoch;
     if (vow__er_held(er, &ask->hold)) /* it did, and this is the second time */
-        return (struct vow__verdict){VOW_SAYS_OWN, false};
+        return (struct vow__verdict){VOW_STATUS_OWNED, false};
     if (er->hidden && (put || newer))
         return judge_absent(ask);
     if (put && newer)
-        return (struct vow__verdict){VOW_SAYS_OWN, true};
-    return (struct vow__verdict){VOW_SAYS_SETTLED, false};
+        return (struct vow__verdict){VOW_STATUS_OWNED, true};
+    return (struct vow__verdict){VOW_STATUS_SETTLED, false};
 }

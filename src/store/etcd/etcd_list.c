@@ -199,5 +199,5 @@ static void list_end(struct list *l)
 /* A lease that has lapsed is shown, a result that is hidden is not. */
 static bool shown(const struct vow__er *er)
 {
-    return er->state == VOW__ER_RUNS || vow__er_says(er) == VOW_SAYS_SETTLED;
+    return er->state == VOW__ER_RUNS || vow__er_says(er) == VOW_STATUS_SETTLED;
 }

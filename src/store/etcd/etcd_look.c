@@ -23,7 +23,7 @@ struct manage {
     uint64_t epoch; /* to forget; 0: whichever */
     vow_records_fn done;
     void *user;
-    uint32_t says;
+    uint32_t status;
 };
 
 struct glance {
@@ -132,11 +132,12 @@ static void refuse(struct vow__step_lane *lane, int code)
 static void judge(struct vow__trip *t)
 {
     struct manage *m = manage_of(t);
-    m->says = vow__er_says(&t->er);
-    bool over = m->says == VOW_SAYS_SETTLED || m->says == VOW_SAYS_DOUBT;
+    m->status = vow__er_says(&t->er);
+    bool over =
+        m->status == VOW_STATUS_SETTLED || m->status == VOW_STATUS_DOUBT;
     if (m->forgets && over && (m->epoch == 0 || m->epoch == t->er.epoch))
         write_nothing(m);
-    else if (!m->forgets && m->says == VOW_SAYS_WAIT && !t->er.canceled)
+    else if (!m->forgets && m->status == VOW_STATUS_WAITING && !t->er.canceled)
         write_wish(m);
     else
         vow__trip_end(t, 0);
@@ -152,7 +153,7 @@ static void write_nothing(struct manage *m)
     struct vow__key chunks = vow__key("c", &t->name, "/");
     struct vow__key seats = vow__key("w", &t->name, "/");
     struct vow__txn txn;
-    m->says = VOW_SAYS_NONE;
+    m->status = VOW_STATUS_NONE;
     vow__trip_txn(t, &txn);
     vow__txn_if_mod(&txn, &record, t->er.mod);
     vow__txn_if_absent(&txn, &alive); /* it is in doubt still */
@@ -194,9 +195,9 @@ static void answer(struct vow__trip *t, int code)
     struct manage *m = manage_of(t);
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
     vow_record r = {
-        .name = t->name, .says = m->says, .label = "", .runner = ""};
-    if (m->says != VOW_SAYS_NONE)
-        r = vow__er_record(&t->er, m->says);
+        .name = t->name, .status = m->status, .label = "", .runner = ""};
+    if (m->status != VOW_STATUS_NONE)
+        r = vow__er_record(&t->er, m->status);
     r.value = NULL;
     m->done(code, code == 0 ? &r : NULL, code == 0, m->user);
     vow__trip_fini(t);
@@ -326,10 +327,10 @@ static void peek_end(struct peek *p)
     for (size_t i = 0; i < p->n; i++) {
         struct vow__er *er = &p->ers[i];
         bool gone = er->hidden && er->state != VOW__ER_RUNS;
-        uint32_t says = vow__er_says(er);
+        uint32_t status = vow__er_says(er);
         if (gone)
             er->state = VOW__ER_ABSENT;
-        p->records[i] = vow__er_record(er, says);
+        p->records[i] = vow__er_record(er, status);
         p->records[i].value = NULL;
     }
     p->done(code, code == 0 ? p->records : NULL, code == 0 ? p->n : 0, p->user);

@@ -391,19 +391,20 @@ void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from)
 uint32_t vow__er_says(const struct vow__er *er)
 {
     if (er->state == VOW__ER_ABSENT)
-        return VOW_SAYS_NONE;
+        return VOW_STATUS_NONE;
     if (er->state != VOW__ER_RUNS)
-        return er->hidden ? VOW_SAYS_NONE : VOW_SAYS_SETTLED;
+        return er->hidden ? VOW_STATUS_NONE : VOW_STATUS_SETTLED;
     if (er->alive != 0)
-        return VOW_SAYS_WAIT;
-    return er->mode == VOW_ONCE ? VOW_SAYS_DOUBT : VOW_SAYS_NONE;
+        return VOW_STATUS_WAITING;
+    return er->mode == VOW_ONCE ? VOW_STATUS_DOUBT : VOW_STATUS_NONE;
 }
 
 /* Etcd tells no times: what is there is not over, and an owner that is alive
  * has pulsed. */
-vow_record vow__er_record(const struct vow__er *er, uint32_t says)
+vow_record vow__er_record(const struct vow__er *er, uint32_t status)
 {
-    vow_record r = {.name = er->name, .says = says, .label = "", .runner = ""};
+    vow_record r = {
+        .name = er->name, .status = status, .label = "", .runner = ""};
     uint64_t now_us = vow__etcd_wall_us();
     if (er->state == VOW__ER_ABSENT)
         return r;
@@ -413,7 +414,7 @@ vow_record vow__er_record(const struct vow__er *er, uint32_t says)
     r.takeovers = er->takeovers;
     r.waiters = runs ? er->waiters : 0;
     r.failed = er->state == VOW__ER_FAILED || er->state == VOW__ER_GAVE_UP;
-    r.value = says == VOW_SAYS_SETTLED ? er->value : NULL;
+    r.value = status == VOW_STATUS_SETTLED ? er->value : NULL;
     r.age_ms = now_us > er->since_us ? (now_us - er->since_us) / 1000 : 0;
     r.pulse_ms = runs && er->alive != 0 ? 0 : r.age_ms;
     r.cost_ms = er->cost_ms;

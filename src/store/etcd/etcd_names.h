@@ -28,16 +28,16 @@ enum vow__act {
     VOW__ACT_LOST
 };
 enum vow__act vow__judge_claim(const struct vow__er *er,
-                               const vow_claim_ask *ask);
+                               const vow_claim_request *ask);
 enum vow__act vow__judge_pulse(const struct vow__er *er,
                                const vow_token *token);
 
 struct vow__verdict {
-    uint32_t says;
+    uint32_t status;
     bool effect; /* it takes effect now */
 };
 struct vow__verdict vow__judge_commit(const struct vow__er *er,
-                                      const vow_commit_ask *ask);
+                                      const vow_commit_request *ask);
 bool vow__er_held(const struct vow__er *er, const vow_hold *hold);
 bool vow__er_of(const struct vow__er *er, const vow_token *token);
 
@@ -120,7 +120,7 @@ void vow__near_renew(struct vow__near *near, uint64_t begun_ns);
 void vow__near_disown(struct vow__near *near);
 /* Since which revision a claim of this token may read hidden results. */
 uint64_t vow__near_since(const struct vow__near *near,
-                         const vow_claim_ask *ask);
+                         const vow_claim_request *ask);
 void vow__near_unsure(struct vow__near *near, vow_bytes *chunk,
                       uint64_t number);
 /* Let it ask again, later. */

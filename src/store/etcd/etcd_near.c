@@ -186,7 +186,8 @@ void vow__near_leave(struct vow__near *near)
     near->read = false;
 }
 
-uint64_t vow__near_since(const struct vow__near *near, const vow_claim_ask *ask)
+uint64_t vow__near_since(const struct vow__near *near,
+                         const vow_claim_request *ask)
 {
     bool same = memcmp(near->waiter.bytes, ask->token.bytes,
                        sizeof(ask->token.bytes)) == 0;

@@ -244,7 +244,7 @@ static void record_awaited(struct vow__near *near, struct vow__er *er)
 static void tell_result(struct vow__near *near, const struct vow__er *er)
 {
     const vow_store_events *events = vow__etcd_events(near->news->etcd);
-    const vow_record r = vow__er_record(er, VOW_SAYS_SETTLED);
+    const vow_record r = vow__er_record(er, VOW_STATUS_SETTLED);
     if (er->hidden)
         near->read = true;
     else

@@ -46,9 +46,9 @@ static const uint64_t WINDOW_MS_MAX = (uint64_t)10 * 366 * 24 * 3600 * 1000;
 
 struct ask {
     struct vow__step_lane step;
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
-    vow_place_ask what;
+    vow_permit_request what;
     struct vow__hall_name name;
     struct vow__hall *hall;
     struct vow__guest *guest;
@@ -69,7 +69,7 @@ struct ask {
     int64_t toll_lease;
     struct vow__seat seat; /* as it is to be written */
     struct vow__toll toll; /* and the toll */
-    vow_place place;
+    vow_pool_permit place;
     char label[VOW_LABEL_MAX + 1];
     char limits_label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
@@ -106,16 +106,16 @@ static void finish(struct ask *a, int code);
 
 /* ---- what steps share ---------------------------------------------------- */
 
-vow_place vow__place_of(const struct vow__crowd *c,
-                        const struct vow__seat *seat, bool held,
-                        uint64_t now_us)
+vow_pool_permit vow__place_of(const struct vow__crowd *c,
+                              const struct vow__seat *seat, bool held,
+                              uint64_t now_us)
 {
-    vow_place out = {.says = VOW_SAYS_OWN,
-                     .fence = seat->create + c->offset,
-                     .limits = c->limits};
+    vow_pool_permit out = {.status = VOW_STATUS_OWNED,
+                           .fence = seat->create + c->offset,
+                           .limits = c->limits};
     if (held)
         return out;
-    out.says = VOW_SAYS_WAIT;
+    out.status = VOW_STATUS_WAITING;
     out.fence = 0;
     out.ahead = seat->ahead;
     out.again_us = vow__crowd_again_us(c, seat, now_us);
@@ -137,8 +137,8 @@ static void copy_text(char to[VOW_LABEL_MAX + 1], const char *from)
 
 /* ---- asking -------------------------------------------------------------- */
 
-void vow__etcd_acquire(vow_store *store, const vow_place_ask *ask,
-                       vow_places_fn done, void *user)
+void vow__etcd_acquire(vow_store *store, const vow_permit_request *ask,
+                       vow_permits_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(store);
     int rc = vow__etcd_usable(e);
@@ -368,9 +368,9 @@ static void judge(struct ask *a)
     if (!own && never) {
         drop(a, VOW_EINVAL);
     } else if (!own && !a->grants && unknown &&
-               (a->what.flags & VOW_PLACE_TRY) != 0) {
-        a->place =
-            (vow_place){.says = VOW_SAYS_BUSY, .limits = a->crowd.limits};
+               (a->what.flags & VOW_PERMIT_TRY) != 0) {
+        a->place = (vow_pool_permit){.status = VOW_STATUS_BUSY,
+                                     .limits = a->crowd.limits};
         drop(a, 0);
     } else if (make_change(a, seat, held)) {
         change(a);

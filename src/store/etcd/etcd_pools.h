@@ -61,7 +61,7 @@ int vow__crowd_take(struct vow__crowd *c, const struct vow__hall_key *key,
 void vow__limits_write(struct vow__jot *value, const vow_pool_limits *limits,
                        const char *label);
 /* A place that is asked for; one that changes its lease, or is marked. */
-void vow__seat_write(struct vow__jot *value, const vow_place_ask *ask);
+void vow__seat_write(struct vow__jot *value, const vow_permit_request *ask);
 void vow__seat_rewrite(struct vow__jot *value, const struct vow__crowd *c,
                        const struct vow__seat *seat);
 void vow__toll_write(struct vow__jot *value, const struct vow__crowd *c,
@@ -205,9 +205,9 @@ void vow__guest_tell(struct vow__guest *g);
 /* ---- etcd_pools.c: what steps share -------------------------------------- */
 
 /* Of a ranked seat that is held or waits. */
-vow_place vow__place_of(const struct vow__crowd *c,
-                        const struct vow__seat *seat, bool held,
-                        uint64_t now_us);
+vow_pool_permit vow__place_of(const struct vow__crowd *c,
+                              const struct vow__seat *seat, bool held,
+                              uint64_t now_us);
 /* A step that had begun to write has failed: whether it happened is unknown. */
 int vow__unsure(int code);
 

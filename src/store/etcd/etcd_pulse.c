@@ -71,7 +71,7 @@ static void judge(struct vow__trip *t);
 static void write_again(struct ask *a);
 static void write_renewal(struct ask *a);
 static void wrote(struct vow__trip *t, const json_t *root);
-static void finish(struct ask *a, uint32_t says);
+static void finish(struct ask *a, uint32_t status);
 static void answer(struct vow__trip *t, int code);
 static void join(struct pulse *p, int code);
 
@@ -206,7 +206,7 @@ static bool answer_at_once(struct beat *b)
         return false;
     near->touched_ns = now_ns;
     vow__near_renew(near, p->begun_ns);
-    b->record->says = own->canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN;
+    b->record->status = own->canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED;
     b->record->epoch = own->epoch;
     b->record->mode = own->mode;
     b->record->takeovers = own->takeovers;
@@ -258,10 +258,10 @@ static void judge(struct vow__trip *t)
         write_renewal(a);
         break;
     case VOW__ACT_SETTLED:
-        finish(a, VOW_SAYS_SETTLED);
+        finish(a, VOW_STATUS_SETTLED);
         break;
     default:
-        finish(a, VOW_SAYS_LOST);
+        finish(a, VOW_STATUS_LOST);
         break;
     }
 }
@@ -312,16 +312,16 @@ static void wrote(struct vow__trip *t, const json_t *root)
         return;
     }
     vow__near_own(t->near, &t->er, t->begun_ns);
-    finish(a, t->er.canceled ? VOW_SAYS_CANCEL : VOW_SAYS_OWN);
+    finish(a, t->er.canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED);
 }
 
-static void finish(struct ask *a, uint32_t says)
+static void finish(struct ask *a, uint32_t status)
 {
     struct vow__trip *t = &a->trip;
     struct pulse *p = a->beat->pulse;
     vow_record *r = a->beat->record;
-    bool ours = says == VOW_SAYS_OWN || says == VOW_SAYS_CANCEL;
-    r->says = says;
+    bool ours = status == VOW_STATUS_OWNED || status == VOW_STATUS_CANCELED;
+    r->status = status;
     r->epoch = t->er.epoch;
     r->mode = t->er.mode;
     r->takeovers = t->er.takeovers;
@@ -336,8 +336,9 @@ static void answer(struct vow__trip *t, int code)
 {
     struct ask *a = ask_of(t);
     struct pulse *p = a->beat->pulse;
-    uint32_t says = a->beat->record->says;
-    bool late = t->unsure && says != VOW_SAYS_OWN && says != VOW_SAYS_CANCEL;
+    uint32_t status = a->beat->record->status;
+    bool late = t->unsure && status != VOW_STATUS_OWNED &&
+                status != VOW_STATUS_CANCELED;
     if (code == VOW_EUNSURE || (code == 0 && late))
         vow__ghost_pulse(p->etcd, &a->beat->hold, p->lease_ms);
     vow__trip_fini(t);

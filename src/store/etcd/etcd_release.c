@@ -16,7 +16,7 @@ enum { TRIES = 16 };
 
 struct release {
     struct vow__step_lane step;
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
     vow_token token;
     struct vow__hall_name name;
@@ -24,7 +24,7 @@ struct release {
     bool known;             /* it is held: no need to look */
     bool unsure;            /* it may be given back already */
     unsigned tries;
-    vow_place out;
+    vow_pool_permit out;
 };
 
 static void begin_release(struct vow__step_lane *step);
@@ -42,8 +42,8 @@ static void on_reaped(struct vow__etcd *e, int code, const json_t *root,
 static void finish(struct release *r, int code);
 static bool each_limits(const struct vow__kv *kv, void *user);
 
-void vow__etcd_release(vow_store *store, const vow_place_hold *hold,
-                       vow_places_fn done, void *user)
+void vow__etcd_release(vow_store *store, const vow_permit_hold *hold,
+                       vow_permits_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(store);
     int rc = vow__etcd_usable(e);
@@ -124,8 +124,8 @@ static void on_given(struct vow__etcd *e, int code, const json_t *root,
             look(r);
         return;
     }
-    r->out =
-        (vow_place){.says = VOW_SAYS_OWN, .fence = g == NULL ? 0 : g->fence};
+    r->out = (vow_pool_permit){.status = VOW_STATUS_OWNED,
+                               .fence = g == NULL ? 0 : g->fence};
     (void)vow__json_each(e, vow__json_response(root, 0), each_limits,
                          &r->out.limits);
     finish(r, 0);
@@ -186,14 +186,14 @@ static void judge(struct release *r, struct vow__crowd *c)
     const struct vow__seat *seat = vow__crowd_find(c, &r->token);
     r->out.limits = c->limits;
     if (seat == NULL && r->unsure && r->known && g != NULL) {
-        r->out.says = VOW_SAYS_OWN;
+        r->out.status = VOW_STATUS_OWNED;
         r->out.fence = g->fence;
     }
     if (seat == NULL || seat->lease_ms == 0)
         return;
     bool held = (r->known && g != NULL && g->create == seat->create) ||
                 seat->rank == VOW__RANK_HELD;
-    r->out.says = held ? VOW_SAYS_OWN : VOW_SAYS_WAIT;
+    r->out.status = held ? VOW_STATUS_OWNED : VOW_STATUS_WAITING;
     r->out.fence = held ? seat->create + c->offset : 0;
 }
 

@@ -21,7 +21,7 @@ enum { WRITES = 50, TRIES = 16 };
 
 /* One block with all that follows. */
 struct renewal {
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
     struct vow__etcd *etcd;
     uint64_t lease_ms;
@@ -29,7 +29,7 @@ struct renewal {
     size_t n;
     size_t left; /* parts without an answer */
     int code;    /* of one that was answered badly */
-    vow_place *out;
+    vow_pool_permit *out;
     struct item *items; /* sorted by their pools */
     struct part *parts;
 };
@@ -56,7 +56,7 @@ struct part {
 };
 
 static struct renewal *renewal_new(struct vow__etcd *e,
-                                   const vow_place_hold *holds, size_t n);
+                                   const vow_permit_hold *holds, size_t n);
 static int by_pool(const void *a, const void *b);
 static size_t cut(struct renewal *w);
 static void begin_part(struct vow__step_lane *step);
@@ -77,8 +77,8 @@ static void settle(struct part *p);
 static void part_end(struct part *p, int code);
 static void join(struct renewal *w, int code);
 
-void vow__etcd_renew(vow_store *store, const vow_place_hold *holds, size_t n,
-                     uint64_t lease_ms, vow_places_fn done, void *user)
+void vow__etcd_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(store);
     int rc = vow__etcd_usable(e);
@@ -98,9 +98,10 @@ void vow__etcd_renew(vow_store *store, const vow_place_hold *holds, size_t n,
 }
 
 static struct renewal *renewal_new(struct vow__etcd *e,
-                                   const vow_place_hold *holds, size_t n)
+                                   const vow_permit_hold *holds, size_t n)
 {
-    size_t one = sizeof(vow_place) + sizeof(struct item) + sizeof(struct part);
+    size_t one =
+        sizeof(vow_pool_permit) + sizeof(struct item) + sizeof(struct part);
     if (n > (SIZE_MAX - sizeof(struct renewal)) / one)
         return NULL;
     size_t size = sizeof(struct renewal) + n * one;
@@ -111,7 +112,7 @@ static struct renewal *renewal_new(struct vow__etcd *e,
     w->size = size;
     w->n = n;
     w->parts = (struct part *)(void *)(w + 1);
-    w->out = (vow_place *)(void *)(w->parts + n);
+    w->out = (vow_pool_permit *)(void *)(w->parts + n);
     w->items = (struct item *)(void *)(w->out + n);
     for (size_t i = 0; i < n; i++)
         w->items[i] = (struct item){.name = {holds[i].limits_of, holds[i].pool},
@@ -299,8 +300,8 @@ static int judge_one(struct part *p, const struct item *it, struct vow__txn *t,
 {
     const struct renewal *w = p->renewal;
     struct vow__seat *seat = vow__crowd_find(&p->crowd, &it->token);
-    vow_place *out = &p->renewal->out[it->at];
-    *out = (vow_place){.says = VOW_SAYS_NONE};
+    vow_pool_permit *out = &p->renewal->out[it->at];
+    *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
     if (seat == NULL)
         return 0;
     struct vow__guest *g = vow__guest_find(p->hall, &it->token);
@@ -376,16 +377,16 @@ static void settle(struct part *p)
         struct vow__guest *g = vow__guest_find(p->hall, &p->items[i].token);
         const struct vow__seat *seat =
             vow__crowd_find(&p->crowd, &p->items[i].token);
-        uint32_t says = w->out[p->items[i].at].says;
-        bool stays = says != VOW_SAYS_NONE && w->lease_ms > 0;
+        uint32_t status = w->out[p->items[i].at].status;
+        bool stays = status != VOW_STATUS_NONE && w->lease_ms > 0;
         if (g != NULL && stays && seat != NULL) {
-            if (g->state == VOW__GUEST_QUEUED && says == VOW_SAYS_OWN &&
+            if (g->state == VOW__GUEST_QUEUED && status == VOW_STATUS_OWNED &&
                 !g->told)
                 vow__guest_tell(g); /* as if another step had granted it */
-            vow__guest_seated(g, &p->crowd, seat, says == VOW_SAYS_OWN);
+            vow__guest_seated(g, &p->crowd, seat, status == VOW_STATUS_OWNED);
             continue;
         }
-        if (says == VOW_SAYS_NONE)
+        if (status == VOW_STATUS_NONE)
             vow__crowd_remove(&p->crowd, &p->items[i].token);
         vow__guest_dismiss(g);
     }

@@ -219,7 +219,7 @@ static int unreadable(int code)
 
 /* ---- jobs ---------------------------------------------------------------- */
 
-void vow__results_put(struct vow__etcd *e, const vow_commit_ask *ask,
+void vow__results_put(struct vow__etcd *e, const vow_commit_request *ask,
                       vow__results_fn done, void *user)
 {
     struct job *j = job_new(e, ask->value);
@@ -341,12 +341,12 @@ static void begin(struct job *j)
 static void begin_put(struct job *j)
 {
     vow_store *s = j->results->store;
-    vow_commit_ask ask = {.hold = {j->name, j->token, j->epoch},
-                          .outcome = VOW_OUTCOME_DONE,
-                          .flags = VOW_COMMIT_PUT,
-                          .value = j->bytes,
-                          .ttl_ms = j->ttl_ms,
-                          .label = "a result"};
+    vow_commit_request ask = {.hold = {j->name, j->token, j->epoch},
+                              .outcome = VOW_OUTCOME_DONE,
+                              .flags = VOW_COMMIT_PUT,
+                              .value = j->bytes,
+                              .ttl_ms = j->ttl_ms,
+                              .label = "a result"};
     if (vow_bytes_size(j->bytes) > s->ops->value_max) {
         vow__etcd_trouble(j->results->etcd,
                           "a result of %zu bytes is too long for %s, which "
@@ -393,11 +393,11 @@ static void print_ticket(vow_bytes *value, char text[TICKET_MAX])
 static void begin_get(struct job *j)
 {
     vow_store *s = j->results->store;
-    vow_claim_ask ask = {.name = j->name,
-                         .token = j->token,
-                         .flags = VOW_CLAIM_NOWAIT,
-                         .takeovers = UINT32_MAX,
-                         .label = "a result"};
+    vow_claim_request ask = {.name = j->name,
+                             .token = j->token,
+                             .flags = VOW_CLAIM_NOWAIT,
+                             .takeovers = UINT32_MAX,
+                             .label = "a result"};
     s->ops->claim(s, &ask, on_got, j);
 }
 
@@ -414,13 +414,13 @@ static void on_got(int code, const vow_record *records, size_t n, void *user)
         return;
     }
     VOW__ASSERT(n == 1);
-    if (records->says == VOW_SAYS_OWN) {
-        vow_commit_ask ask = {.hold = {j->name, j->token, records->epoch},
-                              .outcome = VOW_OUTCOME_ABANDONED};
+    if (records->status == VOW_STATUS_OWNED) {
+        vow_commit_request ask = {.hold = {j->name, j->token, records->epoch},
+                                  .outcome = VOW_OUTCOME_ABANDONED};
         r->store->ops->commit(r->store, &ask, on_given_back, j);
         return;
     }
-    if (records->says != VOW_SAYS_SETTLED) { /* others look for it too */
+    if (records->status != VOW_STATUS_SETTLED) { /* others look for it too */
         gone(j);
         return;
     }

@@ -240,7 +240,7 @@ void vow__limits_write(struct vow__jot *value, const vow_pool_limits *limits,
     vow__line_write(value, "label", label);
 }
 
-void vow__seat_write(struct vow__jot *value, const vow_place_ask *ask)
+void vow__seat_write(struct vow__jot *value, const vow_permit_request *ask)
 {
     vow__jot_print(value,
                    "weight %" PRIu32 "\nlease %" PRIu64 "\nsince %" PRIu64 "\n",

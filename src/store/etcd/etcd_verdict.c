@@ -29,7 +29,7 @@ static void judge_password(struct vow__check *c);
 static bool is_here(const struct vow__check *c);
 static void add(struct vow__check *c, uint32_t level, const char *what,
                 const char *advice);
-static void says(struct vow__check *c, const char *format, ...)
+static void text(struct vow__check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 int vow__check_judge(struct vow__check *c)
@@ -67,11 +67,11 @@ static void add(struct vow__check *c, uint32_t level, const char *what,
     VOW__ASSERT(c->n < VOW__CHECK_FINDINGS);
     c->findings[c->n++] = (vow_finding){.level = level,
                                         .what = what,
-                                        .says = c->texts + c->room_used,
+                                        .text = c->texts + c->room_used,
                                         .advice = advice};
 }
 
-static void says(struct vow__check *c, const char *format, ...)
+static void text(struct vow__check *c, const char *format, ...)
 {
     size_t room = sizeof(c->texts) - c->room_used;
     va_list args;
@@ -94,19 +94,19 @@ static void judge_member(struct vow__check *c, size_t i)
                 ? "The others are asked instead. Start it, or take it out "
                   "of the address."
                 : "Start it: a majority of the members is needed.");
-        says(c, "%s", m->why);
+        text(c, "%s", m->why);
     } else if (m->version[0] == 0) {
         add(c, VOW_FINDING_WARN, "member",
             "This needs a user with the role root: etcdctl endpoint status.");
-        says(c, "%s answers; not allowed to see more of it", at);
+        text(c, "%s answers; not allowed to see more of it", at);
     } else if (m->leader == 0) {
         add(c, VOW_FINDING_BAD, "member",
             "Without a leader nothing can be written: see whether a majority "
             "of the members runs and they reach each other.");
-        says(c, "%s: etcd %s, without a leader", at, m->version);
+        text(c, "%s: etcd %s, without a leader", at, m->version);
     } else {
         add(c, VOW_FINDING_GOOD, "member", "");
-        says(c, "%s: etcd %s%s", at, m->version,
+        text(c, "%s: etcd %s%s", at, m->version,
              m->leader == m->id ? ", the leader" : "");
     }
 }
@@ -119,19 +119,19 @@ static void judge_cluster(struct vow__check *c)
         add(c, VOW_FINDING_BAD, "alarm",
             "Members disagree about what was written. Do not use it: replace "
             "the member that is wrong.");
-        says(c, "CORRUPT");
+        text(c, "CORRUPT");
     }
     if (!c->list_seen && c->silent)
         return;
     if (!c->list_seen) {
         add(c, VOW_FINDING_WARN, what,
             "This needs a user with the role root: etcdctl member list.");
-        says(c, "not allowed to see its members");
+        text(c, "not allowed to see its members");
     } else if (c->size < 3) {
         add(c, VOW_FINDING_WARN, what,
             "When one is down, nothing can be written and nothing runs. Three "
             "members survive the loss of one.");
-        says(c, "%zu member%s", c->size, c->size == 1 ? "" : "s");
+        text(c, "%zu member%s", c->size, c->size == 1 ? "" : "s");
     } else {
         bool all = named >= c->size, odd = c->size % 2 == 1;
         char only[48] = "";
@@ -144,7 +144,7 @@ static void judge_cluster(struct vow__check *c)
             : !odd ? "An even number survives no more losses than one member "
                      "less."
                    : "");
-        says(c, "%zu members, which survive the loss of %zu%s", c->size,
+        text(c, "%zu members, which survive the loss of %zu%s", c->size,
              (c->size - 1) / 2, only);
     }
 }
@@ -161,17 +161,17 @@ static void judge_space(struct vow__check *c)
         add(c, VOW_FINDING_BAD, "space",
             "All writes are refused. Compact, then etcdctl defrag, then "
             "etcdctl alarm disarm; and set --auto-compaction-retention.");
-        says(c, "the database is full: alarm NOSPACE");
+        text(c, "the database is full: alarm NOSPACE");
     } else if (most->size == 0) {
         add(c, VOW_FINDING_WARN, "space",
             "This needs a user with the role root: etcdctl endpoint status.");
-        says(c, "not allowed to see how much is used");
+        text(c, "not allowed to see how much is used");
     } else {
         add(c, fragments ? VOW_FINDING_WARN : VOW_FINDING_GOOD, "space",
             fragments ? "Much of it is history: set "
                         "--auto-compaction-retention, and run etcdctl defrag."
                       : "");
-        says(c, "%.1f MB on disk, %.1f MB of it in use", mb, used);
+        text(c, "%.1f MB on disk, %.1f MB of it in use", mb, used);
     }
 }
 
@@ -182,16 +182,16 @@ static void judge_writes(struct vow__check *c)
     const char *prefix = vow__etcd_where_of(c->etcd)->prefix;
     if (c->writes) {
         add(c, VOW_FINDING_GOOD, "rights", "");
-        says(c, "may read and write below %s", prefix);
+        text(c, "may read and write below %s", prefix);
     } else if (c->denied) {
         add(c, VOW_FINDING_BAD, "rights",
             "The user needs to read and write all below the prefix: etcdctl "
             "role grant-permission ROLE --prefix=true readwrite PREFIX.");
-        says(c, "cannot write below %s: %s", prefix, c->refused);
+        text(c, "cannot write below %s: %s", prefix, c->refused);
     } else {
         add(c, VOW_FINDING_BAD, "writes",
             "No step succeeds. See the members, and what else is bad.");
-        says(c, "%s", c->refused);
+        text(c, "%s", c->refused);
     }
 }
 
@@ -202,7 +202,7 @@ static void judge_latency(struct vow__check *c)
     uint64_t us = c->took_us[c->rounds / 2];
     add(c, us > SLOW_US ? VOW_FINDING_WARN : VOW_FINDING_GOOD, "round trip",
         us > SLOW_US ? "Leases should be many times longer than that." : "");
-    says(c, "%.1f ms, the slowest %.1f ms", (double)us / 1000,
+    text(c, "%.1f ms, the slowest %.1f ms", (double)us / 1000,
          (double)c->took_us[c->rounds - 1] / 1000);
 }
 
@@ -211,7 +211,7 @@ static void judge_leases(struct vow__check *c)
     if (c->lease_s == 0)
         return;
     add(c, VOW_FINDING_GOOD, "leases", "");
-    says(c, "last %llu s at least, and as long again when the leader changes",
+    text(c, "last %llu s at least, and as long again when the leader changes",
          (unsigned long long)c->lease_s);
 }
 
@@ -235,7 +235,7 @@ static void judge_way(struct vow__check *c)
         bare ? "Who is on the way reads names, results and the password, and "
                "can change them. Use etcds://."
              : "");
-    says(c, "%s",
+    text(c, "%s",
          tls    ? "TLS, and its certificate is checked"
          : bare ? "none, to a server on another machine"
                 : "none is needed: the server is on this machine");
@@ -248,15 +248,15 @@ static void judge_password(struct vow__check *c)
     bool asked = w->user != NULL && !c->open;
     if (asked) {
         add(c, VOW_FINDING_GOOD, what, "");
-        says(c, "user %s has one", w->user);
+        text(c, "user %s has one", w->user);
     } else if (w->cert_file != NULL) {
         add(c, VOW_FINDING_GOOD, what, "");
-        says(c, "none; our certificate tells who we are");
+        text(c, "none; our certificate tells who we are");
     } else {
         add(c, is_here(c) ? VOW_FINDING_WARN : VOW_FINDING_BAD, what,
             "Who reaches a member can read and change all. Make a user with a "
             "role for the prefix, and etcdctl auth enable.");
-        says(c, "none is asked for%s",
+        text(c, "none is asked for%s",
              c->open ? ": authentication is not enabled" : "");
     }
 }

@@ -14,7 +14,7 @@
  *       who queue are told to look again.
  * INVARIANTS
  *   W1  a crowd that is followed has all changes up to `newest`
- *   W2  nobody's code runs inside a step: on_place is called from the queue
+ *   W2  nobody's code runs inside a step: on_permit is called from the queue
  * LIMITS  All who queue anywhere hear of all pools; the watch goes when nobody
  *         here has queued for IDLE_MS.
  * THREADS  loop thread only.
@@ -285,6 +285,6 @@ static void on_tell(void *places)
         const vow_store_events *events = vow__etcd_events(p->etcd);
         vow_token token = g->token;
         g->in_news = false;
-        events->on_place(&token, events->user);
+        events->on_permit(&token, events->user);
     }
 }

@@ -33,7 +33,7 @@ enum {
     INSTANCE = 32, /* digits at the end of a channel */
     ID_SIZE = 64
 };
-/* What write.lua says besides VOW_SAYS_...: */
+/* What write.lua says besides VOW_STATUS_...: */
 enum { TOO_LARGE = 253, NOT_THE_NEXT = 254 };
 
 struct writer {
@@ -82,13 +82,13 @@ static void writer_id(struct vow__redis *r, const struct writer *w,
 static bool same_bytes(vow_bytes *a, vow_bytes *b);
 static void chunk_leave(struct vow__redis_told *t, struct chunk *c);
 static void chunk_end(struct vow__redis_told *t, struct chunk *c, int code,
-                      uint32_t says);
+                      uint32_t status);
 static void chunk_send(struct vow__redis *r, struct chunk *c);
 static void on_written(struct vow__redis *r, int code,
                        const struct vow__resp *reply, void *chunk);
 static bool send_again(struct chunk *c, uint64_t there);
 static void answered(struct vow__redis *r, struct chunk *c, int code,
-                     uint32_t says);
+                     uint32_t status);
 static void failed(struct vow__redis *r, struct chunk *c, int code);
 static void on_read(struct vow__redis *r, int code,
                     const struct vow__resp *reply, void *look);
@@ -200,16 +200,16 @@ static void on_written(struct vow__redis *r, int code,
                        const struct vow__resp *reply, void *chunk)
 {
     struct chunk *c = chunk;
-    uint64_t says = 0;
+    uint64_t status = 0;
     if (code == 0)
-        says = vow__resp_uint(vow__resp_at(reply, 0), 0);
+        status = vow__resp_uint(vow__resp_at(reply, 0), 0);
     if (code != 0) {
         failed(r, c, code);
-    } else if (says == VOW_SAYS_OWN || says == VOW_SAYS_LOST) {
-        answered(r, c, 0, (uint32_t)says);
-    } else if (says == TOO_LARGE) {
+    } else if (status == VOW_STATUS_OWNED || status == VOW_STATUS_LOST) {
+        answered(r, c, 0, (uint32_t)status);
+    } else if (status == TOO_LARGE) {
         answered(r, c, VOW_E2BIG, 0);
-    } else if (says == NOT_THE_NEXT) {
+    } else if (status == NOT_THE_NEXT) {
         if (send_again(c, vow__resp_uint(vow__resp_at(reply, 1), 0)))
             chunk_send(r, c);
         else
@@ -232,17 +232,17 @@ static bool send_again(struct chunk *c, uint64_t there)
 }
 
 static void answered(struct vow__redis *r, struct chunk *c, int code,
-                     uint32_t says)
+                     uint32_t status)
 {
     struct vow__redis_told *t = vow__redis_told(r);
     const vow_hold hold = c->hold;
     struct writer *w = c->of;
-    if (w != NULL && says == VOW_SAYS_OWN) {
+    if (w != NULL && status == VOW_STATUS_OWNED) {
         w->next += w->unsure != NULL && !same_bytes(w->unsure, c->bytes);
         w->next++;
         w->unsure = vow_bytes_unref(w->unsure);
     }
-    chunk_end(t, c, code, says);
+    chunk_end(t, c, code, status);
     w = writer_find(t, &hold.name, hold.epoch); /* it may be another's now */
     if (w == NULL || w->chunks == NULL)
         return;
@@ -272,13 +272,13 @@ static void failed(struct vow__redis *r, struct chunk *c, int code)
 
 /* It is answered, and gone. */
 static void chunk_end(struct vow__redis_told *t, struct chunk *c, int code,
-                      uint32_t says)
+                      uint32_t status)
 {
     vow_records_fn done = c->done;
     void *user = c->user;
     vow_record rec = {.name = c->hold.name,
-                      .says = says,
-                      .epoch = says == VOW_SAYS_OWN ? c->hold.epoch : 0,
+                      .status = status,
+                      .epoch = status == VOW_STATUS_OWNED ? c->hold.epoch : 0,
                       .label = "",
                       .runner = ""};
     chunk_leave(t, c);
@@ -409,12 +409,12 @@ static void on_read(struct vow__redis *r, int code,
     vow_bytes *chunks[READ_MAX];
     size_t n = 0;
     vow__mem_free(vow__redis_alloc(r), look, sizeof(l));
-    uint64_t says = 2;
+    uint64_t status = 2;
     if (code == 0)
-        says = vow__resp_uint(vow__resp_at(reply, 0), 2);
-    if (code == 0 && says == 0)
+        status = vow__resp_uint(vow__resp_at(reply, 0), 2);
+    if (code == 0 && status == 0)
         code = VOW_ENOENT;
-    else if (code == 0 && (says != 1 || reply->n > READ_MAX + 1))
+    else if (code == 0 && (status != 1 || reply->n > READ_MAX + 1))
         code = VOW_EIO;
     else if (code == 0)
         code = open_chunks(r, &l, reply, chunks);

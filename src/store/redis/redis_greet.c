@@ -114,17 +114,18 @@ static void take_hello(struct vow__link *l, const struct vow__resp *v)
         return;
     }
     const struct vow__resp *mode = vow__resp_of(v, "mode");
-    copy(l->says.version, sizeof(l->says.version), vow__resp_of(v, "version"));
-    l->says.cluster = vow__resp_is(mode, "cluster");
-    l->says.sentinel = vow__resp_is(mode, "sentinel");
+    copy(l->server.version, sizeof(l->server.version),
+         vow__resp_of(v, "version"));
+    l->server.cluster = vow__resp_is(mode, "cluster");
+    l->server.sentinel = vow__resp_is(mode, "sentinel");
     if (vow__resp_uint(vow__resp_of(v, "proto"), 0) != 3)
         vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
-    else if (l->says.sentinel && !l->bare)
+    else if (l->server.sentinel && !l->bare)
         vow__link_fail(l, true,
                        "%s is a Sentinel, which knows where the data are: its "
                        "address is redis-sentinel://%s/MASTER",
                        l->name, l->name);
-    else if (!l->says.sentinel && l->bare)
+    else if (!l->server.sentinel && l->bare)
         vow__link_fail(l, true,
                        "%s is no Sentinel: the address of a server itself "
                        "begins with redis://",
@@ -159,7 +160,7 @@ static void take_select(struct vow__link *l, const struct vow__resp *v)
 {
     if (v->kind != VOW__RESP_ERROR)
         next(l);
-    else if (l->says.cluster)
+    else if (l->server.cluster)
         vow__link_fail(l, true,
                        "%s belongs to a cluster, which has database 0 only",
                        l->name);
@@ -177,8 +178,8 @@ static void take_role(struct vow__link *l, const struct vow__resp *v)
         refuse(l, v);
         return;
     }
-    l->says.master = vow__resp_is(vow__resp_at(v, 0), "master");
-    if (l->says.master || l->says.cluster) {
+    l->server.master = vow__resp_is(vow__resp_at(v, 0), "master");
+    if (l->server.master || l->server.cluster) {
         next(l);
         return;
     }

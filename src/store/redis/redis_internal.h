@@ -296,13 +296,13 @@ int vow__redis_unseal(struct vow__redis *r, const struct vow__seal_of *of,
 
 /* ---- the steps, as in vow_store_ops -------------------------------------- */
 
-void vow__redis_claim(vow_store *s, const vow_claim_ask *ask,
+void vow__redis_claim(vow_store *s, const vow_claim_request *ask,
                       vow_records_fn done, void *user);
 void vow__redis_peek(vow_store *s, const vow_name *names, size_t n,
                      vow_records_fn done, void *user);
 void vow__redis_pulse(vow_store *s, const vow_hold *holds, size_t n,
                       uint64_t lease_ms, vow_records_fn done, void *user);
-void vow__redis_commit(vow_store *s, const vow_commit_ask *ask,
+void vow__redis_commit(vow_store *s, const vow_commit_request *ask,
                        vow_records_fn done, void *user);
 void vow__redis_forget(vow_store *s, const vow_name *name, uint64_t epoch,
                        vow_records_fn done, void *user);
@@ -313,12 +313,12 @@ void vow__redis_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
                       vow_records_fn done, void *user);
 void vow__redis_read(vow_store *s, const vow_name *name, uint64_t epoch,
                      uint64_t from, vow_chunks_fn done, void *user);
-void vow__redis_acquire(vow_store *s, const vow_place_ask *ask,
-                        vow_places_fn done, void *user);
-void vow__redis_release(vow_store *s, const vow_place_hold *hold,
-                        vow_places_fn done, void *user);
-void vow__redis_renew(vow_store *s, const vow_place_hold *holds, size_t n,
-                      uint64_t lease_ms, vow_places_fn done, void *user);
+void vow__redis_acquire(vow_store *s, const vow_permit_request *ask,
+                        vow_permits_fn done, void *user);
+void vow__redis_release(vow_store *s, const vow_permit_hold *hold,
+                        vow_permits_fn done, void *user);
+void vow__redis_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                      uint64_t lease_ms, vow_permits_fn done, void *user);
 void vow__redis_limit(vow_store *s, const vow_name *pool,
                       const vow_pool_limits *limits, const char *label,
                       vow_pools_fn done, void *user);

@@ -168,7 +168,7 @@ void vow__link_greeted(struct vow__link *l)
     if (l->pulse_ms > 0)
         vow_call_weakly_at(&l->pulse, l->loop,
                            vow_loop_due_ns(l->loop, l->pulse_ms), on_pulse, l);
-    l->events.on_ready(&l->says, l->events.user);
+    l->events.on_ready(&l->server, l->events.user);
 }
 
 /* ---- what comes --------------------------------------------------------- */
@@ -265,7 +265,7 @@ static bool send_text(struct vow__link *l, struct sent *s)
 static void take_role(struct vow__link *l, const struct vow__resp *v)
 {
     l->role_asked = false;
-    if (l->bare || !l->says.master ||
+    if (l->bare || !l->server.master ||
         vow__resp_is(vow__resp_at(v, 0), "master"))
         return;
     if (v->kind == VOW__RESP_LIST)

@@ -34,7 +34,7 @@ struct vow__link {
     enum vow__greet greet;
     bool bare, selects, subscribes, has_password;
     struct vow__command greeting; /* until it is sent */
-    struct vow__greeting says;
+    struct vow__greeting server;
 
     /* commands */
     vow_link *waiting; /* struct sent, the oldest first */

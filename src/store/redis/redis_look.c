@@ -348,7 +348,7 @@ static int sheet_add(struct look *l, const vow_record *records, size_t n)
     *s = (struct sheet){.size = size};
     char *texts = (char *)&s->records[n];
     for (size_t i = 0; i < n; i++) {
-        if (records[i].says == VOW_SAYS_NONE) /* it has gone since */
+        if (records[i].status == VOW_STATUS_NONE) /* it has gone since */
             continue;
         vow_record *to = &s->records[s->n++];
         *to = records[i];

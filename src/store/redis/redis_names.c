@@ -26,14 +26,14 @@ enum {
     SEALED_GIFT_MS = 10 * 60 * 1000 /* how long those who waited may open it */
 };
 
-#define SAYS(what) (1u << VOW_SAYS_##what)
+#define STATUS(what) (1u << VOW_STATUS_##what)
 
 /* A step on one name. */
 struct step {
     vow_records_fn done;
     void *user;
     vow_name name;
-    uint32_t may_say;         /* SAYS(...) of what makes sense */
+    uint32_t may_say;         /* STATUS(...) of what makes sense */
     uint32_t rowless;         /* of these, what comes without a row */
     bool valued;              /* a result comes with its value */
     uint64_t epoch;           /* of a commit */
@@ -44,7 +44,7 @@ struct step {
 /* A claim that can be made once more. */
 struct again {
     vow_store *store;
-    vow_claim_ask ask;
+    vow_claim_request ask;
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
 };
@@ -80,7 +80,7 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
                                struct vow__call **ret_call);
 static void step_end(struct vow__redis *r, struct step *s, int code,
                      const vow_record *rec);
-static struct again *again_new(vow_store *store, const vow_claim_ask *ask);
+static struct again *again_new(vow_store *store, const vow_claim_request *ask);
 static void claim_again(struct vow__redis *r, struct step *s);
 static void add_text(struct vow__call *c, const char *text);
 static void on_record(struct vow__redis *r, int code,
@@ -89,7 +89,7 @@ static int read_record(struct vow__redis *r, const struct step *s,
                        const struct vow__resp *reply, vow_record *rec,
                        struct vow__redis_texts *texts);
 static void add_commit(struct vow__redis *r, struct vow__call *c,
-                       const vow_commit_ask *ask);
+                       const vow_commit_request *ask);
 static struct batch *batch_new(struct vow__redis *r, size_t n, bool pulse);
 static void batch_send(struct vow__redis *r, struct batch *b,
                        const vow_hold *holds);
@@ -111,7 +111,7 @@ static uint64_t at_most(uint64_t number, uint64_t most)
 
 /* ---- claim -------------------------------------------------------------- */
 
-void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
+void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
                       vow_records_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
@@ -127,8 +127,8 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
                                   .user = user,
                                   .name = ask->name,
                                   .valued = true,
-                                  .may_say = SAYS(OWN) | SAYS(WAIT) |
-                                             SAYS(SETTLED) | SAYS(DOUBT)},
+                                  .may_say = STATUS(OWNED) | STATUS(WAITING) |
+                                             STATUS(SETTLED) | STATUS(DOUBT)},
                    &c);
     if (s == NULL)
         return;
@@ -152,7 +152,7 @@ void vow__redis_claim(vow_store *store, const vow_claim_ask *ask,
     vow__call_send(c, on_record, s);
 }
 
-static struct again *again_new(vow_store *store, const vow_claim_ask *ask)
+static struct again *again_new(vow_store *store, const vow_claim_request *ask)
 {
     struct again *a =
         vow__mem_new(vow__redis_alloc(vow__redis_of(store)), sizeof(*a));
@@ -189,7 +189,7 @@ static void add_text(struct vow__call *c, const char *text)
 
 /* ---- commit ------------------------------------------------------------- */
 
-void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
+void vow__redis_commit(vow_store *store, const vow_commit_request *ask,
                        vow_records_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
@@ -223,9 +223,9 @@ void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
                                   .name = ask->hold.name,
                                   .epoch = ask->hold.epoch,
                                   .valued = true,
-                                  .may_say = SAYS(NONE) | SAYS(OWN) |
-                                             SAYS(SETTLED) | SAYS(LOST),
-                                  .rowless = SAYS(NONE) | SAYS(OWN)},
+                                  .may_say = STATUS(NONE) | STATUS(OWNED) |
+                                             STATUS(SETTLED) | STATUS(LOST),
+                                  .rowless = STATUS(NONE) | STATUS(OWNED)},
                    &c);
     if (s != NULL) {
         add_commit(r, c, ask);
@@ -238,7 +238,7 @@ void vow__redis_commit(vow_store *store, const vow_commit_ask *ask,
 }
 
 static void add_commit(struct vow__redis *r, struct vow__call *c,
-                       const vow_commit_ask *ask)
+                       const vow_commit_request *ask)
 {
     static const char *const outcomes[] = {"", "D", "E", "A"};
     const struct vow__redis_where *w = vow__redis_where_of(r);
@@ -266,8 +266,9 @@ static struct step *begin_for_all(vow_store *store, enum vow__script script,
                                   struct vow__call **ret_call)
 {
     struct step s = *like;
-    s.may_say = SAYS(NONE) | SAYS(WAIT) | SAYS(SETTLED) | SAYS(DOUBT);
-    s.rowless = SAYS(NONE);
+    s.may_say =
+        STATUS(NONE) | STATUS(WAITING) | STATUS(SETTLED) | STATUS(DOUBT);
+    s.rowless = STATUS(NONE);
     return step_begin(vow__redis_of(store), script, &s, ret_call);
 }
 
@@ -361,22 +362,23 @@ static int read_record(struct vow__redis *r, const struct step *s,
                        const struct vow__resp *reply, vow_record *rec,
                        struct vow__redis_texts *texts)
 {
-    uint64_t says = vow__resp_uint(vow__resp_at(reply, 0), UINT64_MAX);
+    uint64_t status = vow__resp_uint(vow__resp_at(reply, 0), UINT64_MAX);
     uint64_t now_us = vow__resp_uint(vow__resp_at(reply, 1), 0);
     uint64_t waiters = vow__resp_uint(vow__resp_at(reply, 2), 0);
-    if (says == REFUSED)
+    if (status == REFUSED)
         return VOW_EINVAL;
-    if (says > VOW_SAYS_BUSY || (s->may_say & 1u << says) == 0 || now_us == 0)
+    if (status > VOW_STATUS_BUSY || (s->may_say & 1u << status) == 0 ||
+        now_us == 0)
         return VOW_EIO;
     rec->name = s->name;
-    rec->says = (uint32_t)says;
+    rec->status = (uint32_t)status;
     rec->waiters = (uint32_t)at_most(waiters, UINT32_MAX);
-    if ((s->rowless & 1u << says) != 0) {
-        rec->epoch = says == VOW_SAYS_OWN ? s->epoch : 0;
+    if ((s->rowless & 1u << status) != 0) {
+        rec->epoch = status == VOW_STATUS_OWNED ? s->epoch : 0;
         return 0;
     }
     int state = vow__redis_row(vow__resp_at(reply, 3), now_us, texts, rec);
-    if (state < 0 || says != VOW_SAYS_SETTLED)
+    if (state < 0 || status != VOW_STATUS_SETTLED)
         return state < 0 ? state : 0;
     if (state == VOW__STATE_RUNS)
         return VOW_EIO;
@@ -529,14 +531,14 @@ static int read_part(const struct part *p, const struct vow__resp *reply)
 static int read_pulse(const struct batch *b, const struct vow__resp *found,
                       vow_record *rec)
 {
-    uint64_t says = vow__resp_uint(&found[0], UINT64_MAX);
+    uint64_t status = vow__resp_uint(&found[0], UINT64_MAX);
     uint64_t epoch = vow__resp_uint(&found[1], 0);
     uint64_t takeovers = vow__resp_uint(&found[2], 0);
-    bool ours = says == VOW_SAYS_OWN || says == VOW_SAYS_CANCEL;
-    if ((!ours && says != VOW_SAYS_SETTLED && says != VOW_SAYS_LOST) ||
+    bool ours = status == VOW_STATUS_OWNED || status == VOW_STATUS_CANCELED;
+    if ((!ours && status != VOW_STATUS_SETTLED && status != VOW_STATUS_LOST) ||
         (ours && epoch == 0) || epoch > VOW__REDIS_NUMBER_MAX)
         return VOW_EIO;
-    rec->says = (uint32_t)says;
+    rec->status = (uint32_t)status;
     rec->epoch = epoch;
     rec->takeovers = (uint32_t)at_most(takeovers, UINT32_MAX);
     rec->left_ms = ours ? b->lease_ms : 0;
@@ -548,15 +550,16 @@ static int read_look(const struct vow__resp *found, const struct vow__resp *now,
                      struct vow__redis_texts *texts, vow_record *rec)
 {
     uint64_t now_us = vow__resp_uint(now, 0);
-    uint64_t says = vow__resp_uint(vow__resp_at(found, 0), UINT64_MAX);
+    uint64_t status = vow__resp_uint(vow__resp_at(found, 0), UINT64_MAX);
     uint64_t waiters = vow__resp_uint(vow__resp_at(found, 1), 0);
     const struct vow__resp *row = vow__resp_at(found, 2);
-    if (now_us == 0 || (says != VOW_SAYS_NONE && says != VOW_SAYS_WAIT &&
-                        says != VOW_SAYS_SETTLED && says != VOW_SAYS_DOUBT))
+    if (now_us == 0 ||
+        (status != VOW_STATUS_NONE && status != VOW_STATUS_WAITING &&
+         status != VOW_STATUS_SETTLED && status != VOW_STATUS_DOUBT))
         return VOW_EIO;
-    rec->says = (uint32_t)says;
+    rec->status = (uint32_t)status;
     rec->waiters = (uint32_t)at_most(waiters, UINT32_MAX);
-    if (says == VOW_SAYS_NONE && row->kind == VOW__RESP_NIL)
+    if (status == VOW_STATUS_NONE && row->kind == VOW__RESP_NIL)
         return 0;
     int state = vow__redis_row(row, now_us, texts, rec);
     return state < 0 ? state : 0;

@@ -110,7 +110,7 @@ static void tell_place(const vow_store_events *e, struct rest m)
     if (m.n != sizeof(token.bytes))
         return;
     memcpy(token.bytes, m.at, sizeof(token.bytes));
-    e->on_place(&token, e->user);
+    e->on_permit(&token, e->user);
 }
 
 /* Without a rest: ask again. */
@@ -202,7 +202,7 @@ static bool read_letter(struct rest m, struct letter *l)
     l->left_us = number[LEFT];
     l->value =
         (struct vow__resp){.kind = VOW__RESP_TEXT, .text = m.at, .n = m.n};
-    l->record = (vow_record){.says = VOW_SAYS_SETTLED,
+    l->record = (vow_record){.status = VOW_STATUS_SETTLED,
                              .mode = (uint32_t)number[MODE],
                              .epoch = number[EPOCH],
                              .takeovers = (uint32_t)number[TAKEOVERS],

@@ -214,7 +214,7 @@ static void on_ready(const struct vow__greeting *g, void *user)
 {
     struct vow__node *n = user;
     vow__sm_move(&n->state, VOW__NODE_READY, moves);
-    n->says = *g;
+    n->server = *g;
     n->failed = false;
     n->for_good = false;
     n->in_round = 0;

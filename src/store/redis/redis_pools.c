@@ -25,10 +25,10 @@
 
 enum { CALL_MAX = 128, ANSWER_ITEMS = 8 };
 /* A place is known by its pool and token, all before this member. */
-enum { HOLD_KEY = offsetof(vow_place_hold, started) };
+enum { HOLD_KEY = offsetof(vow_permit_hold, started) };
 
 /* An answer: see lua/acquire.lua. */
-enum { AT_SAYS, AT_FENCE, AT_AHEAD, AT_AGAIN, AT_LIMITS };
+enum { AT_STATUS, AT_FENCE, AT_AHEAD, AT_AGAIN, AT_LIMITS };
 
 struct vow__redis_places {
     struct vow_alloc alloc;
@@ -39,32 +39,32 @@ struct vow__redis_places {
 
 struct held {
     struct vow__named named; /* by all of the hold */
-    vow_place_hold hold;
+    vow_permit_hold hold;
 };
 
 /* A step on one place. */
 struct step {
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
-    vow_place_hold hold;
+    vow_permit_hold hold;
     bool asks;  /* else it gives back */
     bool fresh; /* it was not known before */
 };
 
 /* A renewal of many: one block with all that follows. */
 struct renewal {
-    vow_places_fn done;
+    vow_permits_fn done;
     void *user;
     size_t size; /* of the block */
     size_t n;
     size_t left; /* calls without an answer */
     int code;    /* of one that was answered badly */
-    vow_place *out;
+    vow_pool_permit *out;
     struct item *items; /* sorted by their pools */
     struct part *parts;
 };
 struct item {
-    vow_place_hold hold;
+    vow_permit_hold hold;
     size_t at; /* in `out` */
 };
 /* The places of one call. */
@@ -76,21 +76,21 @@ struct part {
 
 static struct step *step_new(struct vow__redis *r, const struct step *like,
                              struct vow__call **ret_call);
-static void on_place(struct vow__redis *r, int code,
-                     const struct vow__resp *reply, void *step);
-static int read_place(const struct vow__resp *reply, vow_place *out);
-static int remember(struct vow__redis *r, const vow_place_hold *hold,
+static void on_permit(struct vow__redis *r, int code,
+                      const struct vow__resp *reply, void *step);
+static int read_place(const struct vow__resp *reply, vow_pool_permit *out);
+static int remember(struct vow__redis *r, const vow_permit_hold *hold,
                     bool *ret_fresh);
-static void forget(struct vow__redis *r, const vow_place_hold *hold);
+static void forget(struct vow__redis *r, const vow_permit_hold *hold);
 static struct renewal *renewal_new(struct vow__redis *r,
-                                   const vow_place_hold *holds, size_t n);
+                                   const vow_permit_hold *holds, size_t n);
 static int by_pool(const void *a, const void *b);
 static size_t cut(const struct vow__redis *r, struct renewal *w);
 static int part_send(struct vow__redis *r, struct part *p, uint64_t lease_us);
 static void on_part(struct vow__redis *r, int code,
                     const struct vow__resp *reply, void *part);
 static void join(struct vow__redis *r, struct renewal *w, int code);
-static int give_back(struct vow__redis *r, const vow_place_hold *hold);
+static int give_back(struct vow__redis *r, const vow_permit_hold *hold);
 static void on_left(struct vow__redis *r, int code,
                     const struct vow__resp *reply, void *places);
 
@@ -135,13 +135,13 @@ static uint64_t us_of_ms(uint64_t ms)
 
 /* ---- one place ----------------------------------------------------------- */
 
-void vow__redis_acquire(vow_store *store, const vow_place_ask *ask,
-                        vow_places_fn done, void *user)
+void vow__redis_acquire(vow_store *store, const vow_permit_request *ask,
+                        vow_permits_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
     struct step like = {.done = done, .user = user, .asks = true};
     struct vow__call *c;
-    like.hold = (vow_place_hold){
+    like.hold = (vow_permit_hold){
         .pool = ask->pool, .limits_of = ask->limits_of, .token = ask->token};
     int rc =
         ask->weight == 0 ? VOW_EINVAL : remember(r, &like.hold, &like.fresh);
@@ -154,18 +154,18 @@ void vow__redis_acquire(vow_store *store, const vow_place_ask *ask,
         return;
     vow__call_arg(c, ask->token.bytes, sizeof(ask->token.bytes));
     vow__call_uint(c, ask->weight);
-    vow__call_uint(c, ask->flags & VOW_PLACE_TRY);
+    vow__call_uint(c, ask->flags & VOW_PERMIT_TRY);
     vow__call_uint(c, us_of_ms(ask->lease_ms));
     vow__call_text(c, vow__redis_channel(r));
     vow__redis_limit_args(c, &ask->limits);
     bool own = vow_name_equal(&ask->pool, &ask->limits_of);
     vow__redis_text_arg(c, own ? ask->label : ask->limits_label);
     vow__redis_text_arg(c, ask->label);
-    vow__call_send(c, on_place, s);
+    vow__call_send(c, on_permit, s);
 }
 
-void vow__redis_release(vow_store *store, const vow_place_hold *hold,
-                        vow_places_fn done, void *user)
+void vow__redis_release(vow_store *store, const vow_permit_hold *hold,
+                        vow_permits_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
     struct vow__call *c;
@@ -174,7 +174,7 @@ void vow__redis_release(vow_store *store, const vow_place_hold *hold,
     if (s == NULL)
         return;
     vow__call_arg(c, hold->token.bytes, sizeof(hold->token.bytes));
-    vow__call_send(c, on_place, s);
+    vow__call_send(c, on_permit, s);
 }
 
 /* The call has its keys. NULL: told. */
@@ -196,19 +196,19 @@ static struct step *step_new(struct vow__redis *r, const struct step *like,
     return s;
 }
 
-static void on_place(struct vow__redis *r, int code,
-                     const struct vow__resp *reply, void *step)
+static void on_permit(struct vow__redis *r, int code,
+                      const struct vow__resp *reply, void *step)
 {
     struct step *s = step;
-    vow_place place = {.says = VOW_SAYS_NONE};
+    vow_pool_permit place = {.status = VOW_STATUS_NONE};
     if (code == 0 && read_place(reply, &place) < 0) {
         vow__redis_trouble(r, "the server gave an answer that is none");
         code = VOW_EUNSURE;
     }
-    if (code == 0 && s->asks && place.says == VOW_SAYS_NONE)
+    if (code == 0 && s->asks && place.status == VOW_STATUS_NONE)
         code = VOW_EINVAL; /* the limits never allow it */
     bool unknown = code == VOW_EUNSURE || code == VOW_ECLOSED;
-    bool none = code == VOW_EINVAL || place.says == VOW_SAYS_BUSY ||
+    bool none = code == VOW_EINVAL || place.status == VOW_STATUS_BUSY ||
                 (code < 0 && !unknown && s->fresh);
     if (s->asks ? none : code == 0) /* else close() gives it back once more */
         forget(r, &s->hold);
@@ -216,22 +216,24 @@ static void on_place(struct vow__redis *r, int code,
     vow__mem_free(vow__redis_alloc(r), s, sizeof(*s));
 }
 
-static int read_place(const struct vow__resp *reply, vow_place *out)
+static int read_place(const struct vow__resp *reply, vow_pool_permit *out)
 {
     uint64_t v[AT_LIMITS];
     if (reply->kind != VOW__RESP_LIST || reply->n != ANSWER_ITEMS)
         return VOW_EIO;
     for (size_t i = 0; i < AT_LIMITS; i++)
         v[i] = vow__resp_uint(vow__resp_at(reply, i), UINT64_MAX);
-    bool says = v[AT_SAYS] == VOW_SAYS_OWN || v[AT_SAYS] == VOW_SAYS_WAIT ||
-                v[AT_SAYS] == VOW_SAYS_BUSY || v[AT_SAYS] == VOW_SAYS_NONE;
-    if (!says || v[AT_FENCE] == UINT64_MAX || v[AT_AHEAD] == UINT64_MAX ||
+    bool known = v[AT_STATUS] == VOW_STATUS_OWNED ||
+                 v[AT_STATUS] == VOW_STATUS_WAITING ||
+                 v[AT_STATUS] == VOW_STATUS_BUSY ||
+                 v[AT_STATUS] == VOW_STATUS_NONE;
+    if (!known || v[AT_FENCE] == UINT64_MAX || v[AT_AHEAD] == UINT64_MAX ||
         v[AT_AGAIN] == UINT64_MAX)
         return VOW_EIO;
-    *out = (vow_place){.says = (uint32_t)v[AT_SAYS],
-                       .fence = v[AT_FENCE],
-                       .ahead = v[AT_AHEAD],
-                       .again_us = v[AT_AGAIN]};
+    *out = (vow_pool_permit){.status = (uint32_t)v[AT_STATUS],
+                             .fence = v[AT_FENCE],
+                             .ahead = v[AT_AHEAD],
+                             .again_us = v[AT_AGAIN]};
     return vow__redis_limits_read(reply, AT_LIMITS, &out->limits);
 }
 
@@ -251,8 +253,8 @@ int vow__redis_limits_read(const struct vow__resp *reply, size_t at,
 
 /* ---- renewals ------------------------------------------------------------ */
 
-void vow__redis_renew(vow_store *store, const vow_place_hold *holds, size_t n,
-                      uint64_t lease_ms, vow_places_fn done, void *user)
+void vow__redis_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
+                      uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
     struct renewal *w = n == 0 ? NULL : renewal_new(r, holds, n);
@@ -273,9 +275,10 @@ void vow__redis_renew(vow_store *store, const vow_place_hold *holds, size_t n,
 }
 
 static struct renewal *renewal_new(struct vow__redis *r,
-                                   const vow_place_hold *holds, size_t n)
+                                   const vow_permit_hold *holds, size_t n)
 {
-    size_t one = sizeof(vow_place) + sizeof(struct item) + sizeof(struct part);
+    size_t one =
+        sizeof(vow_pool_permit) + sizeof(struct item) + sizeof(struct part);
     if (n > (SIZE_MAX - sizeof(struct renewal)) / one)
         return NULL;
     size_t size = sizeof(struct renewal) + n * one;
@@ -284,7 +287,7 @@ static struct renewal *renewal_new(struct vow__redis *r,
         return NULL;
     w->size = size;
     w->n = n;
-    w->out = (vow_place *)(void *)(w + 1);
+    w->out = (vow_pool_permit *)(void *)(w + 1);
     w->items = (struct item *)(void *)(w->out + n);
     w->parts = (struct part *)(void *)(w->items + n);
     for (size_t i = 0; i < n; i++)
@@ -369,11 +372,11 @@ static void on_part(struct vow__redis *r, int code,
         code = VOW_EIO;
     for (size_t i = 0; i < p->n && code == 0; i++) {
         const struct item *it = &w->items[p->first + i];
-        vow_place *out = &w->out[it->at];
+        vow_pool_permit *out = &w->out[it->at];
         code = read_place(vow__resp_at(reply, i), out);
-        if (code < 0 || out->says != VOW_SAYS_NONE)
+        if (code < 0 || out->status != VOW_STATUS_NONE)
             continue;
-        *out = (vow_place){.says = VOW_SAYS_NONE};
+        *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
         forget(r, &it->hold);
     }
     if (code == VOW_EIO) {
@@ -424,7 +427,7 @@ void vow__redis_places_close(struct vow__redis_places *places)
     vow__mem_free(&alloc, places, sizeof(*places));
 }
 
-static int remember(struct vow__redis *r, const vow_place_hold *hold,
+static int remember(struct vow__redis *r, const vow_permit_hold *hold,
                     bool *ret_fresh)
 {
     struct vow__redis_places *places = vow__redis_places(r);
@@ -444,7 +447,7 @@ static int remember(struct vow__redis *r, const vow_place_hold *hold,
     return rc;
 }
 
-static void forget(struct vow__redis *r, const vow_place_hold *hold)
+static void forget(struct vow__redis *r, const vow_permit_hold *hold)
 {
     struct vow__redis_places *places = vow__redis_places(r);
     struct vow__named *n =
@@ -465,7 +468,7 @@ void vow__redis_places_leave(struct vow__redis *r,
     places->left = done;
     places->leaving = 1; /* until all are sent */
     while ((n = vow__table_next(&places->held, NULL)) != NULL) {
-        vow_place_hold hold = VOW__OUTER(n, struct held, named)->hold;
+        vow_permit_hold hold = VOW__OUTER(n, struct held, named)->hold;
         forget(r, &hold);
         places->leaving++;
         if (give_back(r, &hold) < 0)
@@ -474,7 +477,7 @@ void vow__redis_places_leave(struct vow__redis *r,
     on_left(r, 0, NULL, places);
 }
 
-static int give_back(struct vow__redis *r, const vow_place_hold *hold)
+static int give_back(struct vow__redis *r, const vow_permit_hold *hold)
 {
     struct vow__call *c = vow__call_new(r, VOW__LUA_RELEASE);
     if (c == NULL)

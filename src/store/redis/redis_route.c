@@ -376,7 +376,7 @@ void vow__route_ready(struct vow__redis_route *route, struct vow__node *n)
 {
     if (n->is_main) {
         route->known = true;
-        if (n->says.cluster && route->cluster == NULL &&
+        if (n->server.cluster && route->cluster == NULL &&
             vow__cluster_open(route, &route->cluster) < 0) {
             route->known = false;
             vow__node_drop(n, "out of memory");
@@ -432,7 +432,7 @@ struct error {
     const char *begins;
     enum action action;
     int code;
-    const char *says; /* behind the server's name */
+    const char *text; /* behind the server's name */
 };
 static const struct error errors[] = {
     {"READONLY", LEAVE, VOW_ESTORE, "is a replica now, which takes no writes"},
@@ -489,7 +489,7 @@ static void on_error(struct vow__call *c, const struct vow__resp *error)
     }
     vow__error_words(&e, words, sizeof(words));
     if (known != NULL)
-        (void)snprintf(why, sizeof(why), "%s %s", n->name, known->says);
+        (void)snprintf(why, sizeof(why), "%s %s", n->name, known->text);
     else if (vow__error_is(&e, "NOPERM") ||
              vow__error_is(&e, "ERR The user executing the script"))
         (void)snprintf(why, sizeof(why),

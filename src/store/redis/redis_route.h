@@ -52,7 +52,7 @@ struct vow__node {
     uint64_t patient_ns; /* until then a failure is not told */
     uint64_t again_ns;
     vow_call again, drop;
-    struct vow__greeting says;
+    struct vow__greeting server;
     char name[280]; /* for people */
     char why[VOW__REDIS_WHY];
 };

@@ -40,7 +40,7 @@ static void judge_password(struct vow__exam *e);
 static bool is_here(const struct vow__exam *e);
 static void add(struct vow__exam *e, const struct vow__exam_server *s,
                 uint32_t level, const char *what, const char *advice);
-static void says(struct vow__exam *e, const char *format, ...)
+static void add_text(struct vow__exam *e, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static bool field(const char *info, size_t n, const char *key, char *to,
                   size_t size);
@@ -68,21 +68,21 @@ void vow__exam_judge(struct vow__exam *e)
 
 /* ---- findings ------------------------------------------------------------ */
 
-/* `says` follows at once. */
+/* Its text follows at once. */
 static void add(struct vow__exam *e, const struct vow__exam_server *s,
                 uint32_t level, const char *what, const char *advice)
 {
     VOW__ASSERT(e->n < VOW__EXAM_FINDINGS);
     char *text = e->texts + e->used;
     e->findings[e->n++] = (vow_finding){
-        .level = level, .what = what, .says = text, .advice = advice};
+        .level = level, .what = what, .text = text, .advice = advice};
     text[0] = 0;
     if (s != NULL && e->n_servers > 1 && s->port > 0)
-        says(e, "port %llu: ", (unsigned long long)s->port);
+        add_text(e, "port %llu: ", (unsigned long long)s->port);
 }
 
 /* More of what the last finding says; what has no room is cut. */
-static void says(struct vow__exam *e, const char *format, ...)
+static void add_text(struct vow__exam *e, const char *format, ...)
 {
     size_t room = sizeof(e->texts) - e->used;
     va_list args;
@@ -108,7 +108,7 @@ static void judge_server(struct vow__exam *e, const struct vow__exam_server *s)
     char greeted[48];
     if (version[0] == 0) {
         (void)snprintf(greeted, sizeof(greeted), "version %s",
-                       vow__redis_route(e->r)->main.says.version);
+                       vow__redis_route(e->r)->main.server.version);
         version = greeted;
     }
     const char *digits = version + strcspn(version, "0123456789");
@@ -118,9 +118,9 @@ static void judge_server(struct vow__exam *e, const struct vow__exam_server *s)
     add(e, s, old ? VOW_FINDING_WARN : VOW_FINDING_GOOD, "server",
         old ? "It gets no security updates any more: install a newer one."
             : "");
-    says(e, "%s", version);
+    add_text(e, "%s", version);
     if (s->info_seen)
-        says(e, ", %s, %s", s->mode, s->role);
+        add_text(e, ", %s, %s", s->mode, s->role);
     said(e);
 }
 
@@ -133,23 +133,24 @@ static void judge_eviction(struct vow__exam *e,
             "It must be noeviction, or the server may throw keys away and "
             "work runs twice: ask who keeps it, or look as a user who may run "
             "INFO.");
-        says(e, "not allowed to see maxmemory-policy");
+        add_text(e, "not allowed to see maxmemory-policy");
     } else if (strcmp(s->policy, "noeviction") == 0) {
         add(e, s, VOW_FINDING_GOOD, what, "");
-        says(e, "maxmemory-policy is noeviction");
+        add_text(e, "maxmemory-policy is noeviction");
     } else if (s->memory_max == 0) {
         add(e, s, VOW_FINDING_WARN, what,
             "Set maxmemory-policy noeviction, before somebody sets maxmemory.");
-        says(e,
-             "maxmemory-policy is %s; as long as maxmemory is 0, nothing is "
-             "thrown away",
-             s->policy);
+        add_text(
+            e,
+            "maxmemory-policy is %s; as long as maxmemory is 0, nothing is "
+            "thrown away",
+            s->policy);
     } else {
         add(e, s, VOW_FINDING_BAD, what,
             "When its memory is full, the server throws keys away: work runs "
             "twice, and limits are forgotten. Set maxmemory-policy "
             "noeviction.");
-        says(e, "maxmemory-policy is %s", s->policy);
+        add_text(e, "maxmemory-policy is %s", s->policy);
     }
     said(e);
 }
@@ -165,18 +166,19 @@ static void judge_memory(struct vow__exam *e, const struct vow__exam_server *s)
         add(e, s, VOW_FINDING_WARN, "memory",
             "When it is full, the server refuses all steps: look as a user "
             "who may run INFO.");
-        says(e, "not allowed to see how much is used");
+        add_text(e, "not allowed to see how much is used");
     } else if (s->memory_max == 0) {
         add(e, s, VOW_FINDING_GOOD, "memory", "");
-        says(e, "%.1f MB used, and no limit is set", (double)s->memory / MB);
+        add_text(e, "%.1f MB used, and no limit is set",
+                 (double)s->memory / MB);
     } else {
         add(e, s,
             percent >= FULL_PERCENT      ? VOW_FINDING_BAD
             : percent >= FILLING_PERCENT ? VOW_FINDING_WARN
                                          : VOW_FINDING_GOOD,
             "memory", percent >= FILLING_PERCENT ? full : "");
-        says(e, "%.1f MB of %.1f MB used", (double)s->memory / MB,
-             (double)s->memory_max / MB);
+        add_text(e, "%.1f MB of %.1f MB used", (double)s->memory / MB,
+                 (double)s->memory_max / MB);
     }
     said(e);
 }
@@ -192,33 +194,37 @@ static void judge_disk(struct vow__exam *e, const struct vow__exam_server *s)
     static const char what[] = "disk";
     if (!s->info_seen) {
         add(e, s, VOW_FINDING_WARN, what, forgets);
-        says(e, "not allowed to see what is kept on disk");
+        add_text(e, "not allowed to see what is kept on disk");
     } else if (s->saves_fail) {
         add(e, s, VOW_FINDING_BAD, what,
             "The server may refuse all steps until it can write: look at its "
             "log, and whether its disk is full.");
-        says(e, "the last write to disk failed");
+        add_text(e, "the last write to disk failed");
     } else if (s->aof && strcmp(s->fsync, "no") == 0) {
         add(e, s, VOW_FINDING_WARN, what, forgets);
-        says(e, "appendonly, written when the system likes (appendfsync no)");
+        add_text(e,
+                 "appendonly, written when the system likes (appendfsync no)");
     } else if (s->aof) {
         bool always = strcmp(s->fsync, "always") == 0;
         add(e, s, VOW_FINDING_GOOD, what, "");
-        says(e, always ? "appendonly, on disk before it is answered"
-                       : "appendonly: a crash loses the last second or two");
+        add_text(e, always
+                        ? "appendonly, on disk before it is answered"
+                        : "appendonly: a crash loses the last second or two");
     } else if (s->config_seen && s->save[0] != 0) {
         add(e, s, VOW_FINDING_WARN, what, forgets);
-        says(e,
-             "snapshots only (save %s): a crash loses what changed since the "
-             "last one",
-             s->save);
+        add_text(
+            e,
+            "snapshots only (save %s): a crash loses what changed since the "
+            "last one",
+            s->save);
     } else if (s->config_seen) {
         add(e, s, VOW_FINDING_WARN, what, forgets);
-        says(e, "nothing is kept: a restart loses all");
+        add_text(e, "nothing is kept: a restart loses all");
     } else {
         add(e, s, VOW_FINDING_WARN, what, forgets);
-        says(e, "appendonly is off, and not allowed to see whether there are "
-                "snapshots");
+        add_text(e,
+                 "appendonly is off, and not allowed to see whether there are "
+                 "snapshots");
     }
     said(e);
 }
@@ -231,21 +237,21 @@ static void judge_replicas(struct vow__exam *e,
         add(e, s, VOW_FINDING_WARN, what,
             "If there are some, min-replicas-to-write should be 1: look as a "
             "user who may run INFO.");
-        says(e, "not allowed to see");
+        add_text(e, "not allowed to see");
     } else if (s->replicas == 0) {
         add(e, s, VOW_FINDING_GOOD, what, "");
-        says(e, "none: while the server is down, so is the store");
+        add_text(e, "none: while the server is down, so is the store");
     } else if (s->replicas_needed) {
         add(e, s, VOW_FINDING_GOOD, what, "");
-        says(e, "%llu, and nothing is written without them",
-             (unsigned long long)s->replicas);
+        add_text(e, "%llu, and nothing is written without them",
+                 (unsigned long long)s->replicas);
     } else {
         add(e, s, VOW_FINDING_WARN, what,
             "A master that is cut off goes on giving work away while another "
             "takes its place: then it runs twice. Set min-replicas-to-write 1 "
             "and min-replicas-max-lag 10.");
-        says(e, "%llu, and min-replicas-to-write is 0",
-             (unsigned long long)s->replicas);
+        add_text(e, "%llu, and min-replicas-to-write is 0",
+                 (unsigned long long)s->replicas);
     }
     said(e);
 }
@@ -265,8 +271,8 @@ static void judge_clock(struct vow__exam *e, const struct vow__exam_server *s)
               "behind gives smaller fences to work that it never heard of: "
               "let NTP keep all clocks."
             : "");
-    says(e, "%.3f s %s ours", (double)us / 1e6,
-         s->ahead_us < 0 ? "behind" : "ahead of");
+    add_text(e, "%.3f s %s ours", (double)us / 1e6,
+             s->ahead_us < 0 ? "behind" : "ahead of");
     said(e);
 }
 
@@ -283,9 +289,9 @@ static void judge_latency(struct vow__exam *e, const struct vow__exam_server *s)
                "Add ?timeout=MS to the address, and keep leases longer than "
                "ten times that."
              : "");
-    says(e, "%.2f ms, %.2f ms at most of %zu; the timeout is %llu ms",
-         (double)middle / 1000, (double)most / 1000, s->rounds,
-         (unsigned long long)timeout_ms);
+    add_text(e, "%.2f ms, %.2f ms at most of %zu; the timeout is %llu ms",
+             (double)middle / 1000, (double)most / 1000, s->rounds,
+             (unsigned long long)timeout_ms);
     said(e);
 }
 
@@ -299,7 +305,7 @@ static void judge_writes(struct vow__exam *e)
     add(e, NULL, VOW_FINDING_BAD, "writes",
         "No step will succeed before that is mended: memory, disk and "
         "replicas are above.");
-    says(e, "refused: %s", e->unwritten);
+    add_text(e, "refused: %s", e->unwritten);
     said(e);
 }
 
@@ -308,15 +314,15 @@ static void judge_rights(struct vow__exam *e)
     if (e->refused[0] != 0) {
         add(e, NULL, VOW_FINDING_BAD, "rights",
             "Give them to the user: vow-doctor(1) has the line.");
-        says(e, "refused: %s", e->refused);
+        add_text(e, "refused: %s", e->refused);
     } else if (e->scan_refused) {
         add(e, NULL, VOW_FINDING_WARN, "rights",
             "Without it nothing can be listed, as vow status does: add +scan "
             "to the user.");
-        says(e, "refused: SCAN");
+        add_text(e, "refused: SCAN");
     } else {
         add(e, NULL, VOW_FINDING_GOOD, "rights", "");
-        says(e, "all that is needed");
+        add_text(e, "all that is needed");
     }
     said(e);
 }
@@ -344,11 +350,11 @@ static void judge_way(struct vow__exam *e)
                "can change them. Use rediss://, and a seal-file for results "
                "that the server should not read."
              : "");
-    says(e, "%s",
-         w->path != NULL ? "none is needed: a socket of this machine"
-         : w->tls        ? "TLS, and its certificate is checked"
-         : bare          ? "none, to a server on another machine"
-                         : "none is needed: the server is on this machine");
+    add_text(e, "%s",
+             w->path != NULL ? "none is needed: a socket of this machine"
+             : w->tls        ? "TLS, and its certificate is checked"
+             : bare          ? "none, to a server on another machine"
+                             : "none is needed: the server is on this machine");
     said(e);
 }
 
@@ -365,11 +371,11 @@ static void judge_password(struct vow__exam *e)
             : "Who reaches the server can read and change all. Make a user "
               "with a password: vow-doctor(1) has the line.");
     if (given)
-        says(e, "user %s has one", w->user != NULL ? w->user : "default");
+        add_text(e, "user %s has one", w->user != NULL ? w->user : "default");
     else
-        says(e, "%s",
-             w->path != NULL ? "none: the rights of the socket decide"
-                             : "none is asked for");
+        add_text(e, "%s",
+                 w->path != NULL ? "none: the rights of the socket decide"
+                                 : "none is asked for");
     said(e);
 }
 
