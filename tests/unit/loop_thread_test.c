@@ -100,26 +100,10 @@ static void stranger_open(struct stranger *s, bool real)
     world_turn(&s->w);
 }
 
-/* If the call was not stopped, the test ends well, and so fails. */
-static void stranger_close(struct stranger *s)
-{
-    s->w.loop = NULL;
-    (void)vow_loop_close(s->loop);
-    _exit(0);
-}
-
 static void *stranger_main(void *arg)
 {
     struct stranger *s = arg;
     s->fn(s);
-    return NULL;
-}
-
-static void *stranger_posts(void *arg)
-{
-    struct stranger *s = arg;
-    s->fn(s);
-    _exit(0);
     return NULL;
 }
 
@@ -128,6 +112,24 @@ static void call_on(struct stranger *s, void *(*entry)(void *))
     pthread_t t;
     CHECK_INT_EQ(pthread_create(&t, NULL, entry, s), 0);
     CHECK_INT_EQ(pthread_join(t, NULL), 0);
+}
+
+#ifndef NDEBUG
+
+/* If the call was not stopped, the test ends well, and so fails. */
+static void stranger_close(struct stranger *s)
+{
+    s->w.loop = NULL;
+    (void)vow_loop_close(s->loop);
+    _exit(0);
+}
+
+static void *stranger_posts(void *arg)
+{
+    struct stranger *s = arg;
+    s->fn(s);
+    _exit(0);
+    return NULL;
 }
 
 /* While nothing runs. */
@@ -158,8 +160,6 @@ static void call_while_running(void (*fn)(struct stranger *s))
     (void)vow_loop_run(s.loop);
     stranger_close(&s);
 }
-
-#ifndef NDEBUG
 
 #define STRANGER(n, ...)                                                       \
     static void stranger_##n(struct stranger *s)                               \
