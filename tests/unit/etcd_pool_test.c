@@ -481,17 +481,16 @@ TEST(etcd_pool, a_shared_toll_counts_from_its_last_start)
     for (uint64_t i = 0; i < 20; i++)
         CHECK_UINT_EQ(acquire(PLACE(i, .weight = 10, .limits = limits)),
                       VOW_STATUS_OWNED);
-    CHECK(count("t/") < 20);
     CHECK_UINT_EQ(acquire(PLACE(99)), VOW_STATUS_WAITING);
     tell_starts(0, 19);
     tell_starts(0, 19);
     real_pass(&rig, 1100);
     limit(NULL);
     CHECK(told.info.rate_used >= 10); /* that of the last, with its toll */
-    CHECK(told.info.rate_used < 200);
+    uint64_t since = real_ms(&rig);
     CHECK_UINT_EQ(release(19), VOW_STATUS_OWNED);
     limit(NULL);
-    CHECK(told.info.rate_used >= 10);
+    CHECK(told.info.rate_used >= 10 || passed(since, 1000));
     real_pass(&rig, 1100);
     limit(NULL);
     CHECK_UINT_EQ(told.info.rate_used, 0);
