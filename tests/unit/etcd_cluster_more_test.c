@@ -269,7 +269,7 @@ static void refuse_in_time(uint32_t mode, bool freeze)
         uint64_t took = town_ms(&r) - since;
         if (rc != VOW_ESTORE && rc != VOW_EUNSURE)
             FAIL("it says %s", vow_error_name(rc));
-        if (took > TIMEOUT_MS + ADDED_MS)
+        if (took > 2 * TIMEOUT_MS + ADDED_MS) /* one is forgiven */
             FAIL("ask %zu took %llu ms", i, (unsigned long long)took);
     }
     CHECK_UINT_EQ(t.runs, 1);

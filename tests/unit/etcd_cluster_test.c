@@ -171,7 +171,8 @@ TEST(etcd_cluster, without_a_majority_it_is_said_in_time)
     for (int i = 0; i < 3 || !seen; i++) {
         uint64_t from = now_ms();
         CHECK(put("vow/") == VOW_ESTORE || c.code == VOW_EUNSURE);
-        CHECK(now_ms() - from < TIMEOUT_MS + ADDED_MS);
+        CHECK(now_ms() - from <
+              2 * TIMEOUT_MS + ADDED_MS); /* one is forgiven */
         seen |= c.code == VOW_ESTORE;
         CHECK_HAS(WHY(&c), c.code == VOW_ESTORE ? "cannot be used" : "");
     }

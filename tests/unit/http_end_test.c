@@ -3,6 +3,8 @@
  * that they can be in.
  */
 #include "http_rig.h"
+
+#include "base/clock.h"
 #include "names.h"
 
 /* ---- time --------------------------------------------------------------- */
@@ -24,6 +26,21 @@ TEST(http_end, an_answer_that_does_not_come_is_told_in_time)
     CHECK_SAYS(&p, &w, "127.0.0.1:%u did not answer within 1000 ms");
     browser_close(&b);
     web_close(&w);
+}
+
+/* What is late because this process did not run gets its time again, once: on a
+ * machine where every timer is late it still ends. */
+TEST(http_end, a_time_begins_anew_once_if_the_process_did_not_run)
+{
+    struct world w;
+    bool forgiven = false;
+    world_open(&w);
+    world_advance_ms(&w, 1000);
+    CHECK(!vow__http_forgive(w.loop, UINT64_MAX, &forgiven));
+    CHECK(!vow__http_forgive(w.loop, 900 * VOW__NS_PER_MS, &forgiven));
+    CHECK(vow__http_forgive(w.loop, 700 * VOW__NS_PER_MS, &forgiven));
+    CHECK(!vow__http_forgive(w.loop, 700 * VOW__NS_PER_MS, &forgiven));
+    world_close(&w);
 }
 
 TEST(http_end, time_counts_from_the_call)

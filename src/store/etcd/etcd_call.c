@@ -221,7 +221,7 @@ void vow__query_end_at(struct vow__query *q, int code, uint64_t due_ns)
 static bool forgive_stall(struct vow__query *q)
 {
     const struct vow__etcd_calls *c = q->calls;
-    if (!vow__http_stalled(c->loop, q->due_ns))
+    if (!vow__http_forgive(c->loop, q->due_ns, &q->forgiven))
         return false;
     q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
     return true;

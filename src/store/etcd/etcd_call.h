@@ -55,6 +55,7 @@ struct vow__query {
     bool not_ready;   /* a member may take it a little later */
     bool safe;        /* it may be asked twice: it writes nothing */
     bool once;        /* what it has told cannot be taken back */
+    bool forgiven;    /* its time began anew once */
     void (*on_bytes)(const char *bytes, size_t n, void *user); /* or NULL */
     vow__http_fn on_answer;
     /* It was stopped already; it is freed by this. */

@@ -292,6 +292,7 @@ struct vow__step_lane {
     struct vow__etcd *etcd;
     uint64_t due_ns; /* the timeout from when it was asked for: all its
                         requests end by then */
+    bool forgiven;   /* that began anew once */
     void (*begin)(struct vow__step_lane *step);
     /* The store is closed before it began, its time is over (VOW_ESTORE), or no
      * memory: answer, and free. */

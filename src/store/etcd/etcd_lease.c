@@ -86,6 +86,7 @@ struct use {
     uint64_t asked_ns;
     uint64_t ms;     /* it is to live from then on */
     uint64_t due_ns; /* when it is answered at the latest */
+    bool forgiven;   /* that began anew once */
     vow__lease_fn done;
     void *user;
     int code; /* what is answered */
@@ -254,7 +255,7 @@ static void on_late(void *user)
     struct use *u = user;
     struct vow__etcd_leases *l = u->lease->all;
     vow_link *one = NULL;
-    if (vow__http_stalled(l->loop, u->due_ns)) { /* so has the request */
+    if (vow__http_forgive(l->loop, u->due_ns, &u->forgiven)) {
         u->due_ns =
             vow_loop_due_ns(l->loop, vow__etcd_where_of(l->etcd)->timeout_ms);
         vow_call_at(&u->late, l->loop, u->due_ns + VOW__NS_PER_MS, on_late, u);

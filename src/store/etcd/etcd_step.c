@@ -114,7 +114,7 @@ static uint64_t due_ns(struct vow__etcd *e)
 bool vow__step_late(struct vow__step_lane *step)
 {
     vow_loop *loop = vow__etcd_loop(step->etcd);
-    if (vow__http_stalled(loop, step->due_ns))
+    if (vow__http_forgive(loop, step->due_ns, &step->forgiven))
         vow__step_renew(step);
     return vow_loop_now_ns(loop) >= step->due_ns;
 }

@@ -375,7 +375,7 @@ static void on_late(void *user)
         end_early(r, &(struct vow__http_answer){.code = code, .why = why});
         return;
     }
-    if (vow__http_stalled(r->http->loop, due_ns(r)))
+    if (vow__http_forgive(r->http->loop, due_ns(r), &r->forgiven))
         begin_time_anew(r);
     if (now < due_ns(r)) { /* it was connected in time */
         if (due_ns(r) != UINT64_MAX)
@@ -406,10 +406,14 @@ static void begin_time_anew(struct vow__http_request *r)
         r->connect_ns = vow_loop_due_ns(loop, r->http->connect_ms);
 }
 
-bool vow__http_stalled(const vow_loop *loop, uint64_t due_ns)
+bool vow__http_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven)
 {
     uint64_t now = vow_loop_now_ns(loop);
-    return now >= due_ns && (now - due_ns) / VOW__NS_PER_MS >= STALLED_MS;
+    bool stalled =
+        now >= due_ns && (now - due_ns) / VOW__NS_PER_MS >= STALLED_MS;
+    bool first = stalled && !*forgiven;
+    *forgiven |= stalled;
+    return first;
 }
 
 /* ---- the end ------------------------------------------------------------ */

@@ -9,9 +9,10 @@
 struct vow__http;
 struct vow__http_request;
 
-/* Was this process not running when something was due? A timer is never so late
- * else. What ended meanwhile for want of time has as much from now on. */
-bool vow__http_stalled(const vow_loop *loop, uint64_t due_ns);
+/* True once if this process did not run when a time was due: a timer that comes
+ * so late was stopped with the process, and the caller lets the time begin anew.
+ * Only once: on a machine where every timer is late, no wait may go on for ever. */
+bool vow__http_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven);
 
 struct vow__http_opts {
     const char *ca_file; /* NULL: the system's; these are copied */

@@ -149,6 +149,7 @@ int vow__http_request_fill(struct vow__http_request *r,
     r->on_bytes = ask->on_bytes;
     r->begun = false;
     r->repeated = false;
+    r->forgiven = false;
     r->code = 0;
     r->settled = false;
     r->timeout_ms = ask->timeout_ms;

@@ -40,6 +40,7 @@ struct vow__http_request {
     bool begun;    /* connected: it is sent from here on */
     bool settled;  /* no socket was opened for it since then */
     bool held;     /* the loop runs for it */
+    bool forgiven; /* its time began anew once */
     bool repeated; /* libcurl would have sent it a second time */
     int code;      /* why we end it ourselves; 0: we do not */
     CURL *easy;
