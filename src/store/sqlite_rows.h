@@ -76,7 +76,7 @@ void vow__sq_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size);
 int vow__sq_name_read(sqlite3_stmt *q, int at, vow_name *name);
 /* For the caller of a step; texts and value stay where they are. */
 vow_record vow__sq_record(const struct vow__sq *s, const struct vow__sq_rec *r,
-                          uint32_t text);
+                          uint32_t status);
 void vow__sq_text_cut(char *to, const char *from);
 
 /* A number above all that were given, and above `above`. */

@@ -406,7 +406,7 @@ void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from);
 /* What a stranger's claim would find: says of vow/record.h. */
 uint32_t vow__er_says(const struct vow__er *er);
 /* For the caller of a step; texts and value stay where they are. */
-vow_record vow__er_record(const struct vow__er *er, uint32_t text);
+vow_record vow__er_record(const struct vow__er *er, uint32_t status);
 
 /* ---- etcd_news.c: who waits, who owns, and what they are told ------------ */
 
