@@ -21,14 +21,14 @@
 enum { ID_JSON = 1, WHAT_WIDTH = 11, INDENT = 18 };
 
 static const struct option_def options[] = {
-    {ID_JSON, '\0', "json", NULL, "one line of JSON for each", "Show", NULL},
+    {ID_JSON, '\0', "json", NULL, "one line of JSON per entry", "Show", NULL},
     STORE_ROW,
     {.id = 0}};
 
 const struct verb_def doctor_verb = {
     .name = "doctor",
     .usage = "[OPTION...]",
-    .about = "look at the store, and say what to do",
+    .about = "check the store and say what to fix",
     .story =
         "Each thing that was looked at is ok, or there is a note, or it is\n"
         "BAD. The exit code is 1 if something is bad, and 125 if the\n"

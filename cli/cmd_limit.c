@@ -19,10 +19,9 @@
 enum { ID_JOBS = 1, ID_RATE, ID_EVEN, ID_JSON };
 
 static const struct option_def options[] = {
-    {ID_JOBS, 'j', "jobs", "N|none", "at most so many at once", "Limits",
-     "none"},
-    {ID_RATE, '\0', "rate", "N/U|none",
-     "at most so many starts per time: 50/s, 100/m", NULL, "none"},
+    {ID_JOBS, 'j', "jobs", "N|none", "concurrency limit", "Limits", "none"},
+    {ID_RATE, '\0', "rate", "N/U|none", "rate limit of starts: 50/s, 100/m",
+     NULL, "none"},
     {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
      NULL},
     {ID_JSON, '\0', "json", NULL, "one line of JSON", "Show", NULL},
@@ -133,8 +132,7 @@ static void check(const struct options *o, const char *sentence)
 static void check_change(const struct manage *m, const struct change *c)
 {
     if (c->even && c->of_rate.n == 0)
-        die(EXIT_BROKEN,
-            "vow limit: --even spaces the starts of --rate N/U; add it");
+        die(EXIT_BROKEN, "vow limit: --even requires --rate N/U");
     if ((c->jobs || c->rate) &&
         strncmp(m->word, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         die(EXIT_BROKEN, "vow limit: '%s' is a lock, its limit is one holder",

@@ -37,26 +37,27 @@ enum { ENV_ADDED = 5, LEASE_MS = 10000 };
 
 static const struct option_def options[] = {
     {ID_SHARED, 's', "shared", NULL,
-     "share it with others that say -s, not with those that do not", "Lock",
-     NULL},
-    {ID_SLOTS, '\0', "slots", "N", "let N in at a time", NULL, NULL},
+     "shared lock: several holders with --shared at a time", "Lock", NULL},
+    {ID_SLOTS, '\0', "slots", "N", "a semaphore of N permits instead of a lock",
+     NULL, NULL},
     {ID_ONCE, '\0', "once", NULL,
-     "if its holder dies, let nobody in: it is in doubt then", NULL, NULL},
+     "if the holder dies, keep the lock: it is in doubt", NULL, NULL},
     WAIT_ROWS,
-    {ID_TIMEOUT, '\0', "timeout", "D", "end the command after so long", "Time",
+    {ID_TIMEOUT, '\0', "timeout", "D", "kill the command after D", "Time",
      NULL},
     {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
-     "how it is ended (default TERM,5s,KILL)", NULL, NULL},
+     "signals to kill it with (default TERM,5s,KILL)", NULL, NULL},
     LEASE_ROWS,
     {ID_ON_LOST, '\0', "on-lost", "HOW",
-     "a lost lock: kill the command (default) or keep it", NULL, "kill keep"},
+     "after a lost lock, kill the command (default) or keep it", NULL,
+     "kill keep"},
     STORE_ROW,
     {.id = 0}};
 
 const struct verb_def lock_verb = {
     .name = "lock",
     .usage = "[OPTION...] NAME [OPTION...] [--] COMMAND [ARG...]",
-    .about = "run a command while nobody else has the lock",
+    .about = "run a command while holding a lock",
     .story =
         "Those who wait are served in the order they came. The exit code is\n"
         "the command's own; 75 when the lock was not to be had, 121 when it\n"
@@ -162,7 +163,7 @@ static void read_command(int argc, char **argv)
     if (at == argc)
         die(EXIT_BROKEN, "vow lock: no command given. See vow lock --help");
     if (lock.shared && lock.slots > 0)
-        die(EXIT_BROKEN, "vow lock: -s is of a lock, and --slots makes none");
+        die(EXIT_BROKEN, "vow lock: --shared cannot be combined with --slots");
     if (lock.once && (lock.shared || lock.slots > 0))
         die(EXIT_BROKEN, "vow lock: --once is for one holder, without -s and "
                          "--slots");
@@ -211,7 +212,7 @@ static void read_option(int id, const struct options *o)
     case ID_ON_LOST:
         lock.keep = strcmp(o->value, "keep") == 0;
         if (!lock.keep && strcmp(o->value, "kill") != 0)
-            options_refuse(o, "it is one of kill, keep");
+            options_refuse(o, "use kill or keep");
         break;
     default:
         break;
@@ -338,6 +339,9 @@ static _Noreturn void not_had(int code, const char *why)
             lock.name, lock.above);
     if (code == VOW_EBUSY || code == VOW_ETIMEDOUT)
         exit(lock.store.busy_code);
+    if (code == VOW_ESTORE)
+        die(EXIT_BROKEN, "vow lock: the store %s cannot be used: %s",
+            store_shown(&lock.store), why);
     if (code != VOW_EDOUBT)
         die(EXIT_BROKEN, "vow lock: %s", why);
     text_add_quoted(&word, text_span(&lock.label));

@@ -14,7 +14,7 @@ static const struct option_def result_options[] = {
 const struct verb_def result_verb = {
     .name = "result",
     .usage = "[OPTION...] NAME",
-    .about = "print the result of named work, as the command did",
+    .about = "print the cached result of a name",
     .story = "What the command wrote to stdout and stderr, and its exit code.\n"
              "The exit code is 66 when there is no result.\n",
     .operands = "NAME",
@@ -25,7 +25,7 @@ const struct verb_def result_verb = {
 const struct verb_def forget_verb = {
     .name = "forget",
     .usage = "[OPTION...] NAME",
-    .about = "forget the result of named work: the next who asks does it anew",
+    .about = "delete the result of a name: the next caller runs it",
     .story =
         "The exit code is 0 when it is gone or was not there, 75 while it\n"
         "runs.\n",
@@ -37,7 +37,7 @@ const struct verb_def forget_verb = {
 const struct verb_def cancel_verb = {
     .name = "cancel",
     .usage = "[OPTION...] NAME",
-    .about = "stop named work where it runs, for all who wait for it",
+    .about = "stop a running name, for all its waiters",
     .story = "The exit code is 66 when it does not run.\n",
     .operands = "NAME",
     .options = options,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_pipe.c - vow pipe: steps whose common beginnings are done once by all.
+/* cmd_pipe.c - vow pipe: run a pipeline; shared first steps run once.
  *
  * HOW   The result of a step is the recording of its command (replay.h); the
  *       next one reads the stdout of that. A step counts only if all before it

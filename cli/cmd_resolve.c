@@ -24,15 +24,15 @@ enum { DAY_MS = 24 * 3600 * 1000, PIECE = 64 * 1024 };
 
 static const struct option_def options[] = {
     {ID_DONE, '\0', "done", "FILE",
-     "it happened, and FILE (- is stdin) is what it wrote", "Resolve", NULL},
-    {ID_FAILED, '\0', "failed", NULL, "it did not happen: exit code 1 for all",
-     NULL, NULL},
-    {ID_RETRY, '\0', "retry", NULL, "let the next who asks do it again", NULL,
+     "the work was done; FILE (- is stdin) is its output", "Resolve", NULL},
+    {ID_FAILED, '\0', "failed", NULL,
+     "the work failed: exit code 1 for all callers", NULL, NULL},
+    {ID_RETRY, '\0', "retry", NULL, "let the next caller run it again", NULL,
      NULL},
-    {ID_TTL, '\0', "ttl", "D", "keep that answer so long (default 1d)", NULL,
+    {ID_TTL, '\0', "ttl", "D", "keep this answer for D (default 1d)", NULL,
      NULL},
-    {ID_FENCE, '\0', "fence", "N", "only if this run of it is in doubt", NULL,
-     NULL},
+    {ID_FENCE, '\0', "fence", "N",
+     "only if the run with this fence is in doubt", NULL, NULL},
     STORE_ROW,
     RESULTS_ROW,
     {.id = 0}};
@@ -40,7 +40,7 @@ static const struct option_def options[] = {
 const struct verb_def resolve_verb = {
     .name = "resolve",
     .usage = "[OPTION...] NAME --done FILE|--failed|--retry",
-    .about = "say what became of work that is in doubt",
+    .about = "settle work that is in doubt",
     .story =
         "Work of --once whose runner died is in doubt: vow status shows it,\n"
         "and nobody begins it again until this is said. The exit code is 66\n"
@@ -77,7 +77,7 @@ int cmd_resolve(int argc, char **argv)
     for (int id; (id = manage_option(&m)) > 0;)
         read_option(&a, id, &m.options);
     if (a.how == 0)
-        die(EXIT_BROKEN, "vow resolve: say what became of it: --done FILE, "
+        die(EXIT_BROKEN, "vow resolve: no answer given: use --done FILE, "
                          "--failed or --retry");
     if (a.any_ttl && a.how == VOW_DO_IT_AGAIN)
         die(EXIT_BROKEN, "vow resolve: --retry leaves nothing to be kept for "
@@ -133,7 +133,7 @@ static void set_how(struct answer *a, enum vow_what_happened how,
                     const struct options *o)
 {
     if (a->how != 0)
-        options_refuse(o, "one of --done, --failed and --retry is enough");
+        options_refuse(o, "use only one of --done, --failed and --retry");
     a->how = how;
 }
 

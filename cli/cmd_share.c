@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_share.c - vow share: one runs the command, all who ask get its result.
+/* cmd_share.c - vow share: run a command once for all callers of a name.
  *
  *   the result is there     written, and that is all
  *   another runs it         wait; with --follow, show what comes

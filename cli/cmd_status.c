@@ -19,7 +19,7 @@ enum { ID_JSON = 1, ID_NAMES };
 enum { OFFER_S = 1 /* a completion does not wait longer */ };
 
 static const struct option_def options[] = {
-    {ID_JSON, '\0', "json", NULL, "one line of JSON for each", "Show", NULL},
+    {ID_JSON, '\0', "json", NULL, "one line of JSON per entry", "Show", NULL},
     {ID_NAMES, '\0', "names", "VERB", NULL, NULL, NULL}, /* completion's */
     STORE_ROW,
     {.id = 0}};
@@ -27,7 +27,7 @@ static const struct option_def options[] = {
 const struct verb_def status_verb = {
     .name = "status",
     .usage = "[OPTION...] [NAME]",
-    .about = "show what runs where, who waits, and shared limits",
+    .about = "show running names, waiters and shared limits",
     .story =
         "Names of vow share and vow pipe, then pools, locks and slots. With\n"
         "NAME only what has that name; the exit code is 66 if nothing has.\n"

@@ -4,7 +4,7 @@
  * INVARIANTS
  *   M1  if pieces wait, an ear listens for the first one's target, or the pump
  *       is on its way
- *   M2  a bar on the terminal is hidden while bytes are written
+ *   M2  the progress bar is hidden while bytes are written
  */
 #include "emit.h"
 #include "bar.h"

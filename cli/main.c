@@ -18,7 +18,8 @@ static const struct option_def no_options[] = {{.id = 0}};
 
 static const struct verb_def help_verb = {.name = "help",
                                           .usage = "[VERB]",
-                                          .about = "tell about vow or a verb",
+                                          .about =
+                                              "show help for vow or a command",
                                           .options = no_options,
                                           .run = cmd_help,
                                           .usage_code = EXIT_USAGE};

@@ -237,8 +237,8 @@ _Noreturn void options_refuse(const struct options *o, const char *sentence)
         text_add(&value, " ", 1);
         text_add_quoted(&value, span_of(o->value));
     }
-    die(o->verb->usage_code, "vow %s: %s%s: %s", o->verb->name, o->spelled,
-        value.at != NULL ? value.at : "", sentence);
+    die(o->verb->usage_code, "vow %s: invalid %s%s: %s", o->verb->name,
+        o->spelled, value.at != NULL ? value.at : "", sentence);
 }
 
 static _Noreturn void help_and_exit(const struct verb_def *verb)

@@ -65,7 +65,7 @@ void options_help_all(FILE *out)
                   "print a completion script: bash, zsh or fish", left);
     if (!has_verb("help"))
         put_entry(out, "help", "show this, or the help of a verb", left);
-    fputs("\nvow VERB --help tells what a verb does and all of its options;\n"
+    fputs("\nvow VERB --help shows what a verb does, and its options;\n"
           "vow --version tells the version.\n",
           out);
 }

@@ -80,16 +80,15 @@ static const struct option_def map_options[] = {
      NULL},
     {ID_TTY, 'o', "open-tty", NULL, NULL, NULL, NULL},
     {ID_JOBS, 'j', "jobs", "N|N%|Nx",
-     "jobs at once (default: one per processor)", "Limits", NULL},
+     "concurrency limit (default: one job per processor)", "Limits", NULL},
     {ID_JOBS, 'P', "max-procs", "N", NULL, NULL, NULL},
-    {ID_RATE, '\0', "rate", "N/U", "starts per time: 50/s, 100/m, 10/500ms",
-     NULL, NULL},
+    {ID_RATE, '\0', "rate", "N/U",
+     "rate limit of starts: 50/s, 100/m, 10/500ms", NULL, NULL},
     {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
      NULL},
     {ID_WEIGHT, '\0', "weight", "N|{N}",
      "what a job counts in -j and --rate (default 1)", NULL, NULL},
-    {ID_DELAY, '\0', "delay", "D", "at least so long between starts", NULL,
-     NULL},
+    {ID_DELAY, '\0', "delay", "D", "at least D between two starts", NULL, NULL},
     {ID_LOAD, '\0', "load", "N", "start nothing while the load is above N",
      NULL, NULL},
     {ID_MEMFREE, '\0', "memfree", "SIZE",
@@ -97,21 +96,20 @@ static const struct option_def map_options[] = {
     {ID_QUEUE, '\0', "queue", "N",
      "items to read ahead (default: twice the jobs)", NULL, NULL},
     {ID_POOL, '\0', "pool", "NAME[:KEY]",
-     "-j and --rate are of this pool, shared by all who name it", NULL, NULL},
-    {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
-     "Trying again, and time", NULL},
+     "apply -j and --rate to a pool that processes share", NULL, NULL},
+    {ID_RETRIES, '\0', "retries", "N", "attempts after the first (default 0)",
+     "Retries and timeouts", NULL},
     {ID_RETRIES, '\0', "retry", "N", NULL, NULL, NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
-     "wait before a try, growing (default 100ms..10s)", NULL, NULL},
+     "wait before a retry, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
      "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
-    {ID_TIMEOUT, '\0', "timeout", "D", "end a try after so long", NULL, NULL},
-    {ID_DEADLINE, '\0', "deadline", "D",
-     "end a job after so long, with all its waits", NULL, NULL},
-    {ID_STOP_AFTER, '\0', "stop-after", "D", "end the run after so long", NULL,
-     NULL},
+    {ID_TIMEOUT, '\0', "timeout", "D", "kill an attempt after D", NULL, NULL},
+    {ID_DEADLINE, '\0', "deadline", "D", "kill a job after D, waits included",
+     NULL, NULL},
+    {ID_STOP_AFTER, '\0', "stop-after", "D", "end the run after D", NULL, NULL},
     {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
-     "how a job is ended (default TERM,5s,KILL)", NULL, NULL},
+     "signals to kill a job with (default TERM,5s,KILL)", NULL, NULL},
     {ID_FIRST_ERROR, 'e', "fail-fast", NULL,
      "stop at the first failure: --halt now,fail=1", "Failures", NULL},
     {ID_HALT, '\0', "halt", "WHEN,WHY=N", "now|soon, fail|success|done=N|N%",
@@ -132,49 +130,51 @@ static const struct option_def map_options[] = {
      "FILE"},
     {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
      "FILE"},
-    {ID_RESUME, '\0', "resume", NULL, "leave out what the log has", NULL, NULL},
+    {ID_RESUME, '\0', "resume", NULL, "skip jobs that are in the log", NULL,
+     NULL},
     {ID_RESUME_FAILED, '\0', "resume-failed", NULL,
-     "leave out what ended well, run the failed again", NULL, NULL},
+     "skip jobs that succeeded, run failed jobs again", NULL, NULL},
     {ID_DRY_RUN, '\0', "dry-run", NULL, "print the commands, run nothing", NULL,
      NULL},
-    {ID_BAR, '\0', "bar", NULL, "a bar on the terminal", "Show", NULL},
-    {ID_ETA, '\0', "eta", NULL, "a bar with the time that is left", NULL, NULL},
+    {ID_BAR, '\0', "bar", NULL, "show a progress bar", "Show", NULL},
+    {ID_ETA, '\0', "eta", NULL, "show a progress bar with the time left", NULL,
+     NULL},
     {ID_PROGRESS, '\0', "progress", "[HOW]", "auto, bar, plain or none", NULL,
      "auto bar plain none"},
     {ID_COLOR, '\0', "color", "WHEN", "auto, always or never", NULL,
      "auto always never"},
-    {ID_VERBOSE, 'v', "verbose", NULL, "tell each command and a summary", NULL,
+    {ID_VERBOSE, 'v', "verbose", NULL, "print each command and a summary", NULL,
      NULL},
     STORE_ROW,
     LEASE_ROWS,
     {.id = ID_END}};
 
 static const struct option_def run_options[] = {
-    {ID_RATE, '\0', "rate", "N/U", "tries per time: 50/s, 100/m, 10/500ms",
+    {ID_RATE, '\0', "rate", "N/U", "rate limit: 50/s, 100/m, 10/500ms",
      "Limits", NULL},
     {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
      NULL},
-    {ID_DELAY, '\0', "delay", "D", "at least so long between tries", NULL,
+    {ID_DELAY, '\0', "delay", "D", "at least D between two attempts", NULL,
      NULL},
     {ID_LOAD, '\0', "load", "N", "wait while the load is above N", NULL, NULL},
     {ID_MEMFREE, '\0', "memfree", "SIZE", "wait while less memory is free",
      NULL, NULL},
     {ID_POOL, '\0', "pool", "NAME[:KEY]",
-     "-j and --rate are of this pool, shared by all who name it", NULL, NULL},
-    {ID_JOBS, 'j', "jobs", "N|N%|Nx", "commands at once in the --pool", NULL,
+     "apply -j and --rate to a pool that processes share", NULL, NULL},
+    {ID_JOBS, 'j', "jobs", "N|N%|Nx", "concurrency limit of the --pool", NULL,
      NULL},
-    {ID_RETRIES, '\0', "retries", "N", "tries after the first (default 0)",
-     "Trying again, and time", NULL},
+    {ID_RETRIES, '\0', "retries", "N", "attempts after the first (default 0)",
+     "Retries and timeouts", NULL},
     {ID_RETRIES, '\0', "retry", "N", NULL, NULL, NULL},
     {ID_BACKOFF, '\0', "backoff", "D..D",
-     "wait before a try, growing (default 100ms..10s)", NULL, NULL},
+     "wait before a retry, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
      "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
-    {ID_TIMEOUT, '\0', "timeout", "D", "end a try after so long", NULL, NULL},
+    {ID_TIMEOUT, '\0', "timeout", "D", "kill an attempt after D", NULL, NULL},
     {ID_DEADLINE, '\0', "deadline", "D",
-     "end the command after so long, with all its waits", NULL, NULL},
+     "kill the command after D, waits included", NULL, NULL},
     {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
-     "how it is ended (default TERM,5s,KILL)", NULL, NULL},
+     "signals to kill it with (default TERM,5s,KILL)", NULL, NULL},
     {ID_LOG, '\0', "log", "FILE", "append one line of JSON", "State", "FILE"},
     {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
      "FILE"},
@@ -471,10 +471,13 @@ static int one_of(const struct options *o, const char *const *words)
     for (int i = 0; words[i] != NULL; i++)
         if (strcmp(o->value, words[i]) == 0)
             return i;
-    n += (size_t)snprintf(sentence, sizeof(sentence), "it is one of");
+    n += (size_t)snprintf(sentence, sizeof(sentence), "use");
     for (int i = 0; words[i] != NULL; i++)
         n += (size_t)snprintf(sentence + n, sizeof(sentence) - n, "%s %s",
-                              i == 0 ? "" : ",", words[i]);
+                              i == 0                 ? ""
+                              : words[i + 1] == NULL ? " or"
+                                                     : ",",
+                              words[i]);
     options_refuse(o, sentence);
 }
 
@@ -599,7 +602,8 @@ static void check_together(const struct settings *s, const struct options *o)
     const char *verb = o->verb->name;
     if ((s->resume || s->resume_failed) && s->log == NULL && s->joblog == NULL)
         die(code,
-            "vow %s: --resume needs the --log FILE of the run to go on with",
+            "vow %s: --resume requires --log FILE, the log of the run to "
+            "resume",
             verb);
     if (s->retry_on_said && s->retries == 0)
         die(code,
@@ -607,25 +611,22 @@ static void check_together(const struct settings *s, const struct options *o)
             "--retries N",
             verb);
     if (s->even && s->rate.n == 0)
-        die(code, "vow %s: --even spaces the starts of --rate N/U; add it",
-            verb);
+        die(code, "vow %s: --even requires --rate N/U", verb);
     if (s->pool == NULL && (s->store.url != NULL || s->store.lease_ms > 0 ||
                             s->store.pulse_ms > 0))
-        die(code,
-            "vow %s: --store, --lease and --pulse are of a --pool; add it",
-            verb);
+        die(code, "vow %s: --store, --lease and --pulse require --pool", verb);
     if (s->jobs > 0 && s->pool == NULL && o->verb == &run_verb)
-        die(code, "vow %s: -j is of a --pool, which others use too; add it",
-            verb);
+        die(code, "vow %s: -j requires --pool", verb);
     if (s->pool != NULL && s->even && s->weight != NULL)
-        die(code, "vow %s: the even rate of a --pool takes no --weight", verb);
+        die(code, "vow %s: --weight cannot be combined with --pool and --even",
+            verb);
     if (s->json && s->output != OUTPUT_GROUP)
-        die(code, "vow %s: --json needs grouped output", verb);
+        die(code, "vow %s: --json requires --output group", verb);
     if (s->results != NULL &&
         (s->output == OUTPUT_LINE || s->output == OUTPUT_LIVE))
-        die(code, "vow %s: --results needs --output group or none", verb);
+        die(code, "vow %s: --results requires --output group or none", verb);
     if (s->tag && s->output == OUTPUT_LIVE)
-        die(code, "vow %s: --tag needs --output group or line", verb);
+        die(code, "vow %s: --tag requires --output group or line", verb);
     if (s->keep_order && s->output != OUTPUT_GROUP)
-        die(code, "vow %s: -k needs grouped output", verb);
+        die(code, "vow %s: -k requires --output group", verb);
 }

@@ -45,37 +45,37 @@ enum { MAX_OUTPUT = 64 << 20, MOST_OUTPUT = 1 << 30, TAKEOVERS_MAX = 1000 };
 
 /* clang-format off */
 #define NAME_ROWS                                                              \
-    {ID_CWD, '\0', "cwd", NULL, "it depends on the current folder", NULL,      \
+    {ID_CWD, '\0', "cwd", NULL, "the current folder is part of the name", NULL,      \
      NULL},                                                                    \
-    {ID_ENV, '\0', "env", "VAR", "it depends on a variable", NULL, NULL},      \
-    {ID_FILE, '\0', "file", "FILE", "it depends on what is in a file", NULL,   \
+    {ID_ENV, '\0', "env", "VAR", "a variable is part of the name", NULL, NULL},      \
+    {ID_FILE, '\0', "file", "FILE", "the content of a file is part of the name", NULL,   \
      "FILE"}
 #define RESULT_ROWS                                                            \
     {ID_TTL, '\0', "ttl", "D",                                                 \
-     "keep the result so long (default 0: for who waits)", "Result", NULL},    \
-    {ID_FAIL_TTL, '\0', "fail-ttl", "D", "keep a failure so long (default 0)", \
+     "keep the result for D (default 0: until all have it)", "Result", NULL},    \
+    {ID_FAIL_TTL, '\0', "fail-ttl", "D", "keep a failure for D (default 0)", \
      NULL, NULL},                                                              \
     {ID_MAX_OUTPUT, '\0', "max-output", "SIZE",                                \
-     "end what writes more than this (default 64M)", NULL, NULL}
+     "kill a command that writes more (default 64M)", NULL, NULL}
 #define FORCE_ROW                                                              \
     {ID_FORCE, '\0', "force", NULL,                                            \
-     "take no result that is there; a run under way is joined", NULL, NULL}
+     "ignore a cached result; join a run under way", NULL, NULL}
 #define RUN_ROWS                                                               \
     {ID_TAKEOVERS, '\0', "takeovers", "N",                                     \
-     "lost runners that are replaced (default 3)", NULL, NULL},                \
+     "takeovers of lost runners (default 3)", NULL, NULL},                \
     {ID_ON_LOST, '\0', "on-lost", "HOW",                                       \
-     "a lost lease: kill the command (default), or keep it", NULL,             \
+     "after a lost lease, kill the command (default) or keep it", NULL,             \
      "kill keep"},                                                             \
-    {ID_TIMEOUT, '\0', "timeout", "D", "end the command after so long", NULL,  \
+    {ID_TIMEOUT, '\0', "timeout", "D", "kill the command after D", NULL,  \
      NULL},                                                                    \
     {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",                                     \
-     "how it is ended (default TERM,5s,KILL)", NULL, NULL},                    \
+     "signals to kill it with (default TERM,5s,KILL)", NULL, NULL},                    \
     {ID_FENCED, '\0', "fenced", NULL,                                          \
      "at most one result; without the store nothing runs", NULL, NULL}
 #define SHOW_ROWS                                                              \
-    {ID_VERBOSE, 'v', "verbose", NULL, "tell who ran it", "Show", NULL},       \
+    {ID_VERBOSE, 'v', "verbose", NULL, "print which process ran the command", "Show", NULL},       \
     {ID_ROLE_FD, '\0', "role-fd", "N",                                         \
-     "the same as a line of JSON to a descriptor", NULL, NULL}
+     "write the same as JSON to a file descriptor", NULL, NULL}
 
 static const struct option_def share_options[] = {
     {ID_ARGV, '\0', "argv", NULL, "the command line is the name", "Name",
@@ -83,17 +83,17 @@ static const struct option_def share_options[] = {
     NAME_ROWS,
     RESULT_ROWS,
     {ID_STALE, '\0', "stale", "D",
-     "older: answer with it, and make it anew out of sight", NULL, NULL},
+     "return an older result, refresh it in the background", NULL, NULL},
     FORCE_ROW,
     WAIT_ROWS,
-    {ID_PEEK, '\0', "peek", NULL, "only a result that is there; else exit 66",
+    {ID_PEEK, '\0', "peek", NULL, "print a cached result only; exit 66 without one",
      NULL, NULL},
     {ID_FOLLOW, '\0', "follow", NULL, "show the output as it comes", NULL,
      NULL},
     LEASE_ROWS,
     RUN_ROWS,
     {ID_ONCE, '\0', "once", NULL,
-     "never replace a lost runner: it is in doubt then", NULL, NULL},
+     "never take over: a lost runner leaves a doubt", NULL, NULL},
     SHOW_ROWS,
     STORE_ROWS,
     {ID_REFRESH, '\0', "refresh", NULL, NULL, NULL, NULL},
@@ -101,9 +101,9 @@ static const struct option_def share_options[] = {
 
 static const struct option_def pipe_options[] = {
     {ID_STEP, 's', "step", "NAME=CMD",
-     "a step: a line of shell that reads the one before it", "Steps", NULL},
+     "a step: a shell line that reads the step before", "Steps", NULL},
     {ID_STREAM, '\0', "stream", NULL,
-     "a step reads while the one before it still writes", NULL, NULL},
+     "a step reads while the step before still writes", NULL, NULL},
     NAME_ROWS,
     RESULT_ROWS,
     FORCE_ROW,
@@ -117,14 +117,14 @@ static const struct option_def pipe_options[] = {
 const struct verb_def share_verb = {
     .name = "share",
     .usage = "[OPTION...] NAME -- COMMAND [ARG...]",
-    .about = "one runs the command, all who ask get its result",
+    .about = "run a command once for all callers of a name",
     .story =
         "Of all who ask for NAME at the same time one runs the command, and\n"
         "all of them print what it prints and exit as it exits. If it is\n"
         "lost, another one of them takes over. stdin is /dev/null.\n"
         "\n"
         "  vow share \"nightly:$(date +%F)\" --ttl 20h -- ./nightly\n"
-        "  vow share --argv --ttl 10m --stale 10s -- kubectl get pods\n"
+        "  vow share --argv --env KUBECONFIG --ttl 10m -- kubectl get pods\n"
         "  vow share \"img:$SHA\" --ttl 1d --follow -- docker build .\n",
     .operands = "NAME COMMAND",
     .options = share_options,
@@ -134,7 +134,7 @@ const struct verb_def share_verb = {
 const struct verb_def pipe_verb = {
     .name = "pipe",
     .usage = "[OPTION...] -s NAME=CMD [-s NAME=CMD]...",
-    .about = "steps whose common beginnings are done once by all",
+    .about = "run a pipeline; shared first steps run once",
     .story =
         "Each step is a line of shell that reads what the step before it\n"
         "wrote. What a step is named by is its line and all before it: of\n"
@@ -227,7 +227,7 @@ static void read_one(struct shared *s, int id, const struct options *o)
         break;
     case ID_ENV:
         if (o->value[0] == '\0' || strchr(o->value, '=') != NULL)
-            options_refuse(o, "it is the name of a variable, such as HOME");
+            options_refuse(o, "use the name of a variable, such as HOME");
         value = getenv(o->value);
         d.set = value != NULL;
         d.value = vow_field_text(d.set ? value : "");
@@ -279,13 +279,13 @@ static void read_run(struct shared *s, int id, const struct options *o)
     case ID_TAKEOVERS:
         check(o, units_count(o->value, &n));
         if (n > TAKEOVERS_MAX)
-            options_refuse(o, "it is 0 to 1000; see also --once");
+            options_refuse(o, "use 0 to 1000; see also --once");
         s->takeovers = n == 0 ? VOW_NO_TAKEOVER : (uint32_t)n;
         break;
     case ID_ON_LOST:
         s->keep_lost = strcmp(o->value, "keep") == 0;
         if (!s->keep_lost && strcmp(o->value, "kill") != 0)
-            options_refuse(o, "it is kill or keep");
+            options_refuse(o, "use kill or keep");
         break;
     case ID_TIMEOUT:
         check(o, units_duration(o->value, &s->timeout_ms));
@@ -305,7 +305,7 @@ static void read_run(struct shared *s, int id, const struct options *o)
         if (s->refresh)
             break; /* nobody listens */
         if (n > 1000000 || fcntl((int)n, F_SETFD, FD_CLOEXEC) < 0)
-            options_refuse(o, "there is no such descriptor");
+            options_refuse(o, "no such file descriptor");
         s->role_fd = (int)n;
         break;
     case ID_VERBOSE:

@@ -174,7 +174,7 @@ static void read_line(const struct config *c, char *line, const char *path,
     if (value[0] != '\0')
         o.value = mem_copy(value, strlen(value)); /* it stays */
     if (!known_to_any(name))
-        options_refuse(&o, "there is no such option");
+        options_refuse(&o, "unknown option");
     c->take(c->user, name, &o);
     text_free(&spelled);
 }
@@ -184,7 +184,7 @@ static void take_store(void *opts, const char *name, const struct options *o)
     struct store_opts *s = opts;
     int id = store_id(name);
     if (id != 0 && o->value == NULL)
-        options_refuse(o, "it needs a value");
+        options_refuse(o, "a value is missing");
     if (id == ID_STORE) /* a password may be in it: nobody else sees it */
         s->url = o->value;
     else if (id != 0)
@@ -202,7 +202,7 @@ static void take_other(void *taker, const char *name, const struct options *o)
     bool optional = def->value != NULL && def->value[0] == '[';
     if ((def->value == NULL) != (o->value == NULL) && !optional)
         options_refuse(o, def->value == NULL ? "it takes no value"
-                                             : "it needs a value");
+                                             : "a value is missing");
     t->take(t->user, def->id, o);
 }
 
@@ -311,7 +311,7 @@ static uint32_t down_of(const struct options *o)
         return VOW_DOWN_WAIT;
     if (strcmp(o->value, "fail") == 0)
         return VOW_DOWN_FAIL;
-    options_refuse(o, "it is one of run, wait, fail");
+    options_refuse(o, "use run, wait or fail");
 }
 
 /* ---- opening ------------------------------------------------------------- */

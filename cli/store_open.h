@@ -54,16 +54,17 @@ enum {
      "run wait fail"}
 #define LEASE_ROWS                                                             \
     {ID_LEASE, '\0', "lease", "D",                                             \
-     "silence after which another takes over (default 10s)", "Life", NULL},    \
+     "a waiter takes over after D without a pulse (default 10s)", "Life",      \
+     NULL},                                                                    \
     {ID_PULSE, '\0', "pulse", "D",                                             \
-     "time between signs of life (default: lease/3)", NULL, NULL}
+     "time between two pulses (default: lease/3)", NULL, NULL}
 #define WAIT_ROWS                                                              \
     {ID_NO_WAIT, 'n', "nonblock", NULL,                                        \
-     "do not wait: exit with 75 if another is at it", "Waiting", NULL},        \
+     "do not wait: exit with 75 if the name is taken", "Waiting", NULL},       \
     {ID_WAIT, 'w', "wait", "D",                                                \
-     "wait at most so long, then exit with 75", NULL, NULL},                   \
+     "wait at most D, then exit with 75", NULL, NULL},                         \
     {ID_BUSY_CODE, 'E', "conflict-exit-code", "N",                             \
-     "exit with that instead of 75", NULL, NULL}
+     "exit with N instead of 75", NULL, NULL}
 /* clang-format on */
 
 struct store_opts {

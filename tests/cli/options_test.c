@@ -265,14 +265,15 @@ TEST(options, refuse_a_value_as_it_was_written)
     char said[ROOM];
     struct line l = line_of("--rate=50");
     CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
-    CHECK_STR_EQ(said, "vow map: --rate 50: no, but yes would be right\n");
+    CHECK_STR_EQ(said,
+                 "vow map: invalid --rate 50: no, but yes would be right\n");
     l = line_of("-j");
     l.argv[l.argc++] = "";
     CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
-    CHECK_STR_EQ(said, "vow map: -j '': no, but yes would be right\n");
+    CHECK_STR_EQ(said, "vow map: invalid -j '': no, but yes would be right\n");
     l = line_of("-k");
     CHECK_INT_EQ(run_in_child(refuse_next, &l, said, ROOM), 2);
-    CHECK_STR_EQ(said, "vow map: -k: no, but yes would be right\n");
+    CHECK_STR_EQ(said, "vow map: invalid -k: no, but yes would be right\n");
 }
 
 TEST(options, use_the_exit_code_of_the_verb)
@@ -372,7 +373,7 @@ TEST(options, list_all_verbs)
         "  completion  print a completion script: bash, zsh or fish\n"
         "  help        show this, or the help of a verb\n"
         "\n"
-        "vow VERB --help tells what a verb does and all of its options;\n"
+        "vow VERB --help shows what a verb does, and its options;\n"
         "vow --version tells the version.\n";
     char got[ROOM] = "";
     FILE *out = fmemopen(got, sizeof(got), "w");

@@ -306,7 +306,7 @@ test_progress_needs_no_word() {
     expect_err_has '1/1'
     vow map --progress=soon echo ::: a
     expect_code 2
-    expect_err_has 'auto, bar, plain, none'
+    expect_err_has 'auto, bar, plain or none'
 }
 
 # ---- items that would do something to a terminal ----------------------------
