@@ -229,6 +229,8 @@ int vow__sq_settle(struct vow__sq *s, struct vow__sq_rec *r,
     if (r->hidden)
         ttl_us = r->lease_us > SQ_FOREVER - floor_us ? SQ_FOREVER
                                                      : r->lease_us + floor_us;
+    if (r->hidden && r->takeovers > 0 && ttl_us < SQ_LATE_MS * SQ_US_PER_MS)
+        ttl_us = SQ_LATE_MS * SQ_US_PER_MS;
     r->end_us = vow__sq_after(s, ttl_us);
     int rc = vow__sq_rec_wake(s, r, r->hidden ? r->epoch : 0, &waiting);
     if (rc != 0)

@@ -46,6 +46,7 @@ enum {
     SQ_SQL_MAX = 128,          /* prepared statements; a power of two */
     SQ_INLINE_MAX = 64 * 1024, /* longer values have a file */
     SQ_RECHECK_MS = 250,
+    SQ_LATE_MS = 60000, /* a result of ttl 0 is kept so long for a lost owner */
     SQ_REQUEST_MS = 1000
 };
 #define SQ_VALUE_MAX ((size_t)1 << 30)

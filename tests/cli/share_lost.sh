@@ -57,6 +57,22 @@ test_a_result_made_meanwhile_is_its_own_too() {
     expect_none_left
 }
 
+# The lease of the successor is short, and over when the lost runner goes on.
+test_a_runner_that_was_stopped_for_long_has_the_result_too() {
+    call a share --lease "$LEASE" --pulse "$PULSE" x -- sh -c "$WORK"
+    wait_for runs_are 1
+    call b share --lease 500ms x -- sh -c "$WORK"
+    wait_for told_is x waiters 1
+    stop_calmly a
+    wait_for runs_are 2
+    touch go.b
+    got_that_of b b
+    sleep 2
+    send CONT a
+    got_that_of b a
+    expect runs_are 2
+}
+
 test_it_waits_for_who_has_taken_over() {
     lose
     send CONT a
