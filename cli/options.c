@@ -233,9 +233,11 @@ static char nearest_letter(const struct verb_def *verb, struct span name,
 _Noreturn void options_refuse(const struct options *o, const char *sentence)
 {
     struct text value = {0};
+    bool secret = o->value != NULL && strstr(o->value, "://") != NULL &&
+                  strchr(o->value, '@') != NULL; /* a password may be in it */
     if (o->value != NULL) {
         text_add(&value, " ", 1);
-        text_add_quoted(&value, span_of(o->value));
+        text_add_quoted(&value, span_of(secret ? "..." : o->value));
     }
     die(o->verb->usage_code, "vow %s: invalid %s%s: %s", o->verb->name,
         o->spelled, value.at != NULL ? value.at : "", sentence);

@@ -173,8 +173,13 @@ static void read_line(const struct config *c, char *line, const char *path,
     struct options o = {.verb = c->verb, .spelled = spelled.at};
     if (value[0] != '\0')
         o.value = mem_copy(value, strlen(value)); /* it stays */
-    if (!known_to_any(name))
-        options_refuse(&o, "unknown option");
+    if (!known_to_any(name)) { /* perhaps an address with a password */
+        const char *letters = "abcdefghijklmnopqrstuvwxyz-";
+        bool plain = name[strspn(name, letters)] == '\0';
+        die(c->verb->usage_code, "vow %s: unknown option %s%s (%s:%u)",
+            c->verb->name, plain ? "--" : "on this line", plain ? name : "",
+            path, number);
+    }
     c->take(c->user, name, &o);
     text_free(&spelled);
 }

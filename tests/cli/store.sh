@@ -311,6 +311,19 @@ test_an_address_that_is_none_is_told() {
     expect_err_has nonsense
 }
 
+test_no_line_of_the_config_file_shows_a_password() {
+    mkdir -p "$XDG_CONFIG_HOME/vow"
+    for line in 'stor redis://u:SECRET@h' 'redis://u:SECRET@h' \
+        'lease redis://u:SECRET@h' 'wait=redis://:SECRET@h'; do
+        note "$line"
+        echo "$line" >"$XDG_CONFIG_HOME/vow/config"
+        vow lock a -- true
+        expect_failure
+        expect_lines 1 "$ERR"
+        expect_not grep -q SECRET "$ERR"
+    done
+}
+
 test_no_error_shows_a_password() {
     refused lock --store nosuch://me:sesame@host/0 x -- touch ran
     expect_not grep -q sesame "$ERR"
