@@ -7,10 +7,10 @@
  *
  * Owner: the caller of vow_loop_new() calls vow_loop_close() once. Futures,
  * errors and other handles may be dropped after the close.
- * Threads: a loop belongs to one thread at a time: the one that made it, and then
- * the one that last ran, turned, closed or adopted it. Debug builds stop any
- * other that calls a VOW_LOOP_THREAD function. vow_loop_post() is the door from
- * other threads.
+ * Threads: a loop belongs to one thread at a time: to the thread that made the
+ * loop, and then to the thread that last ran, turned, closed or adopted it.
+ * Debug builds stop any other thread that calls a VOW_LOOP_THREAD function.
+ * Other threads use vow_loop_post().
  */
 #ifndef VOW_LOOP_H
 #define VOW_LOOP_H
@@ -87,11 +87,11 @@ VOW_API VOW_LOOP_THREAD int vow_loop_close(vow_loop *loop);
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
 int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg);
 
-/* From now on the loop belongs to the calling thread: for a loop that one thread
- * makes and another uses before running it. No other thread may be inside a
- * function of the loop meanwhile. vow_loop_run(), _run_until(), _turn(),
- * _advance() and _close() adopt the loop too, and so does uv_run() of a loop of
- * yours, with the first callback of ours. Since 0.1. */
+/* From now on the loop belongs to the calling thread: for a loop that one
+ * thread makes and another thread uses before running it. No other thread may
+ * be inside a function of the loop meanwhile. vow_loop_run(), _run_until(),
+ * _turn(), _advance() and _close() adopt the loop too, and so does uv_run() of
+ * a loop of yours, with the first callback of libvow. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
 void vow_loop_adopt(vow_loop *loop);
 /* Does the loop belong to the calling thread? */

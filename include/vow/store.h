@@ -34,8 +34,8 @@ VOW_BEGIN_DECLS
 
 typedef struct vow_store vow_store;
 
-/* A permit of a pool, as the store answers. Its status is OWNED, WAITING, BUSY, or
- * NONE (the permit was lost, or never existed). */
+/* A permit of a pool, as the store answers. Its status is OWNED, WAITING, BUSY,
+ * or NONE (the permit was lost, or never existed). */
 typedef struct vow_pool_permit {
     uint32_t status;   /* enum vow_status */
     uint64_t fence;    /* OWNED: number of this grant, strictly increasing */
@@ -139,8 +139,8 @@ typedef struct vow_store_ops {
      * VOW_ESTORE, and a name of mode VOW_SHARED was given back. */
     void (*commit)(vow_store *s, const vow_commit_request *ask,
                    vow_records_fn done, void *user);
-    /* Removes a record with a result or in doubt; epoch 0 means any epoch. NONE:
-     * the record is gone. WAITING: the work runs, and the record stays.
+    /* Removes a record with a result or in doubt; epoch 0 means any epoch.
+     * NONE: the record is gone. WAITING: the work runs, and the record stays.
      * SETTLED: the record is of another epoch, and stays. */
     void (*forget)(vow_store *s, const vow_name *name, uint64_t epoch,
                    vow_records_fn done, void *user);
@@ -165,7 +165,7 @@ typedef struct vow_store_ops {
      * permit is released, or its lease ends; from then on for a window. */
     void (*acquire)(vow_store *s, const vow_permit_request *ask,
                     vow_permits_fn done, void *user);
-    /* OWNED: the permit was held. WAITING: the request was in the queue. NONE. */
+    /* OWNED: the permit was held. WAITING: the request was in the queue. */
     void (*release)(vow_store *s, const vow_permit_hold *hold,
                     vow_permits_fn done, void *user);
     /* Renews permits and waiting requests, all at once. */

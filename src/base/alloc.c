@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* alloc.c - the one file that knows malloc.
+/* alloc.c - the only file that calls malloc.
  *
- * WHY   Every allocation can fail and is tested to fail; that needs one door.
+ * WHY   Every allocation is failed in turn by tests: all go through here.
  * HOW   The hook gets the old and the new size, so that a counting allocator
- *       needs no headers of its own.
- * THREADS  any; the hook must allow it.
+ *       needs no block headers.
+ * THREADS  any; the hook must be safe for that.
  */
 #include "base/alloc.h"
 

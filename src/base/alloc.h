@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* alloc.h - memory through the caller's hook, or malloc without one. */
+/* alloc.h - memory through the caller's hook; malloc without a hook. */
 #ifndef VOW_BASE_ALLOC_H
 #define VOW_BASE_ALLOC_H
 
@@ -9,7 +9,7 @@
 void *vow__mem_new(const struct vow_alloc *a, size_t size);
 void *vow__mem_zero(const struct vow_alloc *a, size_t size);
 
-/* `size` is what was asked for. NULL is allowed. */
+/* `size` is the size of the block. NULL is allowed. */
 void vow__mem_free(const struct vow_alloc *a, void *ptr, size_t size);
 
 #endif

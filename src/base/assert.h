@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* assert.h - checks for our own bugs; they stay on in release builds.
  *
- * One fact per assert. What the world can do (no memory, a closed pipe) and
- * what a caller can do wrong is an error, never an assert. VOW__DEBUG_ASSERT is
+ * One fact per assert. Conditions of the world (no memory, a closed pipe) and
+ * mistakes of a caller are errors, never asserts. VOW__DEBUG_ASSERT is
  * for checks too dear for a release, such as the calling thread. */
 #ifndef VOW_BASE_ASSERT_H
 #define VOW_BASE_ASSERT_H
@@ -28,8 +28,8 @@
 #define VOW__DEBUG_ASSERT(fact) VOW__ASSERT(fact)
 #endif
 
-/* VOW_LOOP_THREAD of vow/common.h: the caller is on the thread of the loop. With
- * _OF, the object may be NULL. vow/loop.h is included where these are used. */
+/* VOW_LOOP_THREAD of vow/common.h: the caller is on the thread of the loop.
+ * With _OF, the object may be NULL. Users of both include vow/loop.h. */
 #define VOW__ASSERT_THREAD(loop) VOW__DEBUG_ASSERT(vow_loop_on_thread(loop))
 #define VOW__ASSERT_THREAD_OF(object, loop)                                    \
     VOW__DEBUG_ASSERT((object) == NULL || vow_loop_on_thread(loop))

@@ -4,7 +4,7 @@
  * WHY   A result goes to ten waiters, to a store and to another thread without
  *       a copy.
  * HOW   One block: count, allocator, size, then the bytes. The count is atomic,
- *       the contents are not: whoever shares a buffer stops writing to it.
+ *       the contents are not: a buffer is shared only after the last write.
  * THREADS  any.
  */
 #include "base/bytes.h"

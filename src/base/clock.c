@@ -2,7 +2,7 @@
 /* clock.c - the only file that asks the system for time and for entropy.
  *
  * WHY   Tests move time by hand and never sleep; limits must not be early, so
- *       real time is read when it is needed and not taken from a cache.
+ *       real time is read when needed, never cached.
  * THREADS  any for real time, the loop's for virtual time.
  */
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h - where time comes from: the system, or a test that moves it. */
+/* clock.h - the source of time: the system, or a test. */
 #ifndef VOW_BASE_CLOCK_H
 #define VOW_BASE_CLOCK_H
 
@@ -17,10 +17,10 @@ uint64_t vow__clock_now_ns(const struct vow__clock *c);
 /* now + ms without overflow; the end of time means never. */
 uint64_t vow__clock_due_ns(const struct vow__clock *c, uint64_t ms);
 
-/* Real time that goes on while the machine sleeps: leases end by it. */
+/* Real time, also while the machine sleeps: the clock of leases. */
 uint64_t vow__clock_boot_ns(void);
 
-/* The date, since 1970: only to be compared with that of others. */
+/* The date, since 1970: only to be compared with dates of other hosts. */
 uint64_t vow__clock_date_us(void);
 
 /* The processor's counter, where it runs at a constant rate of at least half a

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* error.c - codes, their texts, and counted errors.
  *
- * WHY   A rejection says what was wrong, where it was made and what caused it;
- *       and it must be possible to say so when there is no memory left.
- * HOW   One block per error with the message behind it. For each code there is
- *       one constant error, never counted, never written, to fall back on.
+ * WHY   A rejection has a message, the place of its promise and a cause, also
+ *       when no memory is left.
+ * HOW   A block per error, with the message at its end. Each code has a
+ *       constant error, never counted or written, for lack of memory.
  * INVARIANTS
- *   E1  the first cause is reached by following `cause` to its end
+ *   E1  following `cause` to the end gives the first cause
  *   E2  freeing uses no recursion: the dead are chained by `next_dead`
- * THREADS  one at a time.
+ * THREADS  an error belongs to one thread at a time.
  */
 #include "base/error.h"
 #include "base/assert.h"
@@ -22,7 +22,7 @@ enum { STATIC_REFS = UINT32_MAX };
 struct vow_error {
     uint32_t refs; /* STATIC_REFS: constant */
     int code;
-    bool told; /* the unhandled hook had it */
+    bool told; /* to the unhandled hook */
     uint64_t retry_after_ms;
     vow_error *cause;     /* counted */
     vow_error *next_dead; /* while freeing */
@@ -36,7 +36,7 @@ struct vow_error {
 
 #define CHECK_UV(name, code, text)                                             \
     _Static_assert((code) <= -6001 || (code) == UV_##name, "libuv's value");
-/* Those that libuv does not have are named so that the list stays whole. */
+/* Codes without a libuv code complete the list. */
 #define UV_EBROKEN 0
 #define UV_ECYCLE 0
 #define UV_EQUEUEFULL 0
@@ -60,9 +60,9 @@ static const vow_error constants[] = {
 #undef CONSTANT
 };
 
-static vow_error *block_new(const struct vow_alloc *a, const char *site,
-                            int code, size_t extra);
-static void bury(vow_error *e, vow_error **dead);
+static vow_error *error_block_new(const struct vow_alloc *a, const char *site,
+                                  int code, size_t extra);
+static void error_bury(vow_error *e, vow_error **dead);
 
 const char *vow_error_name(int code)
 {
@@ -126,7 +126,7 @@ vow_error *vow__error_make(const struct vow_alloc *a, const char *site,
         va_end(measure);
     }
     size_t room = format == NULL || length < 0 ? 0 : (size_t)length + 1;
-    vow_error *e = block_new(a, site, code, room);
+    vow_error *e = error_block_new(a, site, code, room);
     if (e == NULL)
         return NULL;
     if (room > 0) {
@@ -141,7 +141,7 @@ vow_error *vow__error_make(const struct vow_alloc *a, const char *site,
 vow_error *vow__error_make_list(const struct vow_alloc *a, const char *site,
                                 int code, size_t n)
 {
-    vow_error *e = block_new(a, site, code, n * sizeof(vow_error *));
+    vow_error *e = error_block_new(a, site, code, n * sizeof(vow_error *));
     if (e == NULL)
         return NULL;
     e->list = (vow_error **)(void *)(e + 1);
@@ -192,13 +192,13 @@ vow_error *vow_error_ref(vow_error *e)
 vow_error *vow_error_unref(vow_error *e)
 {
     vow_error *dead = NULL;
-    bury(e, &dead);
+    error_bury(e, &dead);
     while (dead != NULL) {
         e = dead;
         dead = e->next_dead;
-        bury(e->cause, &dead);
+        error_bury(e->cause, &dead);
         for (size_t i = 0; i < e->count; i++)
-            bury(e->list[i], &dead);
+            error_bury(e->list[i], &dead);
         struct vow_alloc a = e->alloc;
         vow__mem_free(&a, e, e->size);
     }
@@ -271,8 +271,8 @@ size_t vow_error_describe(const vow_error *e, char *text, size_t size)
     return at;
 }
 
-static vow_error *block_new(const struct vow_alloc *a, const char *site,
-                            int code, size_t extra)
+static vow_error *error_block_new(const struct vow_alloc *a, const char *site,
+                                  int code, size_t extra)
 {
     if (extra > SIZE_MAX - sizeof(vow_error))
         return NULL;
@@ -288,8 +288,8 @@ static vow_error *block_new(const struct vow_alloc *a, const char *site,
     return e;
 }
 
-/* Drop one reference; the dead join the chain (keeps E2). */
-static void bury(vow_error *e, vow_error **dead)
+/* Drops a reference; an error without references joins the chain (keeps E2). */
+static void error_bury(vow_error *e, vow_error **dead)
 {
     if (e == NULL || e->refs == STATIC_REFS)
         return;

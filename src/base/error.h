@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* error.h - the inside of vow_error, for those who make them. */
+/* error.h - the inside of vow_error. */
 #ifndef VOW_BASE_ERROR_H
 #define VOW_BASE_ERROR_H
 
@@ -23,7 +23,7 @@ void vow__error_set_cause(vow_error *e, vow_error *borrowed);
  * setting do nothing to it. Unknown codes give VOW_ENOMEM's. */
 vow_error *vow__error_static(int code);
 
-/* True for the first call on this error: so that it is told once. */
+/* True for the first call on this error: an error is told once. */
 bool vow__error_tell(vow_error *e);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* failure.c - a failure as the bytes of a record.
  *
- * WHY   A store keeps bytes. A failure that is shared by processes goes through
- *       it too, and people should be able to read it there.
+ * WHY   A store keeps bytes. Processes share failures through a store, where
+ *       people should be able to read them.
  * HOW   The code in decimal, a newline, the message: "-110\nno answer".
  * LIMITS  What comes from a store may be anything: bytes that are no failure
  *       read as VOW_EIO, with all of them as the message.
@@ -16,7 +16,7 @@
 
 enum { CODE_MAX = 999999 };
 
-static bool parse(vow_bytes *b, struct vow__failure *ret);
+static bool failure_parse(vow_bytes *b, struct vow__failure *ret);
 
 int vow__failure_make(const struct vow_alloc *a, int code, const char *message,
                       vow_bytes **ret_bytes)
@@ -38,7 +38,7 @@ int vow__failure_make(const struct vow_alloc *a, int code, const char *message,
 bool vow__failure_is(vow_bytes *b)
 {
     struct vow__failure f;
-    return b != NULL && parse(b, &f);
+    return b != NULL && failure_parse(b, &f);
 }
 
 struct vow__failure vow__failure_read(vow_bytes *b)
@@ -46,11 +46,11 @@ struct vow__failure vow__failure_read(vow_bytes *b)
     struct vow__failure f = {.code = VOW_EIO,
                              .message = (const char *)vow_bytes_data(b),
                              .length = vow_bytes_size(b)};
-    (void)parse(b, &f);
+    (void)failure_parse(b, &f);
     return f;
 }
 
-static bool parse(vow_bytes *b, struct vow__failure *ret)
+static bool failure_parse(vow_bytes *b, struct vow__failure *ret)
 {
     const char *text = (const char *)vow_bytes_data(b);
     size_t size = vow_bytes_size(b);

@@ -4,8 +4,8 @@
  * WHY   Timers need the earliest first, and removal from anywhere when
  *       something is canceled, without memory: an array heap would allocate.
  * HOW   Each node has its first child, and its siblings in a doubly linked
- *       list whose first prev is the parent. Equal keys leave in the order of
- *       their seq, which the caller hands out.
+ *       list; the prev of the first sibling is the parent. Equal keys leave
+ *       in the order of their seq, which the caller hands out.
  * LIMITS  insert O(1); take and remove O(log n) amortised; no recursion.
  */
 #ifndef VOW_BASE_HEAP_H

@@ -4,10 +4,10 @@
  * WHY   A promise costs a few nanoseconds; malloc and free would cost more
  *       than all the rest. But a burst of a million promises must not hold its
  *       memory for the rest of the night.
- * HOW   A slab is one block of some 32 KiB with its own free list, so it is
- *       known when the last of its objects is gone. Empty slabs wait on a list;
- *       the loop calls decay once a second while there are any, and half of
- *       those that were not needed since then go back to the allocator.
+ * HOW   A slab is one block of some 32 KiB with its own free list, so a slab
+ *       without objects is known. Empty slabs wait on a list; the loop calls
+ *       decay once a second while the list has slabs, and half of the slabs
+ *       that stayed unused go back to the allocator.
  * INVARIANTS
  *   P1  `place` says where a slab is: current, usable (some objects alive, some
  *       free), empty (none alive), or full (in no list, none free)
@@ -22,9 +22,9 @@
 
 enum { SLAB_BYTES = 32 * 1024, CARVE = 16 };
 
-static struct vow__slab *slab_new(struct vow__pool *p);
-static void slab_free(struct vow__pool *p, struct vow__slab *s);
-static void carve(struct vow__pool *p, struct vow__slab *s);
+static struct vow__slab *pool_slab_new(struct vow__pool *p);
+static void pool_slab_free(struct vow__pool *p, struct vow__slab *s);
+static void carve_objects(struct vow__pool *p, struct vow__slab *s);
 static char *object_at(const struct vow__pool *p, struct vow__slab *s,
                        uint32_t index);
 
@@ -55,12 +55,12 @@ bool vow__pool_unused(const struct vow__pool *p)
     return p->slabs == p->empties + current;
 }
 
-/* The current slab has nothing ready: carve from it, or leave it. */
+/* The current slab has no free object: carve objects, or leave the slab. */
 struct vow__slab *vow__pool_refill(struct vow__pool *p)
 {
     struct vow__slab *s = p->current;
     if (s != NULL && s->fresh < p->per_slab) {
-        carve(p, s);
+        carve_objects(p, s);
         return s;
     }
     if (s != NULL)
@@ -72,24 +72,24 @@ struct vow__slab *vow__pool_refill(struct vow__pool *p)
         if (p->empties < p->idle_low)
             p->idle_low = p->empties;
     }
-    s = l != NULL ? VOW__OUTER(l, struct vow__slab, in_room) : slab_new(p);
+    s = l != NULL ? VOW__OUTER(l, struct vow__slab, in_room) : pool_slab_new(p);
     if (s == NULL)
         return NULL;
     s->place = VOW__CURRENT; /* keeps P1 */
     p->current = s;
     if (s->free == NULL)
-        carve(p, s);
+        carve_objects(p, s);
     return s;
 }
 
-/* An object came back to a full slab, or the last one to any. */
+/* An object came back to a full slab; or a slab became empty. */
 void vow__pool_replace(struct vow__slab *s)
 {
     struct vow__pool *p = s->pool;
     if (p->per_slab == 1) {
         if (p->current == s)
             p->current = NULL;
-        slab_free(p, s);
+        pool_slab_free(p, s);
         return;
     }
     if (s->place == VOW__CURRENT)
@@ -105,11 +105,11 @@ void vow__pool_trim(struct vow__pool *p)
 {
     vow_link *l;
     while ((l = vow__list_take(&p->empty)) != NULL)
-        slab_free(p, VOW__OUTER(l, struct vow__slab, in_room));
+        pool_slab_free(p, VOW__OUTER(l, struct vow__slab, in_room));
     p->empties = 0;
     p->idle_low = 0;
     if (p->current != NULL && p->current->used == 0) {
-        slab_free(p, p->current);
+        pool_slab_free(p, p->current);
         p->current = NULL;
     }
 }
@@ -118,7 +118,7 @@ bool vow__pool_decay(struct vow__pool *p)
 {
     for (size_t n = (p->idle_low + 1) / 2; n > 0; n--) {
         vow_link *l = vow__list_take(&p->empty);
-        slab_free(p, VOW__OUTER(l, struct vow__slab, in_room));
+        pool_slab_free(p, VOW__OUTER(l, struct vow__slab, in_room));
         p->empties--;
     }
     p->idle_low = p->empties;
@@ -146,7 +146,7 @@ void *vow__pool_next(const struct vow__pool *p, struct vow__pool_cursor *at)
     return NULL;
 }
 
-static struct vow__slab *slab_new(struct vow__pool *p)
+static struct vow__slab *pool_slab_new(struct vow__pool *p)
 {
     struct vow__slab *s = vow__mem_new(p->alloc, vow__pool_slab_size(p));
     if (s == NULL)
@@ -157,7 +157,7 @@ static struct vow__slab *slab_new(struct vow__pool *p)
     return s;
 }
 
-static void slab_free(struct vow__pool *p, struct vow__slab *s)
+static void pool_slab_free(struct vow__pool *p, struct vow__slab *s)
 {
     vow__list_remove(&p->all, &s->in_all);
     p->slabs--;
@@ -165,8 +165,8 @@ static void slab_free(struct vow__pool *p, struct vow__slab *s)
 }
 
 /* Some objects that were never used join the free list in the order of their
- * addresses; zeroed, so that a walker sees they are not alive (keeps P2). */
-static void carve(struct vow__pool *p, struct vow__slab *s)
+ * addresses; zeroed, so that a walk skips them (keeps P2). */
+static void carve_objects(struct vow__pool *p, struct vow__slab *s)
 {
     size_t end =
         s->fresh + CARVE < p->per_slab ? s->fresh + CARVE : p->per_slab;

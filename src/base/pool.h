@@ -10,7 +10,7 @@
 struct vow__pool {
     struct vow__slab *current; /* where objects come from; NULL: none yet */
     const struct vow_alloc *alloc;
-    void *owner;        /* what a slab's owner is set to */
+    void *owner;        /* the owner of each new slab */
     size_t object_size; /* bytes, a multiple of 8 */
     size_t per_slab;    /* objects in a slab; 1: nothing is pooled */
     bool walked;        /* by vow__pool_next(): fresh objects are zeroed */
@@ -32,7 +32,7 @@ struct vow__slab {
     struct vow__pool *pool;
     vow_link in_all;
     vow_link in_room;           /* of usable or empty */
-    enum vow__slab_place place; /* which list it is in */
+    enum vow__slab_place place; /* the list of the slab */
 };
 
 void vow__pool_init(struct vow__pool *p, const struct vow_alloc *alloc,
@@ -44,7 +44,7 @@ void vow__pool_fini(struct vow__pool *p);
 bool vow__pool_unused(const struct vow__pool *p);
 
 /* The slow ways: find or make a slab with objects to hand out (NULL without
- * memory), and put one into another list that has room again or is empty. */
+ * memory), and move a slab that has room again or is empty to another list. */
 struct vow__slab *vow__pool_refill(struct vow__pool *p);
 void vow__pool_replace(struct vow__slab *s);
 
@@ -70,7 +70,7 @@ static inline bool vow__pool_ready(const struct vow__pool *p)
     return p->current != NULL && p->current->free != NULL;
 }
 
-/* An object, and its slab, which vow__pool_give() asks back. */
+/* An object and its slab, both for vow__pool_give(). */
 static inline void *vow__pool_take(struct vow__pool *p,
                                    struct vow__slab **ret_slab)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* sm.h - states that move only along a table of allowed moves.
  *
- * The table has one entry per state: the bits of the states it may move to. A
- * move that is not in it is our bug and stops the program at the spot. */
+ * The table has an entry per state: a bit for each state that may follow. A
+ * move outside the table is a bug of the library and traps. */
 #ifndef VOW_BASE_SM_H
 #define VOW_BASE_SM_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c - an intrusive hash table of names.
  *
- * WHY   Keys come from users, perhaps from the network: whoever chooses them
- *       must not be able to choose how long a look-up takes.
+ * WHY   Names come from users, perhaps from the network: the choice of
+ *       names must not decide how long a look-up takes.
  * HOW   Chains in a power of two of slots, doubled when there are more names
  *       than slots; SipHash with a random key, but for names that are hashes.
  *       When there is no memory to grow, the chains get longer and nothing
@@ -22,7 +22,7 @@ _Static_assert(crypto_shorthash_BYTES == 8, "a hash is a word");
 
 static uint64_t hash_of(const struct vow__table *t, const char *name,
                         size_t length);
-static void grow(struct vow__table *t, size_t room);
+static void table_grow(struct vow__table *t, size_t room);
 
 void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
                      uint64_t seed)
@@ -59,7 +59,7 @@ struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
 int vow__table_add(struct vow__table *t, struct vow__named *n)
 {
     if (t->count >= t->room)
-        grow(t, t->room == 0 ? FIRST_ROOM : 2 * t->room);
+        table_grow(t, t->room == 0 ? FIRST_ROOM : 2 * t->room);
     if (t->room == 0)
         return VOW_ENOMEM;
     n->hash = hash_of(t, n->name, n->length);
@@ -103,7 +103,7 @@ static uint64_t hash_of(const struct vow__table *t, const char *name,
     return hash;
 }
 
-static void grow(struct vow__table *t, size_t room)
+static void table_grow(struct vow__table *t, size_t room)
 {
     struct vow__named **slots =
         vow__mem_zero(t->alloc, room * sizeof(slots[0]));

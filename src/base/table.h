@@ -7,9 +7,9 @@
 #include "vow/error.h"
 
 struct vow__named {
-    struct vow__named *next; /* in its slot */
+    struct vow__named *next; /* in the slot */
     uint64_t hash;
-    const char *name; /* the owner's; stays while it is in the table */
+    const char *name; /* the owner's; valid while in the table */
     size_t length;
 };
 
@@ -22,10 +22,10 @@ struct vow__table {
     bool hashed; /* names are hashes or random: their beginning will do */
 };
 
-/* The seed keeps others from choosing names that fall into one slot. */
+/* The seed keeps attackers from choosing names of the same slot. */
 void vow__table_init(struct vow__table *t, const struct vow_alloc *alloc,
                      uint64_t seed);
-/* The same for names that nobody can choose: hashes, random tokens, of at least
+/* For names that no attacker can choose: hashes, random tokens, of at least
  * eight bytes. */
 void vow__table_init_hashed(struct vow__table *t, const struct vow_alloc *alloc,
                             uint64_t seed);
@@ -38,8 +38,8 @@ struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
 /* Name and length are set, and not there yet. VOW_ENOMEM. */
 int vow__table_add(struct vow__table *t, struct vow__named *n);
 void vow__table_remove(struct vow__table *t, struct vow__named *n);
-/* One after the other; NULL begins, and NULL is the end. The one that was
- * returned may be removed only after the next was asked for. */
+/* The name after `n`; NULL begins, and NULL is the end. A returned name may be
+ * removed only after the call for the next name. */
 struct vow__named *vow__table_next(const struct vow__table *t,
                                    const struct vow__named *n);
 

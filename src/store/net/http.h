@@ -9,9 +9,9 @@
 struct vow__http;
 struct vow__http_request;
 
-/* True once if this process did not run when a time was due: a timer that comes
- * so late was stopped with the process, and the caller lets the time begin anew.
- * Only once: on a machine where every timer is late, no wait may go on for ever. */
+/* True once if this process did not run when a time was due: a timer so late was
+ * stopped with the process, and the caller lets the time begin anew. Only once:
+ * where every timer is late, no wait may go on for ever. */
 bool vow__http_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven);
 
 struct vow__http_opts {
