@@ -519,7 +519,7 @@ static void tell_failure(vow_error *e)
     int code = vow_error_code(e);
     const struct attempt *lost = lost_here(false);
     show_last();
-    if (lost != NULL && (code == VOW_ESTORE || code == VOW_EUNSURE)) {
+    if (lost != NULL && runner_is_hopeless(code)) {
         runner_lost_for_good(&lost->runner);
         return;
     }

@@ -348,7 +348,7 @@ static void on_hopeless(struct runner *r)
 static void lost_and_failed(vow_error *e)
 {
     int code = vow_error_code(e);
-    if (one.leaves || code == VOW_ESTORE || code == VOW_EUNSURE) {
+    if (one.leaves || runner_is_hopeless(code)) {
         lost_for_good(NULL);
         return;
     }

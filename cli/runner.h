@@ -112,6 +112,9 @@ void runner_leave(struct runner *r);
 vow_future *runner_pass_turn(struct runner *r, vow_lease *lease);
 /* There is no other result: tell, and end. */
 void runner_lost_for_good(const struct runner *r);
+/* Whether a lost runner whose request failed with this code has no result to
+ * expect any more. */
+bool runner_is_hopeless(int code);
 /* Without the store, nobody else can have the name. */
 bool lease_is_alone(const vow_lease *lease);
 

@@ -75,6 +75,13 @@ void runner_lost_for_good(const struct runner *r)
     meet_over(s->keep_lost ? ending_code(runner_ending(&r->proc)) : EXIT_LOST);
 }
 
+/* ELOST is what the runner itself gave up with, if the authority works without
+ * the store and takes that for the result. */
+bool runner_is_hopeless(int code)
+{
+    return code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_ELOST;
+}
+
 bool lease_is_alone(const vow_lease *lease)
 {
     return vow_lease_left_ms(lease) == UINT64_MAX;
