@@ -30,14 +30,21 @@
  *         eval trap alias                          plain values; `eval {}` and
  *                                                  `trap {} EXIT` run the item:
  *                                                  that was asked for
- *       NAME=value
+ *         a name with * ? [ {, or behind an alias  plain values
+ *       NAME=value, an element of NAME=(...), for NAME in ..., set -- ...
  *         BASH_ENV ENV PS4 PROMPT_COMMAND          refused
  *         RANDOM OPTIND SECONDS ...                a number
+ *         with blanks or operators: "a {}"         plain values
+ *         any, if a command of the script          plain values
+ *         evaluates an expansion: eval "$x"
  *
  *       The form of a word with $(...) is TEXT, also for the placeholders that
  *       are within the $(...). A variable that was given a placeholder (x={},
  *       for x in {}) and the script's own $1 and $@ stand under the same rules
- *       as the placeholder: x={}; sh -c "f $x" is sh -c "f {}".
+ *       as the placeholder: x={}; sh -c "f $x" is sh -c "f {}". Where a command
+ *       evaluates an expansion, variables are not told apart: eval "$y" may get
+ *       the value of x by ${y:=$x}, read or a function. The literal text of a
+ *       shell or of eval is read in the same way: sh -c 'eval "$x"'.
  *
  * HOW   A literal word is compared without its quotes: \eval, "sh" and s''h are
  *       names too. The name of a command is its first word behind assignments
@@ -48,7 +55,8 @@
  *
  * LIMITS   What a command does with its arguments is not known: the text of an
  *       awk program, a file that a script writes and runs, what a function of
- *       the script does with its own $1, ssh host {}. A value that begins with
+ *       the script calculates with its own $1, ssh host {}, sh -s {} with a
+ *       script in its input. A value that begins with
  *       - may be an option. The name of a variable that is only text is not
  *       followed: x={}; y=x; $((y)). `set --` and `shift` move the script's
  *       parameters, and a {} behind these gets something else.
@@ -66,6 +74,7 @@ struct content {
     bool other;       /* other expansions */
     bool operators;   /* blanks and operators, within quotes */
     bool pattern;     /* * ? [ { ~: may become other words */
+    bool glob;        /* * ? [ {: may become the name of any program */
 };
 
 struct guard {
@@ -75,10 +84,13 @@ struct guard {
     size_t n;
     size_t name;    /* of the command; n: there is none */
     bool unsure;    /* a variable stands before the name */
-    bool runs_text; /* a word names a shell or kin */
+    bool named;     /* a word names a shell or kin */
+    bool runs_text; /* so does a word, an alias or a function */
+    bool nested;    /* the text for a shell evaluates its own parameters */
 };
 
 enum form { ALONE, MIXED, TEXT };
+enum special { SPECIAL_NOT, SPECIAL_TEXT, SPECIAL_NUMBER };
 
 struct ruling {
     enum why why;
@@ -95,10 +107,10 @@ enum rule {
     RULE_TEST,
     RULE_PRINTF,
     RULE_DASHES, /* any value behind -- */
-    RULE_EVAL,
+    RULE_LOOP,
+    RULE_EVAL, /* this one and those below: operands are shell text */
     RULE_TRAP,
-    RULE_ALIAS,
-    RULE_LOOP
+    RULE_ALIAS
 };
 
 static void read_content(const struct guard *g, const struct word *word,
@@ -109,12 +121,21 @@ static bool has_joined_lines(const struct guard *g, const struct word *words,
 static void find_command_name(struct guard *g);
 static void skip_empty_words(struct guard *g);
 static bool names_text_runner(const struct guard *g);
+static bool reads_text(const struct guard *g);
+static bool evaluates_words(struct guard *g);
+static bool is_evaluated_by(const struct guard *g, size_t runner, size_t i);
+static bool text_evaluates(const struct guard *g, struct span text);
+static bool stores_runner_name(const struct guard *g);
+static void rule_on_array(struct guard *g);
+static void taint_loop(const struct guard *g);
+static bool hides_eval(const struct guard *g);
 static void rule_on_word(struct guard *g, size_t i);
 static void rule_on_target(struct guard *g, const struct word *word);
 static void apply_rulings(struct guard *g, const struct word *word,
                           const struct ruling rulings[2]);
 static struct ruling rule_on_stdin(const struct guard *g,
-                                   const struct word *word, enum form form);
+                                   const struct word *word, enum form form,
+                                   bool variable);
 static bool takes_more_words(const struct guard *g, size_t i);
 static struct ruling find_ruling(const struct guard *g, size_t i,
                                  bool variable);
@@ -123,6 +144,12 @@ static struct ruling rule_on_form(const struct guard *g, size_t i,
 static struct ruling rule_on_operand(const struct guard *g, size_t i,
                                      enum form form, bool variable);
 static struct ruling rule_on_value(const struct guard *g, size_t i);
+static struct ruling rule_on_variable(const struct guard *g, struct span name,
+                                      const struct word *word,
+                                      const struct content *c);
+static struct ruling rule_on_parameter(const struct guard *g, size_t i);
+static struct ruling rule_on_loop(const struct guard *g, size_t i);
+static enum special find_special(struct span name);
 static struct ruling rule_on_test(const struct guard *g, size_t i,
                                   struct ruling number);
 static struct ruling rule_on_printf(const struct guard *g, size_t i,
@@ -137,6 +164,7 @@ static void add_taint(struct scanner *s, struct span name,
                       const struct word *word);
 static bool is_literal(const struct content *c);
 static bool is_word(const struct content *c, const char *const *words);
+static bool is_program(const struct content *c, const char *const *names);
 static bool is_option(const struct content *c, const char *letters);
 static struct span base_name(struct span word);
 static bool is_name_within(struct span raw, const char *const *names);
@@ -148,9 +176,78 @@ static const char *const shells[] = {
 
 /* They read a word of theirs as shell text, or all of them joined. */
 static const char *const text_runners[] = {
-    "eval",    "trap", "alias", "ssh",    "rsh",   "mosh",  "su",
-    "runuser", "sg",   "flock", "script", "watch", "xargs", "parallel",
-    "emulate", "at",   "batch", "tmux",   NULL};
+    "eval",    "trap",  "alias",   "ssh",    "rsh",       "mosh",  "su",
+    "runuser", "sg",    "flock",   "script", "watch",     "xargs", "parallel",
+    "emulate", "at",    "batch",   "tmux",   "vow",       "entr",  "pdsh",
+    "slogin",  "remsh", "autossh", "screen", "hyperfine", NULL};
+
+/* Of these, only the word behind -c is text. */
+static const char *const option_runners[] = {"su",     "runuser", "sg", "flock",
+                                             "script", "env",     NULL};
+
+/* A shell runs their values. */
+static const char *const run_variables[] = {"BASH_ENV",
+                                            "ENV",
+                                            "PROMPT_COMMAND",
+                                            "PROMPT",
+                                            "RPROMPT",
+                                            "SPROMPT",
+                                            "prompt",
+                                            "PS0",
+                                            "PS1",
+                                            "PS2",
+                                            "PS3",
+                                            "PS4",
+                                            "RPS1",
+                                            "RPS2",
+                                            "PROMPT2",
+                                            "PROMPT3",
+                                            "PROMPT4",
+                                            "functions",
+                                            "aliases",
+                                            "galiases",
+                                            "saliases",
+                                            "dis_functions",
+                                            "dis_aliases",
+                                            "BASH_ALIASES",
+                                            NULL};
+
+/* A shell calculates with what they are given. */
+static const char *const number_variables[] = {"ARGC",
+                                               "BASHPID",
+                                               "COLUMNS",
+                                               "EGID",
+                                               "EPOCHREALTIME",
+                                               "ERRNO",
+                                               "EUID",
+                                               "FUNCNEST",
+                                               "GID",
+                                               "HISTCMD",
+                                               "HISTSIZE",
+                                               "JOBMAX",
+                                               "KEYTIMEOUT",
+                                               "LINENO",
+                                               "LINES",
+                                               "LISTMAX",
+                                               "MAILCHECK",
+                                               "OPTIND",
+                                               "PPID",
+                                               "RANDOM",
+                                               "SAVEHIST",
+                                               "SECONDS",
+                                               "SHLVL",
+                                               "SRANDOM",
+                                               "TMOUT",
+                                               "TRY_BLOCK_ERROR",
+                                               "TRY_BLOCK_INTERRUPT",
+                                               "TTYIDLE",
+                                               "UID",
+                                               "EPOCHSECONDS",
+                                               "PIPESTATUS",
+                                               "PGRP",
+                                               "USER_ID",
+                                               "status",
+                                               NULL};
 
 static const char *const number_operators[] = {"-eq", "-ne", "-lt", "-le",
                                                "-gt", "-ge", "-t",  NULL};
@@ -171,15 +268,19 @@ void shell_guard_command(struct scanner *s, const struct word *words, size_t n,
         read_content(&g, &g.words[i], &g.content[i]);
     find_command_name(&g);
     skip_empty_words(&g);
-    bool named = names_text_runner(&g);
-    g.runs_text = named || s->hides_runner;
-    s->line_runs_text = s->line_runs_text || g.runs_text;
+    g.named = names_text_runner(&g);
+    g.runs_text = g.named || s->hides_runner;
+    s->line_runs_text = s->line_runs_text || g.runs_text || reads_text(&g);
+    bool evaluates = evaluates_words(&g);
+    s->evaluates = s->evaluates || evaluates;
     for (size_t i = 0; i < g.n; i++)
         if (g.words[i].marks < g.words[i].marks_end)
             rule_on_word(&g, i);
     for (size_t i = 0; i < n; i++)
         if (words[i].target != NO_TARGET)
             rule_on_target(&g, &words[i]);
+    rule_on_array(&g);
+    taint_loop(&g);
     if (has_joined_lines(&g, words, n))
         for (size_t m = words[0].marks; m < words[n - 1].marks_end; m++)
             if (s->marks[m].need < NEED_PLAIN)
@@ -188,8 +289,11 @@ void shell_guard_command(struct scanner *s, const struct word *words, size_t n,
     if (rule == RULE_CALCULATE || rule == RULE_DECLARE)
         shell_scan_names(s, words[0].from, words[n - 1].to, WHY_LET);
     /* From now on, any name may be that of a shell. */
-    if (rule == RULE_ALIAS || (named && function))
+    if (rule == RULE_ALIAS || (g.named && function))
         s->hides_runner = true;
+    if (rule == RULE_ALIAS || (evaluates && function))
+        s->hides_eval = true;
+    s->stores_runner = s->stores_runner || stores_runner_name(&g);
     for (size_t i = 0; i < g.n; i++)
         text_free(&g.content[i].literal);
     free(g.content);
@@ -276,6 +380,115 @@ static bool names_text_runner(const struct guard *g)
     return false;
 }
 
+/* . /dev/stdin, and read PS4: a shell evaluates the input of the command. */
+static bool reads_text(const struct guard *g)
+{
+    static const char *const files[] = {".", "source", NULL};
+    bool reads = false;
+    for (size_t i = 0; i < g->n && !reads; i++)
+        reads = is_word(&g->content[i], files) ||
+                (i > g->name && find_rule(g) == RULE_NAME &&
+                 find_special(g->content[i].raw) != SPECIAL_NOT);
+    return reads;
+}
+
+/* Whether a word that a shell reads as text has the value of a variable, or the
+ * output of a command. Such a variable needs plain values. */
+static bool evaluates_words(struct guard *g)
+{
+    bool evaluates = false;
+    for (size_t i = 1; i < g->n && g->named; i++) {
+        const struct content *c = &g->content[i];
+        const struct word *word = &g->words[i];
+        bool expands = c->variables > 0 || c->other;
+        bool evaluated = false;
+        for (size_t k = 0; k < i && !evaluated; k++)
+            evaluated = is_evaluated_by(g, k, i);
+        if (!evaluated)
+            continue;
+        if (!expands && c->holes == 0) {
+            expands = text_evaluates(g, text_span(&c->literal));
+            g->nested = g->nested || expands;
+        }
+        evaluates = evaluates || expands;
+        for (size_t m = word->marks; m < word->marks_end; m++)
+            if (g->scanner->marks[m].name.at != NULL &&
+                g->scanner->marks[m].need < NEED_PLAIN)
+                g->scanner->marks[m].need = NEED_PLAIN;
+    }
+    return evaluates;
+}
+
+static bool is_evaluated_by(const struct guard *g, size_t runner, size_t i)
+{
+    const struct content *c = &g->content[runner];
+    return (is_program(c, text_runners) && !is_program(c, option_runners)) ||
+           may_be_text(g, runner, i);
+}
+
+/* The literal text of eval or sh -c is a script too. */
+static bool text_evaluates(const struct guard *g, struct span text)
+{
+    struct shell_form form = {.strict = g->scanner->form->strict};
+    struct scanner inner = {.script = text, .form = &form};
+    shell_scan(&inner);
+    free(inner.marks);
+    free(inner.words);
+    free(inner.taints);
+    return inner.evaluates || inner.hides_eval;
+}
+
+/* e=eval, for e in eval sh: a later $e is a shell or kin. */
+static bool stores_runner_name(const struct guard *g)
+{
+    bool loop = find_rule(g) == RULE_LOOP;
+    for (size_t i = 0; i < g->n; i++) {
+        struct span literal = text_span(&g->content[i].literal);
+        const char *equals = memchr(literal.at, '=', literal.n);
+        if (equals != NULL && shell_scan_assigned(literal) > 0) {
+            literal.n -= (size_t)(equals + 1 - literal.at);
+            literal.at = equals + 1;
+        } else if (!loop) {
+            continue;
+        }
+        if (shell_form_is_shell(literal) ||
+            scan_among(base_name(literal), text_runners))
+            return true;
+    }
+    return false;
+}
+
+/* The elements of NAME=(...), which were ruled on as words of a command. */
+static void rule_on_array(struct guard *g)
+{
+    struct scanner *s = g->scanner;
+    if (s->n_levels < 2 || !s->levels[s->n_levels - 1].array)
+        return;
+    size_t at = s->levels[s->n_levels - 2].word;
+    struct span outer = {s->script.at + at, s->script.n - at};
+    struct span name = {outer.at, shell_scan_assigned(outer)};
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->words[i].marks == g->words[i].marks_end)
+            continue;
+        struct ruling r =
+            rule_on_variable(g, name, &g->words[i], &g->content[i]);
+        apply_rulings(g, &g->words[i], (const struct ruling[2]){r, r});
+    }
+}
+
+/* A loop without a list goes over the script's own parameters. */
+static void taint_loop(const struct guard *g)
+{
+    struct scanner *s = g->scanner;
+    struct word all = {.marks_end = SIZE_MAX};
+    if (find_rule(g) != RULE_LOOP || g->n != g->name + 2 ||
+        s->levels[s->n_levels - 1].function)
+        return;
+    add_taint(s, g->content[g->name + 1].raw, &all);
+    if (find_special(g->content[g->name + 1].raw) != SPECIAL_NOT)
+        s->evaluates = true;
+}
+
 static void rule_on_word(struct guard *g, size_t i)
 {
     struct scanner *s = g->scanner;
@@ -286,6 +499,7 @@ static void rule_on_word(struct guard *g, size_t i)
             .from = g->words[i].from,
             .to = g->words[i].to,
             .simple = g->content[i].variables == 0 && !g->content[i].other &&
+                      i > g->name &&
                       (takes_more_words(g, i) || find_rule(g) >= RULE_EVAL),
             .takes_more = takes_more_words(g, i)};
     apply_rulings(g, &g->words[i], rulings);
@@ -300,7 +514,8 @@ static void rule_on_target(struct guard *g, const struct word *word)
         if (word->target == TARGET_COPY)
             rulings[variable].why = WHY_COPY;
         if (word->target == TARGET_TEXT)
-            rulings[variable] = rule_on_stdin(g, word, find_form(&c, variable));
+            rulings[variable] = rule_on_stdin(g, word, find_form(&c, variable),
+                                              variable == 1 && c.variables > 0);
     }
     text_free(&c.literal);
     apply_rulings(g, word, rulings);
@@ -355,15 +570,18 @@ static struct ruling find_ruling(const struct guard *g, size_t i, bool variable)
 
 /* <<< gives a shell its script, and read its value. */
 static struct ruling rule_on_stdin(const struct guard *g,
-                                   const struct word *word, enum form form)
+                                   const struct word *word, enum form form,
+                                   bool variable)
 {
-    static const char *const files[] = {".", "source", NULL};
-    bool sourced = false;
-    for (size_t k = 0; k < g->n; k++)
-        sourced = sourced || is_word(&g->content[k], files);
-    for (size_t k = g->name + 1; k < g->n && find_rule(g) == RULE_NAME; k++)
+    for (size_t k = g->name + 1; k < g->n && find_rule(g) == RULE_NAME; k++) {
+        if (find_special(g->content[k].raw) != SPECIAL_NOT)
+            return (struct ruling){.why = WHY_VARIABLE};
         add_taint(g->scanner, g->content[k].raw, word);
-    bool plain = form != ALONE && (g->runs_text || sourced);
+    }
+    bool text = g->runs_text || reads_text(g);
+    if (text && variable)
+        g->scanner->evaluates = true;
+    bool plain = text && (variable || form != ALONE);
     return (struct ruling){.need = plain ? NEED_PLAIN : NEED_NOTHING};
 }
 
@@ -392,11 +610,23 @@ static struct ruling rule_on_form(const struct guard *g, size_t i,
     bool plain = form == TEXT && i != g->name && (!known || g->runs_text);
     if (g->scanner->form->strict && g->name < g->n && g->n > 1)
         plain = plain || g->content[g->name].raw.at[0] == '{'; /* zsh: {let x */
+    plain = plain || (i > g->name && hides_eval(g));
     for (size_t k = 0; form == MIXED && k < i; k++)
         plain = plain || may_be_text(g, k, i);
     for (size_t k = i + 1; form != TEXT && set && k < g->n; k++)
         plain = plain || shell_form_is_shell(text_span(&g->content[k].literal));
     return (struct ruling){.need = plain ? NEED_PLAIN : NEED_NOTHING};
+}
+
+/* Whether the command may be eval, or its text may be. The name of a program is
+ * literal, or a variable that was given none of a shell. */
+static bool hides_eval(const struct guard *g)
+{
+    const struct content *name = &g->content[g->name];
+    if (g->nested || g->scanner->hides_eval)
+        return true;
+    return !g->scanner->form->exec &&
+           (name->glob || (!is_literal(name) && g->scanner->stores_runner));
 }
 
 /* make ENV={} is no shell's. */
@@ -415,27 +645,31 @@ static bool may_be_sourced(const struct content *c, bool for_shell)
  * of a script's file, or behind text that is literal. */
 static bool may_be_text(const struct guard *g, size_t runner, size_t i)
 {
-    static const char *const joiners[] = {"ssh", "rsh", "mosh", "watch", NULL};
-    static const char *const options[] = {"su",     "runuser", "sg", "flock",
-                                          "script", "env",     NULL};
+    static const char *const joiners[] = {
+        "ssh",  "rsh", "mosh",     "watch", "slogin", "remsh", "autossh",
+        "pdsh", "vow", "parallel", "tmux",  "screen", NULL};
     const struct content *c = &g->content[runner];
     struct span literal = text_span(&c->literal);
     bool shell = is_literal(c) ? shell_form_is_shell(literal)
                                : is_name_within(c->raw, shells);
-    if (is_word(c, joiners))
+    if (is_program(c, joiners))
         return true;
+    for (size_t k = runner + 1; c->glob && k < i; k++)
+        if (is_option(&g->content[k], "c"))
+            return true; /* [s]h -c f{} */
     if (runner == g->name && !is_literal(c) && i == runner + 2 &&
         is_option(&g->content[i - 1], "c") && !shell)
         return !begins_with_hole(&g->content[i]); /* $x -c f{} */
-    if (!shell && !is_word(c, options))
+    if (!shell && !is_program(c, option_runners))
         return false;
+    bool splits = span_is(base_name(literal), "env"); /* -S 'sh -c' f{} */
     bool text_next = !is_literal(c); /* -c was there, or may have been */
     bool value_next = false;
     for (size_t k = runner + 1; k < i; k++) {
         const struct content *w = &g->content[k];
         bool option = is_option(w, NULL);
         bool script = shell && !option && !value_next && !text_next;
-        if (is_literal(w) && (script || (text_next && w->operators)))
+        if (is_literal(w) && (script || (text_next && w->operators)) && !splits)
             return false;
         text_next = text_next || !is_literal(w) || is_option(w, "cS");
         value_next = option && (is_option(w, "oOARDT") ||
@@ -528,9 +762,9 @@ static struct ruling rule_on_operand(const struct guard *g, size_t i,
     case RULE_PRINTF:
         return rule_on_printf(g, i, number);
     case RULE_DASHES:
-        for (size_t k = g->name; k < i; k++)
+        for (size_t k = g->name; k < i && !is_option(&g->content[k], "P"); k++)
             if (is_word(&g->content[k], (const char *const[]){"--", NULL}))
-                return (struct ruling){0};
+                return rule_on_parameter(g, i);
         return plain;
     case RULE_EVAL:
         if (form != ALONE || i != g->name + 1)
@@ -543,60 +777,42 @@ static struct ruling rule_on_operand(const struct guard *g, size_t i,
     case RULE_ALIAS:
         return plain;
     case RULE_LOOP:
-        if (i > g->name + 1)
-            add_taint(g->scanner, g->content[g->name + 1].raw, &g->words[i]);
-        break;
+        return rule_on_loop(g, i);
     case RULE_NONE:
         break;
     }
     return (struct ruling){0};
 }
 
+/* set -- {}; and print, which may store its words with -v or -z. */
+static struct ruling rule_on_parameter(const struct guard *g, size_t i)
+{
+    struct ruling r =
+        rule_on_variable(g, span_of("@"), &g->words[i], &g->content[i]);
+    bool set = span_is(text_span(&g->content[g->name].literal), "set");
+    return set ? r : (struct ruling){0};
+}
+
+/* for NAME in {}: an assignment to NAME, or to several in zsh. */
+static struct ruling rule_on_loop(const struct guard *g, size_t i)
+{
+    struct ruling worst = {0};
+    for (size_t k = g->name + 1; k < i; k++) {
+        if (is_word(&g->content[k], (const char *const[]){"in", NULL}) &&
+            k > g->name + 1)
+            break;
+        struct ruling r = rule_on_variable(g, g->content[k].raw, &g->words[i],
+                                           &g->content[i]);
+        worst.why = r.why != WHY_NOT ? r.why : worst.why;
+        worst.need = r.need > worst.need ? r.need : worst.need;
+    }
+    return worst;
+}
+
 /* NAME={}, also behind export and readonly: with options these may declare an
  * array, whose value bash reads again. */
 static struct ruling rule_on_value(const struct guard *g, size_t i)
 {
-    static const char *const texts[] = {"BASH_ENV", "ENV",     "PROMPT_COMMAND",
-                                        "PROMPT",   "RPROMPT", "SPROMPT",
-                                        "prompt",   "PS0",     "PS1",
-                                        "PS2",      "PS3",     "PS4",
-                                        "RPS1",     "RPS2",    "PROMPT2",
-                                        "PROMPT3",  "PROMPT4", NULL};
-    static const char *const numbers[] = {"ARGC",
-                                          "BASHPID",
-                                          "COLUMNS",
-                                          "EGID",
-                                          "EPOCHREALTIME",
-                                          "ERRNO",
-                                          "EUID",
-                                          "FUNCNEST",
-                                          "GID",
-                                          "HISTCMD",
-                                          "HISTSIZE",
-                                          "JOBMAX",
-                                          "KEYTIMEOUT",
-                                          "LINENO",
-                                          "LINES",
-                                          "LISTMAX",
-                                          "MAILCHECK",
-                                          "OPTIND",
-                                          "PPID",
-                                          "RANDOM",
-                                          "SAVEHIST",
-                                          "SECONDS",
-                                          "SHLVL",
-                                          "SRANDOM",
-                                          "TMOUT",
-                                          "TRY_BLOCK_ERROR",
-                                          "TRY_BLOCK_INTERRUPT",
-                                          "TTYIDLE",
-                                          "UID",
-                                          "EPOCHSECONDS",
-                                          "PIPESTATUS",
-                                          "PGRP",
-                                          "USER_ID",
-                                          "status",
-                                          NULL};
     const struct content *c = &g->content[i];
     size_t n = shell_scan_assigned(c->raw);
     struct span name = {c->raw.at, n};
@@ -606,13 +822,37 @@ static struct ruling rule_on_value(const struct guard *g, size_t i)
             n = 0;
     if (n == 0 && i > g->name)
         return (struct ruling){.why = WHY_OPERAND};
-    if (scan_among(name, texts))
+    struct ruling r = rule_on_variable(g, name, &g->words[i], c);
+    const char *value = memchr(c->raw.at, '=', c->raw.n);
+    bool array =
+        value != NULL && value + 1 < c->raw.at + c->raw.n && value[1] == '(';
+    if (array && r.need == NEED_PLAIN)
+        r.need = NEED_NOTHING; /* its elements were ruled on */
+    return r;
+}
+
+static enum special find_special(struct span name)
+{
+    return scan_among(name, run_variables)      ? SPECIAL_TEXT
+           : scan_among(name, number_variables) ? SPECIAL_NUMBER
+                                                : SPECIAL_NOT;
+}
+
+/* The variable is given this word. Text takes plain values, because a command
+ * that is not known may evaluate the variable. */
+static struct ruling rule_on_variable(const struct guard *g, struct span name,
+                                      const struct word *word,
+                                      const struct content *c)
+{
+    enum special special = find_special(name);
+    if (special == SPECIAL_TEXT)
         return (struct ruling){.why = WHY_VARIABLE};
-    if (scan_among(name, numbers))
+    if (special == SPECIAL_NUMBER)
         return (struct ruling){.why = c->other ? WHY_VARIABLE : WHY_NOT,
                                .need = c->other ? NEED_NOTHING : NEED_NUMBER};
-    add_taint(g->scanner, name, &g->words[i]);
-    return (struct ruling){0};
+    add_taint(g->scanner, name, word);
+    bool text = c->operators && !c->other;
+    return (struct ruling){.need = text ? NEED_PLAIN : NEED_NOTHING};
 }
 
 /* An operator stands beside it, so that the value is none; and that operator
@@ -700,15 +940,17 @@ static bool spread_need(struct scanner *s, struct span name,
                         enum value_need need, int steps)
 {
     bool given = false;
-    bool ours = name.at[0] == '@' || name.at[0] == '*' ||
-                (name.at[0] >= '0' && name.at[0] <= '9');
+    static const char *const implicit[] = {
+        "@", "*", "_", "PWD", "OLDPWD", "DIRSTACK", "argv", "BASH_ARGV", NULL};
+    bool ours =
+        scan_among(name, implicit) || (name.at[0] >= '0' && name.at[0] <= '9');
     struct taint all = {.marks_end = s->n_marks};
     for (size_t i = 0; i < (ours ? 1 : s->n_taints) && steps > 0; i++) {
         const struct taint *t = ours ? &all : &s->taints[i];
         if (!ours &&
             (t->name.n != name.n || memcmp(t->name.at, name.at, name.n) != 0))
             continue;
-        for (size_t m = t->marks; m < t->marks_end; m++) {
+        for (size_t m = t->marks; m < t->marks_end && m < s->n_marks; m++) {
             struct mark *mark = &s->marks[m];
             if (mark->name.at != NULL && !ours && mark->depth == t->depth)
                 given |= spread_need(s, mark->name, need, steps - 1);
@@ -723,8 +965,23 @@ static bool spread_need(struct scanner *s, struct span name,
     return given;
 }
 
+/* Any variable may be the one that is evaluated. */
+static void need_plain_variables(struct scanner *s)
+{
+    for (size_t m = 0; m < s->n_marks; m++)
+        if (s->marks[m].name.at != NULL && s->marks[m].need < NEED_PLAIN)
+            s->marks[m].need = NEED_PLAIN;
+    for (size_t i = 0; i < s->n_taints; i++)
+        for (size_t m = s->taints[i].marks;
+             m < s->taints[i].marks_end && m < s->n_marks; m++)
+            if (s->marks[m].need < NEED_PLAIN)
+                s->marks[m].need = NEED_PLAIN;
+}
+
 void shell_guard_finish(struct scanner *s)
 {
+    if (s->evaluates)
+        need_plain_variables(s);
     for (size_t m = 0; m < s->n_marks; m++) {
         struct mark *mark = &s->marks[m];
         if (mark->name.at != NULL &&
@@ -777,12 +1034,13 @@ static void read_content(const struct guard *g, const struct word *word,
         }
         c->operators = c->operators || scan_one_of(at, operators);
         c->pattern = c->pattern || (!quoted && scan_one_of(at, "*?[{~"));
+        c->glob = c->glob || (!quoted && scan_one_of(at, "*?[{"));
         text_add(&c->literal, &at, 1);
     }
     if (raw.n > 1 && raw.at[0] == '=') /* zsh: =sh is /bin/sh */
         c->pattern = true;
     if (span_is(raw, "[") || span_is(raw, "{"))
-        c->pattern = false;
+        c->pattern = c->glob = false;
 }
 
 /* Returns where its last byte is. */
@@ -812,6 +1070,13 @@ static bool is_literal(const struct content *c)
 static bool is_word(const struct content *c, const char *const *words)
 {
     return is_literal(c) && scan_among(text_span(&c->literal), words);
+}
+
+/* A literal word, one of these or a path to one. */
+static bool is_program(const struct content *c, const char *const *names)
+{
+    return is_literal(c) &&
+           scan_among(base_name(text_span(&c->literal)), names);
 }
 
 /* -x or +x, with one of these letters; NULL: with any. */

@@ -265,7 +265,7 @@ static void end_word(struct scanner *s)
                                 .word = NO_WORD,
                                 .words = l->words,
                                 .docs = l->docs};
-    } else if (s->form->exec) {
+    } else if (s->form->exec || l->array) {
         l->position = LATER; /* no word is reserved */
         add_word(s, w);
     } else if (l->kind != CASE_HEAD &&
@@ -504,8 +504,10 @@ static void read_doc(struct scanner *s, const struct doc *d)
     for (; mark < s->n_marks; mark++) {
         if (s->marks[mark].name.at == NULL)
             s->marks[mark].why = WHY_DOC;
-        else if (s->line_runs_text)
+        else if (s->line_runs_text) {
             s->marks[mark].need = NEED_PLAIN;
+            s->evaluates = true;
+        }
     }
 }
 

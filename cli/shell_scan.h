@@ -148,6 +148,10 @@ struct scanner {
     struct shell_text text; /* the first that may have plain values only */
     bool line_runs_text;    /* a command of this line names a shell or kin */
     bool hides_runner;      /* so does a function, or there is an alias */
+    bool hides_eval;        /* an alias, or a function that evaluates text: any
+                               later command may evaluate each of its words */
+    bool stores_runner;     /* a variable has the name of a shell or kin */
+    bool evaluates;         /* a command evaluates the value of a variable */
 };
 
 /* Reads the whole script. Whoever calls frees marks, words and taints. */

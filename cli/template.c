@@ -341,8 +341,8 @@ static char *scan_script(struct template *t, struct span script, bool exec)
         struct text refusal = {0};
         text_add_str(&refusal,
                      "a value with other characters than letters, digits and "
-                     "_@%+=:,./- would be read as commands by the inner "
-                     "shell: pass it as an argument, as in ");
+                     "_@%+=:,./- may be read as commands by an inner shell "
+                     "or by eval: pass it as an argument, as in ");
         text_add_str(&refusal,
                      better != NULL ? better : "sh -c '... \"$1\"' _ {}");
         t->refusal = refusal.at;

@@ -293,6 +293,109 @@ TEST(shell_guard, words_without_a_shell_are_judged_alike)
     CHECK_WORDS("plain", "{2}", "-c", "echo {}");
 }
 
+/* ---- text that is put into a variable ------------------------------------ */
+
+TEST(shell_guard, text_that_a_variable_may_give_to_eval_takes_plain_values)
+{
+    static const char *const plain[] = {
+        "cmd=\"gzip -n {}\"; eval \"$cmd\"",
+        "cmd=\"gzip -n {}\"; sh -c \"$cmd\"",
+        "cmd=\"rm -f {}\"; trap \"$cmd\" EXIT",
+        "x=a{}; eval \"$x\"",
+        "x={}; eval \"$x\"",
+        "x=a{}; eval $x",
+        "x=a{}; y=$x; eval \"$y\"",
+        "x=a{}; eval \"`echo $x`\"",
+        "x=$(echo a {}); eval \"$x\"",
+        "x={}; : \"${y:=$x}\"; eval \"$y\"",
+        ": \"${y:=$1}\"; eval \"$y\"; f {}",
+        "for c in \"echo {}\"; do eval \"$c\"; done",
+        "for c in a{}; do eval \"$c\"; done",
+        "for c do eval \"$c\"; done; f {}",
+        "set -- \"echo {}\"; eval \"$1\"",
+        "set -- {}; eval \"$1\"",
+        "x=a{}; env sh -c \"$x\"",
+        "x=a{}; bash -e -c \"$x\"",
+        "x=a{}; \"$SHELL\" -c \"$x\"",
+        "x=a{}; ssh host \"$x\"",
+        "x=a{}; /usr/bin/ssh host \"$x\"",
+        "x=a{}; su -c \"$x\"",
+        "x=a{}; env -S \"$x\"",
+        "x=a{}; vow run \"$x\"",
+        "x=a{}; sh <<< \"$x\"",
+        "x=a{}; sh <<E\n$x\nE",
+        "export X=\"echo {}\"; sh -c \"$X\"",
+        "export X=a{}; sh -c 'eval \"$X\"'",
+        "sh -c 'x=\"echo {}\"; eval \"$x\"'",
+        "sh -c 'eval \"$1\"' _ {}",
+        "x=(echo \"a {}\"); eval \"${x[@]}\"",
+        "x=({ a{}); eval \"${x[@]}\"",
+        "f() { eval \"$1\"; }; f a{}",
+        "e=eval; $e f{}",
+        "alias e=eval\ne {}.x",
+        "vow map \"echo {}\" ::: a",
+        "vow map f{} ::: a",
+        "parallel f{} ::: a",
+        "/bin/[s]h -c {}.x",
+        "/bin/[s]h -e -c {}.x",
+        "env /bin/[s]h -c {}.x",
+        "{eval,echo} {}.x",
+        "{eval,echo} {}",
+        "x=\"a {}\"; f",
+        "for x in \"a {}\"; do f; done",
+        "set -- \"a {}\"",
+        "export x=\"a {}\"",
+        "x=(f \"a {}\")",
+        NULL};
+    check_taken(plain, "plain");
+    CHECK_WORDS("plain", "sh", "-c", "x=\"echo {}\"; eval \"$x\"");
+    CHECK_WORDS("plain", "vow", "map", "echo {}");
+    CHECK_WORDS("plain", "sudo", "sh", "-c", "eval \"$1\"", "_", "{}");
+}
+
+TEST(shell_guard, variables_that_no_command_evaluates_take_any_value)
+{
+    static const char *const any[] = {"x={}; echo \"$x\"",
+                                      "f={}; gzip -c \"$f\" > \"$f.gz\"",
+                                      "for i in {}; do echo \"$i\"; done",
+                                      "sh -c 'echo \"$1\"' _ {}",
+                                      "x={}; sh -c 'echo \"$1\"' _ \"$x\"",
+                                      "x={}; bash build.sh \"$x\"",
+                                      "echo \"a b {}\"",
+                                      "\"$CC\" -c {}",
+                                      "~/bin/f a{}",
+                                      "x={}; trap 'rm -f \"$x\"' EXIT",
+                                      "x={}; eval 'f \"$x\"'",
+                                      "x=\"$HOME/{}\"; f \"$x\"",
+                                      "x=\"$(dirname {})/new-{/}\"; f \"$x\"",
+                                      "x=({ if {}); f \"${x[@]}\"",
+                                      "set -- {}; f \"$@\"",
+                                      "find . | xargs grep {}",
+                                      "print -r -- \"a {}\"",
+                                      NULL};
+    check_taken(any, "any");
+}
+
+TEST(shell_guard, a_loop_variable_is_an_assigned_one)
+{
+    static const char *const refused[] = {
+        "for PS4 in {}; do set -x; :; done",
+        "for x PS4 in a {}; do set -x; :; done",
+        "select PROMPT_COMMAND in {}; do f; done",
+        "read PS4 <<< {}; set -x; :",
+        "x={}; for PS4 in $x; do set -x; :; done",
+        "functions[f]=\"echo {}\"; f",
+        "functions[f]={}; f",
+        "functions=(f {}); f",
+        "aliases+=(f {}); f",
+        "BASH_ALIASES[f]={}; f",
+        NULL};
+    static const char *const numbers[] = {
+        "for RANDOM in {}; do f; done", "for SECONDS in a{}; do f; done", NULL};
+    check_taken(refused, "refused");
+    check_taken(numbers, "number");
+}
+
 /* ---- what is said -------------------------------------------------------- */
 
 static char *get_error(const char *script)
@@ -394,6 +497,39 @@ static const char *const reproductions[] = {
     "print {}",
     "export {}",
     "read -t {} x",
+    "cmd=\"gzip -n {}\"; eval \"$cmd\"",
+    "cmd=\"gzip -n {}\"; sh -c \"$cmd\"",
+    "cmd=\"rm -f {}\"; trap \"$cmd\" EXIT",
+    "x=a{}; eval \"$x\"",
+    "x=a{}; eval $x",
+    "x=a{}; y=$x; eval \"$y\"",
+    "for c in \"echo {}\"; do eval \"$c\"; done",
+    "for c do eval \"$c\"; done; : a{}",
+    "set -- \"echo {}\"; eval \"$1\"",
+    "x=a{}; env sh -c \"$x\"",
+    "export X=\"echo {}\"; sh -c \"$X\"",
+    "export X=a{}; sh -c 'eval \"$X\"'",
+    "sh -c 'x=\"echo {}\"; eval \"$x\"'",
+    "x=(echo a{}); eval \"${x[@]}\"",
+    "f() { eval \"$1\"; }; f a{}",
+    "e=eval; $e f{}",
+    "x={}; read PS4 <<E; set -x; :\n$x\nE",
+    "x=a{}; . /dev/stdin <<E\n$x\nE",
+    ": a{}; eval \"$_\"",
+    "env -S 'sh -c' a{}",
+    "set -o promptsubst; print -P -- {}",
+    "for PS4 do set -x; :; done; : {}",
+    "for PS4 in {}; do set -x; :; done",
+    "for RANDOM in {}; do :; done",
+    "for SECONDS in {}; do :; done",
+    "read PS4 <<< {}; set -x; :",
+    "functions[f]=\"echo {}\"; f",
+    "functions=(f {}); f",
+    "/bin/[s]h -c {}.x",
+    "{eval,echo} {}.x",
+    "{eval,echo} {}",
+    "alias e=eval\ne {}.x",
+    "shopt -s expand_aliases\nalias e=eval\ne {}.x",
 };
 
 static void check_reproductions(const char *shell)
