@@ -28,6 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Time for a store that cannot be used to take the result. */
 enum { PUBLISH_MS = 5000 };
 
 /* No result is as old as that; but one that another makes anew out of sight is
@@ -49,6 +50,7 @@ static struct {
     struct replay follow;
     bool live[3]; /* by descriptor: our command's output is shown as it comes */
     bool shown;   /* what was kept back, or the result of another instead */
+    bool unpublished; /* the store did not take our result in time */
     /* our lease was lost */
     bool leaves;       /* without a successor's result */
     vow_bytes *heirs;  /* a result that came while our command ends */
@@ -62,6 +64,7 @@ static void tell_unpublished(void);
 static void on_published(struct runner *r);
 static void on_doubt(struct runner *r);
 static vow_error *on_made(struct runner *r);
+static void await_publication(void);
 static void not_taken(void *unused);
 static void ran(void);
 static void decide_what_is_live(vow_lease *lease);
@@ -208,16 +211,27 @@ static vow_error *on_made(struct runner *r)
 {
     if (one.shared.refresh && ending_code(r->end) != 0)
         return vow_error_new(meet_loop(), VOW_EIO, "its command failed");
-    vow_call_at(&one.patience, meet_loop(),
-                vow_loop_due_ns(meet_loop(), PUBLISH_MS), not_taken, NULL);
+    await_publication();
     return NULL;
 }
 
-/* The store does not answer. Our caller need not wait for it. */
+static void await_publication(void)
+{
+    vow_call_at(&one.patience, meet_loop(),
+                vow_loop_due_ns(meet_loop(), PUBLISH_MS), not_taken, NULL);
+}
+
+/* Ends the wait for a store that cannot be used. A commit that may still be
+ * answered is waited for: the timeout of the store bounds each attempt, and the
+ * lease bounds the repeats. */
 static void not_taken(void *unused)
 {
     (void)unused;
-    if (one.shared.mode == VOW_SHARED) {
+    if (!meet_store_is_down()) {
+        await_publication();
+    } else if (one.shared.mode == VOW_SHARED) {
+        /* With run, the warning about the store has said so. */
+        one.unpublished = one.shared.store.down == VOW_DOWN_WAIT;
         ran();
     } else {
         show_kept_back();
@@ -267,7 +281,7 @@ static void ran(void)
     (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
     show_kept_back();
     role_tell(&one.shared, one.label, NULL, &info);
-    if (meet_trouble() != NULL)
+    if (one.unpublished || meet_trouble() != NULL)
         tell_unpublished();
     meet_over(ending_code(one.runner.end));
 }

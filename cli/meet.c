@@ -46,6 +46,7 @@ static struct {
     bool free;        /* nothing in the store is ours */
     bool owes;        /* or something is, and stays so */
     char *trouble;    /* of the store, not told; NULL: none */
+    bool down;        /* the store cannot be used */
     void (*at_end)(void);
     vow_call stall; /* looks whether somebody reads what is written */
     size_t waited;  /* bytes that were to be written when it looked last */
@@ -153,8 +154,12 @@ static void on_event(const vow_event *event, void *unused)
         listen_for_signals();
         refuse_ourselves(event->fence);
     }
-    if (event->kind == VOW_EVENT_UP)
+    if (event->kind == VOW_EVENT_UP) {
+        meet.down = false;
         note_trouble(NULL);
+    }
+    if (event->kind == VOW_EVENT_DOWN)
+        meet.down = true;
     if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
         return;
     if (how == VOW_DOWN_FAIL)
@@ -176,6 +181,11 @@ static void note_trouble(const char *why)
 const char *meet_trouble(void)
 {
     return meet.trouble;
+}
+
+bool meet_store_is_down(void)
+{
+    return meet.down;
 }
 
 /* Who runs it waits for a command that waits for us. */

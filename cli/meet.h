@@ -23,6 +23,8 @@ bool meet_alone(void);
 
 /* Why the store cannot be used now; NULL: it can, or we have told so. */
 const char *meet_trouble(void);
+/* Returns whether the store cannot be used at present. */
+bool meet_store_is_down(void);
 
 /* Before something is shown while we go on. */
 void meet_show(void);

@@ -156,6 +156,19 @@ test_all_else_fails_without_a_server() {
     done
 }
 
+test_who_waits_for_the_store_is_told_that_a_result_was_not_published() {
+    server || return 0
+    call a share --if-store-down wait --lease 60s x -- sh -c "$JOB"
+    wait_for runs_are 1
+    down
+    touch go
+    settle a
+    of a
+    expect_code 0
+    expect_out 'by a'
+    expect_err_has 'the result of x was not published'
+}
+
 test_who_waits_runs_it_when_the_server_dies() {
     server || return 0
     call a share --lease 60s x -- sh -c "$JOB"
