@@ -202,7 +202,8 @@ static char *finish_draft(const struct scanner *s, struct draft *d,
         .script = text_span(&d->script), .form = s->form, .holes = d->holes};
     struct text out = {0};
     bool good = d->script.n != s->script.n ||
-                memcmp(d->script.at, s->script.at, s->script.n) != 0;
+                (d->script.n > 0 &&
+                 memcmp(d->script.at, s->script.at, s->script.n) != 0);
     shell_scan(&check);
     for (size_t i = 0; i < check.n_marks; i++)
         good = good && check.marks[i].why == WHY_NOT &&

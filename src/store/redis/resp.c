@@ -290,8 +290,9 @@ static int read_line(struct vow__parser *p, struct line *l)
 {
     size_t have = p->n - p->start;
     if (p->at == 0) /* which value it is, is not known before its first byte */
-        p->most = have > 0 && p->bytes[p->start] == '>' ? p->limits.push
-                                                        : p->limits.bytes;
+        p->most = have > 0 && p->bytes != NULL && p->bytes[p->start] == '>'
+                      ? p->limits.push
+                      : p->limits.bytes;
     if (have == p->at || p->at == p->most)
         return more(p, p->at + 1);
     VOW__ASSERT(p->bytes != NULL);
