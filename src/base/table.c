@@ -43,44 +43,44 @@ void vow__table_fini(struct vow__table *t)
     t->slots = NULL;
 }
 
-struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
-                                   size_t length)
+struct vow__table_node *vow__table_find(const struct vow__table *t,
+                                        const char *name, size_t length)
 {
     if (t->count == 0)
         return NULL;
     uint64_t hash = hash_of(t, name, length);
-    struct vow__named *n = t->slots[hash & (t->room - 1)];
+    struct vow__table_node *n = t->slots[hash & (t->room - 1)];
     while (n != NULL && (n->hash != hash || n->length != length ||
                          memcmp(n->name, name, length) != 0))
         n = n->next;
     return n;
 }
 
-int vow__table_add(struct vow__table *t, struct vow__named *n)
+int vow__table_add(struct vow__table *t, struct vow__table_node *n)
 {
     if (t->count >= t->room)
         table_grow(t, t->room == 0 ? FIRST_ROOM : 2 * t->room);
     if (t->room == 0)
         return VOW_ENOMEM;
     n->hash = hash_of(t, n->name, n->length);
-    struct vow__named **slot = &t->slots[n->hash & (t->room - 1)];
+    struct vow__table_node **slot = &t->slots[n->hash & (t->room - 1)];
     n->next = *slot;
     *slot = n;
     t->count++;
     return 0;
 }
 
-void vow__table_remove(struct vow__table *t, struct vow__named *n)
+void vow__table_remove(struct vow__table *t, struct vow__table_node *n)
 {
-    struct vow__named **at = &t->slots[n->hash & (t->room - 1)];
+    struct vow__table_node **at = &t->slots[n->hash & (t->room - 1)];
     while (*at != n)
         at = &(*at)->next;
     *at = n->next;
     t->count--;
 }
 
-struct vow__named *vow__table_next(const struct vow__table *t,
-                                   const struct vow__named *n)
+struct vow__table_node *vow__table_next(const struct vow__table *t,
+                                        const struct vow__table_node *n)
 {
     if (n != NULL && n->next != NULL)
         return n->next;
@@ -105,13 +105,13 @@ static uint64_t hash_of(const struct vow__table *t, const char *name,
 
 static void table_grow(struct vow__table *t, size_t room)
 {
-    struct vow__named **slots =
+    struct vow__table_node **slots =
         vow__mem_zero(t->alloc, room * sizeof(slots[0]));
     if (slots == NULL)
         return;
-    struct vow__named *n = vow__table_next(t, NULL);
+    struct vow__table_node *n = vow__table_next(t, NULL);
     while (n != NULL) {
-        struct vow__named *next = vow__table_next(t, n);
+        struct vow__table_node *next = vow__table_next(t, n);
         n->next = slots[n->hash & (room - 1)];
         slots[n->hash & (room - 1)] = n;
         n = next;

@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "vow/error.h"
 
-struct vow__named {
-    struct vow__named *next; /* in the slot */
+struct vow__table_node {
+    struct vow__table_node *next; /* in the slot */
     uint64_t hash;
     const char *name; /* the owner's; valid while in the table */
     size_t length;
@@ -15,8 +15,8 @@ struct vow__named {
 
 struct vow__table {
     const struct vow_alloc *alloc;
-    struct vow__named **slots; /* NULL: none yet */
-    size_t room;               /* slots, a power of two */
+    struct vow__table_node **slots; /* NULL: none yet */
+    size_t room;                    /* slots, a power of two */
     size_t count;
     uint64_t seed[2];
     bool hashed; /* names are hashes or random: their beginning will do */
@@ -33,14 +33,14 @@ void vow__table_init_hashed(struct vow__table *t, const struct vow_alloc *alloc,
 void vow__table_fini(struct vow__table *t);
 
 /* NULL: not there. */
-struct vow__named *vow__table_find(const struct vow__table *t, const char *name,
-                                   size_t length);
+struct vow__table_node *vow__table_find(const struct vow__table *t,
+                                        const char *name, size_t length);
 /* Name and length are set, and not there yet. VOW_ENOMEM. */
-int vow__table_add(struct vow__table *t, struct vow__named *n);
-void vow__table_remove(struct vow__table *t, struct vow__named *n);
+int vow__table_add(struct vow__table *t, struct vow__table_node *n);
+void vow__table_remove(struct vow__table *t, struct vow__table_node *n);
 /* The name after `n`; NULL begins, and NULL is the end. A returned name may be
  * removed only after the call for the next name. */
-struct vow__named *vow__table_next(const struct vow__table *t,
-                                   const struct vow__named *n);
+struct vow__table_node *vow__table_next(const struct vow__table *t,
+                                        const struct vow__table_node *n);
 
 #endif

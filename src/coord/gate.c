@@ -33,7 +33,7 @@ static int job_check(const vow_gate *g, const vow_job_opts *o,
                      const char **ret_text);
 static vow_future *refuse(const char *site, vow_gate *g, int code,
                           const char *text);
-VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
+VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
                                 const char *site, uint32_t weight);
 static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
                                const vow_job_opts *o);
@@ -79,10 +79,10 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
         return VOW_ENOMEM;
     }
     bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
-    vow__pool_init(&g->jobs, &g->alloc, g, sizeof(struct job), pooled);
-    vow__pool_init(&g->permits, &g->alloc, g, offsetof(struct job, start),
+    vow__slab_init(&g->jobs, &g->alloc, g, sizeof(struct job), pooled);
+    vow__slab_init(&g->permits, &g->alloc, g, offsetof(struct job, start),
                    pooled);
-    vow__pool_init(&g->runs, &g->alloc, g, sizeof(struct run), pooled);
+    vow__slab_init(&g->runs, &g->alloc, g, sizeof(struct run), pooled);
     g->jobs.walked = g->permits.walked = g->runs.walked = false;
     if (pooled) {
         g->jobs.per_slab = JOBS_PER_SLAB;
@@ -169,9 +169,9 @@ static void gate_free(vow_gate *g)
     (void)vow_call_stop(&g->tidy);
     vow__groups_free(g);
     vow__table_fini(&g->keys);
-    vow__pool_fini(&g->jobs);
-    vow__pool_fini(&g->permits);
-    vow__pool_fini(&g->runs);
+    vow__slab_fini(&g->jobs);
+    vow__slab_fini(&g->permits);
+    vow__slab_fini(&g->runs);
     vow__quota_fini(&g->quota, &alloc);
     vow_oracle_unref(g->opts.oracle);
     vow__mem_free(&alloc, g, sizeof(*g));
@@ -308,18 +308,18 @@ struct job *vow__permit_new(vow_gate *g, const char *site, uint32_t weight)
     return job_new(g, &g->permits, site, weight);
 }
 
-VOW__INLINE struct job *job_new(vow_gate *g, struct vow__pool *pool,
+VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
                                 const char *site, uint32_t weight)
 {
     struct vow__slab *home;
-    struct job *j = vow__pool_take(pool, &home);
+    struct job *j = vow__slab_take(pool, &home);
     if (j == NULL)
         return NULL;
     vow_future *future = vow_promise_at(site, g->loop, &j->out);
     if (!vow_deferred_pending(j->out)) { /* there was no memory for it */
         vow_deferred_unref(j->out);
         vow_future_unref(future);
-        vow__pool_give(home, j);
+        vow__slab_give(home, j);
         return NULL;
     }
     g->refs++;
@@ -381,7 +381,7 @@ void vow__job_free(struct job *j)
         vow__extra_free(g, j->extra);
     if (j->group != &g->nobody)
         vow__group_leave(g, j->group);
-    vow__pool_give(j->home, j);
+    vow__slab_give(j->home, j);
     if (!g->tidying && g->jobs.empties + g->permits.empties > 0)
         tidy_later(g);
     vow_gate_unref(g);
@@ -391,7 +391,7 @@ struct run *vow__run_new(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct vow__slab *home;
-    struct run *r = vow__pool_take(&g->runs, &home);
+    struct run *r = vow__slab_take(&g->runs, &home);
     if (r == NULL)
         return NULL;
     r->home = home;
@@ -415,7 +415,7 @@ static void run_drop(void *context)
 {
     struct run *r = VOW__OUTER(context, struct run, context);
     vow_gate *g = r->gate;
-    vow__pool_give(r->home, r);
+    vow__slab_give(r->home, r);
     vow_gate_unref(g);
 }
 
@@ -432,9 +432,9 @@ static void tidy(void *gate)
 {
     vow_gate *g = gate;
     g->tidying = false;
-    bool jobs = vow__pool_decay(&g->jobs);
-    bool permits = vow__pool_decay(&g->permits);
-    bool runs = vow__pool_decay(&g->runs);
+    bool jobs = vow__slab_decay(&g->jobs);
+    bool permits = vow__slab_decay(&g->permits);
+    bool runs = vow__slab_decay(&g->runs);
     if (jobs || permits || runs)
         tidy_later(g);
 }

@@ -33,7 +33,7 @@ int vow__group_get(vow_gate *g, const char *key, struct group **ret_group)
         return 0;
     }
     size_t length = strlen(key);
-    struct vow__named *n = vow__table_find(&g->keys, key, length);
+    struct vow__table_node *n = vow__table_find(&g->keys, key, length);
     if (n == NULL)
         return group_new(g, key, length, ret_group);
     struct group *group = VOW__OUTER(n, struct group, named);
@@ -153,7 +153,7 @@ struct group *vow__group_next(vow_gate *g, const struct group *group)
 {
     if (group == NULL)
         return &g->nobody;
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_next(&g->keys, group == &g->nobody ? NULL : &group->named);
     return n == NULL ? NULL : VOW__OUTER(n, struct group, named);
 }

@@ -15,7 +15,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/pool.h"
+#include "base/slab.h"
 #include "base/table.h"
 #include "coord/quota.h"
 #include "vow/call.h"
@@ -44,7 +44,7 @@ enum group_place { GROUP_NOWHERE, GROUP_IN_RING, GROUP_LATER, GROUP_IDLE };
 
 /* The jobs of one key; gate->nobody has those without. */
 struct group {
-    struct vow__named named;
+    struct vow__table_node named;
     vow_link link;               /* in gate->ring */
     struct vow__heap_node later; /* in gate->later or gate->idle */
     enum group_place place;
@@ -145,9 +145,9 @@ struct vow_gate {
     vow_future *anchor; /* keeps the loop's memory */
     struct vow_alloc alloc;
     vow_gate_opts opts;
-    struct vow__pool jobs;
-    struct vow__pool permits; /* jobs without a task */
-    struct vow__pool runs;
+    struct vow__slab_cache jobs;
+    struct vow__slab_cache permits; /* jobs without a task */
+    struct vow__slab_cache runs;
 
     struct group nobody;
     struct vow__table keys;

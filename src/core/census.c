@@ -20,14 +20,14 @@ struct tally {
     const struct vow_alloc *alloc;
 };
 
-static vow_future *next_live(const vow_loop *loop, struct vow__pool_cursor *at);
+static vow_future *next_live(const vow_loop *loop, struct vow__slab_cursor *at);
 static int tally_add(struct tally *t, const vow_future *f);
 static int tally_grow(struct tally *t);
 static int by_count(const void *a, const void *b);
 
 int vow__promises_open(vow_loop *loop, bool pooled)
 {
-    vow__pool_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
+    vow__slab_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
                    pooled);
     vow_future *f = vow__future_new(loop, NULL, VOW__NONE, 1, false);
     if (f == NULL)
@@ -44,7 +44,7 @@ int vow__promises_open(vow_loop *loop, bool pooled)
  * of core are queued to do the rest. */
 bool vow__promises_reject_all(vow_loop *loop)
 {
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     vow_future *f;
     vow_error *e = NULL;
     while ((f = next_live(loop, &at)) != NULL) {
@@ -65,7 +65,7 @@ bool vow__promises_reject_all(vow_loop *loop)
 /* The hook may free futures: they are gathered first, in their own links. */
 void vow__promises_tell_unhandled(vow_loop *loop)
 {
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
     vow_future *f;
     while ((f = next_live(loop, &at)) != NULL) {
@@ -87,7 +87,7 @@ void vow__promises_tell_unhandled(vow_loop *loop)
  * as well. */
 bool vow__promises_forget_rests(vow_loop *loop)
 {
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
     vow_link *l;
     vow_future *f;
@@ -122,7 +122,7 @@ void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
 void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
 {
     VOW__ASSERT_THREAD(loop);
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     size_t live = 0;
     size_t pending = 0;
     const vow_future *f;
@@ -142,7 +142,7 @@ void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
         .late_settles = loop->late_settles,
         .unhandled = loop->unhandled,
         .handlers_run = loop->handlers_run,
-        .pool_bytes = loop->futures.slabs * vow__pool_slab_size(&loop->futures),
+        .pool_bytes = loop->futures.slabs * vow__slab_bytes(&loop->futures),
     };
 }
 
@@ -150,7 +150,7 @@ int vow_loop_census(vow_loop *loop, vow_census_fn fn, void *user)
 {
     VOW__ASSERT_THREAD(loop);
     struct tally t = {.alloc = &loop->alloc};
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     const vow_future *f;
     int rc = 0;
     while (rc == 0 && (f = next_live(loop, &at)) != NULL)
@@ -164,11 +164,11 @@ int vow_loop_census(vow_loop *loop, vow_census_fn fn, void *user)
 }
 
 /* Every live future but the loop's own. */
-static vow_future *next_live(const vow_loop *loop, struct vow__pool_cursor *at)
+static vow_future *next_live(const vow_loop *loop, struct vow__slab_cursor *at)
 {
     vow_future *f;
     do
-        f = vow__pool_next(&loop->futures, at);
+        f = vow__slab_next(&loop->futures, at);
     while (f != NULL && (f->node.kind == VOW__FREE || f == loop->no_memory));
     return f;
 }

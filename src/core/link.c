@@ -55,7 +55,7 @@ vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
     VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
-                      !vow__pool_ready(&loop->futures)))
+                      !vow__slab_ready(&loop->futures)))
         return then_with_care(site, f, ok, fail, user);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
@@ -78,7 +78,7 @@ vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
     VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
-                      !vow__pool_ready(&loop->futures)))
+                      !vow__slab_ready(&loop->futures)))
         return then_drop_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 2, false);
     link->u.call.u.ok = ok;
@@ -103,7 +103,7 @@ int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
     VOW__ASSERT_THREAD(vow__loop_of(f));
     vow_loop *loop = vow__loop_of(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
-                      !vow__pool_ready(&loop->futures)))
+                      !vow__slab_ready(&loop->futures)))
         return done_with_care(site, f, ok, fail, user);
     vow_future *link = vow__future_new(loop, site, VOW__THEN, 1, false);
     link->u.call.u.ok = ok;

@@ -109,7 +109,7 @@ static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
 
 fail_promises:
     vow__unref(loop->no_memory);
-    vow__pool_fini(&loop->futures);
+    vow__slab_fini(&loop->futures);
 fail_inbox:
     vow__inbox_unref(loop->inbox); /* and with it the loop */
     return rc;
@@ -264,7 +264,7 @@ void vow__loop_idle_memory(vow_loop *loop)
 static void on_trim(vow_loop *loop, struct vow__timer *t)
 {
     (void)t;
-    bool more = vow__pool_decay(&loop->futures);
+    bool more = vow__slab_decay(&loop->futures);
     more |= vow__fibers_trim(loop, false);
     if (more)
         vow__loop_idle_memory(loop);
@@ -273,7 +273,7 @@ static void on_trim(vow_loop *loop, struct vow__timer *t)
 void vow_loop_trim(vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
-    vow__pool_trim(&loop->futures);
+    vow__slab_trim(&loop->futures);
     (void)vow__fibers_trim(loop, true);
 }
 
@@ -362,16 +362,16 @@ static void on_handle_closed(uv_handle_t *handle)
         return;
     loop->closed = true;
     vow__fibers_close(loop);
-    vow__pool_trim(&loop->futures);
+    vow__slab_trim(&loop->futures);
     vow__unref(loop->no_memory); /* frees the loop if it is the last */
 }
 
 void vow__loop_maybe_free(vow_loop *loop)
 {
-    if (!loop->closed || loop->reaping || !vow__pool_unused(&loop->futures) ||
+    if (!loop->closed || loop->reaping || !vow__slab_unused(&loop->futures) ||
         loop->scopes > 0)
         return;
-    vow__pool_fini(&loop->futures);
+    vow__slab_fini(&loop->futures);
     vow__inbox_unref(loop->inbox); /* a remote may keep it a little longer */
 }
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/pool.h"
+#include "base/slab.h"
 #include "vow/loop.h"
 #include "vow/value.h"
 
@@ -88,7 +88,7 @@ struct vow_loop {
     vow_link *dead;              /* futures to destroy */
     uint64_t handlers_run;
     uint32_t turn_max;
-    struct vow__pool futures;
+    struct vow__slab_cache futures;
 
     struct vow_alloc alloc;
     struct vow__clock clock;

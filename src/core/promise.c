@@ -44,7 +44,7 @@ vow_future *vow_promise_at(const char *site, vow_loop *loop,
                            vow_deferred **ret_end)
 {
     VOW__ASSERT_THREAD(loop);
-    if (VOW__UNLIKELY(!vow__pool_ready(&loop->futures)))
+    if (VOW__UNLIKELY(!vow__slab_ready(&loop->futures)))
         return promise_with_care(site, loop, ret_end);
     vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
     *ret_end = vow__end_of(f);
@@ -435,7 +435,7 @@ void vow__reap(vow_loop *loop)
         else if (n->state == VOW_FULFILLED)
             vow_value_drop(f->u.value);
         n->kind = VOW__FREE;
-        vow__pool_give(f->home, f);
+        vow__slab_give(f->home, f);
     }
     loop->reaping = false;
     vow__visit_end(loop, before);

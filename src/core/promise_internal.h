@@ -19,7 +19,7 @@
 #define VOW_CORE_PROMISE_INTERNAL_H
 
 #include "base/error.h"
-#include "base/pool.h"
+#include "base/slab.h"
 #include "core/loop_internal.h"
 #include "vow/combine.h"
 #include "vow/context.h"
@@ -158,7 +158,7 @@ VOW__INLINE vow_future *vow__future_new(vow_loop *loop, const char *site,
 {
     struct vow__slab *slab;
     VOW__ASSERT_THREAD(loop);
-    vow_future *f = vow__pool_take(&loop->futures, &slab);
+    vow_future *f = vow__slab_take(&loop->futures, &slab);
     if (VOW__UNLIKELY(f == NULL))
         return NULL;
     f->node.source = NULL; /* the link is written when it joins a list */
@@ -201,7 +201,7 @@ VOW__INLINE void vow__unref_hot(vow_future *f)
     if (VOW__LIKELY(vow__plain(f) && f->u.value.tag <= VOW_PTR &&
                     !vow__loop_of(f)->closed)) {
         f->node.kind = VOW__FREE;
-        vow__pool_give(f->home, f);
+        vow__slab_give(f->home, f);
     } else {
         vow__future_destroy(f);
     }

@@ -48,7 +48,7 @@ struct vow__ask *vow__ask_new(const char *site, vow_authority *of,
 {
     struct vow__slab *home = NULL;
     struct vow__ask *a = vow__at_home(of)
-                             ? vow__pool_take(&of->hub->asks, &home)
+                             ? vow__slab_take(&of->hub->asks, &home)
                              : vow__mem_zero(&of->alloc, sizeof(*a));
     if (a == NULL)
         return NULL;
@@ -95,7 +95,7 @@ void vow__ask_free(struct vow__ask *a)
     if (length > 0)
         vow__mem_free(&of->alloc, (void *)(uintptr_t)a->label, length + 1);
     if (a->home != NULL)
-        vow__pool_give(a->home, a);
+        vow__slab_give(a->home, a);
     else
         vow__mem_free(&of->alloc, a, sizeof(*a));
     vow__handle_unref(of);

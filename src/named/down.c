@@ -110,7 +110,7 @@ bool vow__entry_pause(struct vow__entry *e, uint64_t at_most_ms)
 /* The store can be used again: who pauses need not to the end. */
 void vow__entries_hurry(struct vow__hub *h)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while ((n = vow__table_next(&h->names, n)) != NULL) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         uint64_t ms = vow_loop_random(h->loop) % PAUSE_FIRST_MS;

@@ -85,7 +85,7 @@ void vow__entry_ask(struct vow__hub *h, struct vow__entry *e,
 struct vow__entry *vow__entry_new(struct vow__hub *h, const vow_name *name)
 {
     struct vow__slab *home;
-    struct vow__entry *e = vow__pool_take(&h->entries, &home);
+    struct vow__entry *e = vow__slab_take(&h->entries, &home);
     if (e == NULL)
         return NULL;
     e->home = home;
@@ -94,7 +94,7 @@ struct vow__entry *vow__entry_new(struct vow__hub *h, const vow_name *name)
     e->node.name = (const char *)e->name.hash;
     e->node.length = sizeof(e->name.hash);
     if (vow__table_add(&h->names, &e->node) < 0) {
-        vow__pool_give(home, e);
+        vow__slab_give(home, e);
         return NULL;
     }
     vow__count(&h->counts.names, 1);
@@ -104,8 +104,8 @@ struct vow__entry *vow__entry_new(struct vow__hub *h, const vow_name *name)
 struct vow__entry *vow__entry_find(const struct vow__hub *h,
                                    const vow_name *name)
 {
-    struct vow__named *n = vow__table_find(&h->names, (const char *)name->hash,
-                                           sizeof(name->hash));
+    struct vow__table_node *n = vow__table_find(
+        &h->names, (const char *)name->hash, sizeof(name->hash));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__entry, node);
 }
 
@@ -572,5 +572,5 @@ void vow__entry_free(struct vow__entry *e)
         vow_error_unref(e->first_error);
     vow__table_remove(&h->names, &e->node);
     vow__count(&h->counts.names, (uint64_t)-1);
-    vow__pool_give(e->home, e);
+    vow__slab_give(e->home, e);
 }

@@ -132,10 +132,10 @@ static struct vow__hub *hub_new(vow_loop *loop, const char *url,
     (void)pthread_mutex_init(&h->lock, NULL);
     vow__table_init_hashed(&h->names, &h->alloc, vow_loop_random(loop));
     bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
-    vow__pool_init(&h->entries, &h->alloc, h, sizeof(struct vow__entry),
+    vow__slab_init(&h->entries, &h->alloc, h, sizeof(struct vow__entry),
                    pooled);
-    vow__pool_init(&h->asks, &h->alloc, h, sizeof(struct vow__ask), pooled);
-    vow__pool_init(&h->leases, &h->alloc, h, sizeof(vow_lease), pooled);
+    vow__slab_init(&h->asks, &h->alloc, h, sizeof(struct vow__ask), pooled);
+    vow__slab_init(&h->leases, &h->alloc, h, sizeof(vow_lease), pooled);
     char host[VOW_RUNNER_MAX / 2] = "";
     (void)gethostname(host, sizeof(host) - 1);
     (void)snprintf(h->runner, sizeof(h->runner), "%s:%ld", host,
@@ -240,7 +240,7 @@ void vow__hub_ready(struct vow__hub *h, vow_store *store)
 static void on_doubt(void *hub)
 {
     struct vow__hub *h = hub;
-    struct vow__named *n = vow__table_next(&h->names, NULL);
+    struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL && !h->closing) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         n = vow__table_next(&h->names, n);
@@ -416,7 +416,7 @@ static void leave_seat(vow_authority *a)
     while (a->asks != NULL) /* first: they would claim what is given back */
         vow__ask_refuse(VOW__OUTER(a->asks, struct vow__ask, in_seat),
                         VOW_ECLOSED, "the authority was closed");
-    struct vow__named *n = vow__table_next(&h->names, NULL);
+    struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         n = vow__table_next(&h->names, n);
@@ -464,7 +464,7 @@ static vow_next store_closed(void *hub)
 
 static void forget_names(struct vow__hub *h)
 {
-    struct vow__named *n = vow__table_next(&h->names, NULL);
+    struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL) {
         struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
         n = vow__table_next(&h->names, n);
@@ -514,9 +514,9 @@ void vow__hub_unref(void *hub)
         return;
     struct vow_alloc alloc = h->alloc;
     (void)pthread_mutex_destroy(&h->lock);
-    vow__pool_fini(&h->entries);
-    vow__pool_fini(&h->asks);
-    vow__pool_fini(&h->leases);
+    vow__slab_fini(&h->entries);
+    vow__slab_fini(&h->asks);
+    vow__slab_fini(&h->leases);
     vow__mem_free(&alloc, h->url, strlen(h->url) + 1);
     vow__mem_free(&alloc, h, sizeof(*h));
 }

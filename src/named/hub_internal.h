@@ -34,7 +34,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/pool.h"
+#include "base/slab.h"
 #include "base/sm.h"
 #include "base/table.h"
 #include "named/end.h"
@@ -113,8 +113,8 @@ struct vow__news_of {
 };
 
 struct vow__entry {
-    struct vow__named node; /* of hub->names, by `name` */
-    struct vow__slab *home; /* whose owner is the hub */
+    struct vow__table_node node; /* of hub->names, by `name` */
+    struct vow__slab *home;      /* whose owner is the hub */
     vow_name name;
     /* cleared from here */
     uint8_t state;     /* enum vow__entry_state */
@@ -248,9 +248,9 @@ struct vow__hub {
     vow_authority_opts opts; /* with the defaults filled in */
     char *url;
     struct vow__table names;
-    struct vow__pool entries;
-    struct vow__pool asks, leases; /* those of the home's loop */
-    vow_link *seats;               /* vow_authority.in_hub */
+    struct vow__slab_cache entries;
+    struct vow__slab_cache asks, leases; /* those of the home's loop */
+    vow_link *seats;                     /* vow_authority.in_hub */
     size_t n_seats;
     uint32_t steps, refused;    /* in flight; commits that are repeated */
     struct vow__heap_node *due; /* leases */

@@ -145,7 +145,7 @@ static vow_lease *lease_new(struct vow__entry *e, struct vow__ask *a,
 {
     struct vow__hub *h = vow__hub_of(e);
     struct vow__slab *home = NULL;
-    vow_lease *l = vow__at_home(a->of) ? vow__pool_take(&h->leases, &home)
+    vow_lease *l = vow__at_home(a->of) ? vow__slab_take(&h->leases, &home)
                                        : vow__mem_zero(&h->alloc, sizeof(*l));
     if (l == NULL)
         return NULL;

@@ -99,7 +99,7 @@ void vow__lease_free(vow_lease *l)
     if (l->outcome != NULL)
         vow_remote_unref(l->outcome);
     if (l->home != NULL)
-        vow__pool_give(l->home, l);
+        vow__slab_give(l->home, l);
     else
         vow__mem_free(&l->hub->alloc, l, sizeof(*l));
     vow__ask_unref(a);

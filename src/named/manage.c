@@ -254,7 +254,7 @@ static size_t list_bare(const struct vow__hub *h, vow_record *ret)
 {
     size_t n = 0;
     vow_record none;
-    const struct vow__named *at = vow__table_next(&h->names, NULL);
+    const struct vow__table_node *at = vow__table_next(&h->names, NULL);
     for (; at != NULL; at = vow__table_next(&h->names, at))
         n += bare_record(VOW__OUTER(at, const struct vow__entry, node),
                          ret == NULL ? &none : ret + n);

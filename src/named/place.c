@@ -56,7 +56,7 @@ static struct vow__hub *hub_of(const struct vow__place *p)
     return p->of->hub;
 }
 
-static struct vow__place *named(struct vow__named *n)
+static struct vow__place *named(struct vow__table_node *n)
 {
     return VOW__OUTER(n, struct vow__place, by_token);
 }
@@ -317,7 +317,7 @@ void vow__places_changed(const vow_token *token, void *hub)
     struct vow__hub *h = hub;
     if (h->places == NULL)
         return;
-    struct vow__named *n = vow__table_find(
+    struct vow__table_node *n = vow__table_find(
         &h->places->tokens, (const char *)token->bytes, sizeof(token->bytes));
     struct vow__place *p = n == NULL ? NULL : named(n);
     if (p == NULL)
@@ -329,7 +329,7 @@ void vow__places_changed(const vow_token *token, void *hub)
 
 void vow__places_doubt(struct vow__hub *h)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while (h->places != NULL &&
            (n = vow__table_next(&h->places->tokens, n)) != NULL) {
         struct vow__place *p = named(n);
@@ -343,7 +343,7 @@ void vow__places_doubt(struct vow__hub *h)
 /* Its steps begin when this is over: keeps Q3. */
 void vow__places_leave(struct vow__hub *h, vow_authority *of)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while (h->places != NULL &&
            (n = vow__table_next(&h->places->tokens, n)) != NULL) {
         struct vow__place *p = named(n);
@@ -361,7 +361,7 @@ void vow__places_leave(struct vow__hub *h, vow_authority *of)
 void vow__places_close(struct vow__hub *h)
 {
     struct vow__places *s = h->places;
-    struct vow__named *n;
+    struct vow__table_node *n;
     if (s == NULL)
         return;
     s->looking = true; /* never again */

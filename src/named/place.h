@@ -45,7 +45,7 @@ struct vow__place {
     uint64_t span_ns;       /* it is trusted so long after it was asked for */
     uint64_t every_ns;      /* between two renewals */
     /* the home's */
-    struct vow__named by_token;
+    struct vow__table_node by_token;
     struct vow__heap_node due;
     vow_call call; /* brings word, from the same loop */
     uint8_t state; /* enum vow__place_state */

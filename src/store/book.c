@@ -40,11 +40,11 @@ int vow__book_new(const struct vow__book_opts *opts,
     vow__table_init(&b->waits, &b->alloc, opts->seed + 1);
     vow__table_init_hashed(&b->pools, &b->alloc, opts->seed + 2);
     vow__table_init_hashed(&b->spots, &b->alloc, opts->seed + 3);
-    vow__pool_init(&b->rec_memory, &b->alloc, b, sizeof(struct vow__rec),
+    vow__slab_init(&b->rec_memory, &b->alloc, b, sizeof(struct vow__rec),
                    opts->pooled);
-    vow__pool_init(&b->wait_memory, &b->alloc, b, sizeof(struct vow__wait),
+    vow__slab_init(&b->wait_memory, &b->alloc, b, sizeof(struct vow__wait),
                    opts->pooled);
-    vow__pool_init(&b->spot_memory, &b->alloc, b, sizeof(struct vow__spot),
+    vow__slab_init(&b->spot_memory, &b->alloc, b, sizeof(struct vow__spot),
                    opts->pooled);
     b->rec_memory.walked = false;
     b->wait_memory.walked = false;
@@ -55,7 +55,7 @@ int vow__book_new(const struct vow__book_opts *opts,
 
 void vow__book_free(struct vow__book *b)
 {
-    struct vow__named *n;
+    struct vow__table_node *n;
     if (b == NULL)
         return;
     VOW__ASSERT(b->waits.count == 0);
@@ -71,9 +71,9 @@ void vow__book_free(struct vow__book *b)
     vow__table_fini(&b->waits);
     vow__table_fini(&b->pools);
     vow__table_fini(&b->spots);
-    vow__pool_fini(&b->rec_memory);
-    vow__pool_fini(&b->wait_memory);
-    vow__pool_fini(&b->spot_memory);
+    vow__slab_fini(&b->rec_memory);
+    vow__slab_fini(&b->wait_memory);
+    vow__slab_fini(&b->spot_memory);
     struct vow_alloc alloc = b->alloc;
     vow__mem_free(&alloc, b, sizeof(*b));
 }
@@ -147,9 +147,9 @@ static void reap(struct vow__book *b)
 uint64_t vow__book_tidy(struct vow__book *b, uint64_t now_us)
 {
     vow__book_begin(b, now_us);
-    bool soon = vow__pool_decay(&b->rec_memory);
-    soon |= vow__pool_decay(&b->wait_memory);
-    soon |= vow__pool_decay(&b->spot_memory);
+    bool soon = vow__slab_decay(&b->rec_memory);
+    soon |= vow__slab_decay(&b->wait_memory);
+    soon |= vow__slab_decay(&b->spot_memory);
     uint64_t next = soon ? b->now_us : UINT64_MAX;
     if (b->ends != NULL && b->ends->key < next)
         next = b->ends->key;

@@ -20,7 +20,7 @@
 
 #include "base/heap.h"
 #include "base/list.h"
-#include "base/pool.h"
+#include "base/slab.h"
 #include "base/table.h"
 #include "store/book.h"
 #include "store/ledger.h"
@@ -67,7 +67,7 @@ struct vow__chunks {
 
 struct vow__rec {
     struct vow__slab *slab;
-    struct vow__named named;
+    struct vow__table_node named;
     vow_name name;
     vow_token token; /* of the owner, or of who settled it */
     uint64_t epoch;
@@ -100,7 +100,7 @@ struct vow__rec {
 
 struct vow__wait {
     struct vow__slab *slab;
-    struct vow__named named;
+    struct vow__table_node named;
     struct {
         vow_name name;
         struct vow__inst *inst;
@@ -118,7 +118,7 @@ enum vow__spot_state { VOW__SPOT_QUEUED = 0, VOW__SPOT_HELD, VOW__SPOT_OUT };
 /* A place. OUT: limits do not allow it any more, and its letter says so. */
 struct vow__spot {
     struct vow__slab *slab;
-    struct vow__named named;
+    struct vow__table_node named;
     struct {
         vow_token token;
         struct vow__lot *lot;
@@ -140,7 +140,7 @@ struct vow__spot {
 /* A pool. Its limits are those of `law`, which is itself, or the pool that has
  * one lot for each key. */
 struct vow__lot {
-    struct vow__named named;
+    struct vow__table_node named;
     vow_name name;
     struct vow__lot *law;
     vow_link in_law;
@@ -172,9 +172,9 @@ struct vow__book {
     struct vow__table waits;
     struct vow__table pools;
     struct vow__table spots;
-    struct vow__pool rec_memory;
-    struct vow__pool wait_memory;
-    struct vow__pool spot_memory;
+    struct vow__slab_cache rec_memory;
+    struct vow__slab_cache wait_memory;
+    struct vow__slab_cache spot_memory;
     struct vow__heap_node *ends; /* of results */
     struct vow__heap_node *idle; /* lots nobody uses, by their last grant */
     vow_link *running;           /* the one whose pulse is oldest first */

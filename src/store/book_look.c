@@ -45,7 +45,7 @@ int vow__book_peek(const struct vow__step *s, const vow_name *names, size_t n,
 int vow__book_list(const struct vow__step *s, struct vow__sheet *out)
 {
     struct vow__book *b = s->book;
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     vow__book_begin(b, s->now_us);
     size_t size = 0;
     size_t n = 0;

@@ -239,7 +239,7 @@ static struct vow__spot *spot_find(struct vow__book *b, struct vow__lot *lot,
     struct vow__spot key;
     key.key.token = *token;
     key.key.lot = lot;
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&b->spots, (const char *)&key.key, sizeof(key.key));
     if (n == NULL)
         return NULL;
@@ -257,7 +257,7 @@ static struct vow__spot *spot_new(const struct vow__step *s,
 {
     struct vow__book *b = s->book;
     struct vow__slab *slab;
-    struct vow__spot *p = vow__pool_take(&b->spot_memory, &slab);
+    struct vow__spot *p = vow__slab_take(&b->spot_memory, &slab);
     if (p == NULL)
         return NULL;
     *p = (struct vow__spot){.slab = slab,
@@ -270,7 +270,7 @@ static struct vow__spot *spot_new(const struct vow__step *s,
     p->named.name = (const char *)&p->key;
     p->named.length = sizeof(p->key);
     if (vow__table_add(&b->spots, &p->named) < 0) {
-        vow__pool_give(slab, p);
+        vow__slab_give(slab, p);
         return NULL;
     }
     p->by_end.seq = ++b->seq;
@@ -298,7 +298,7 @@ void vow__spot_free(struct vow__book *b, struct vow__spot *p)
     vow__heap_remove(&lot->ends, &p->by_end);
     vow__list_remove(&p->inst->places, &p->in_inst);
     vow__table_remove(&b->spots, &p->named);
-    vow__pool_give(p->slab, p);
+    vow__slab_give(p->slab, p);
 }
 
 static void spot_lease(struct vow__book *b, struct vow__spot *p, uint64_t us)

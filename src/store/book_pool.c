@@ -21,8 +21,8 @@ static void info_fill(struct vow__book *b, struct vow__lot *lot,
 
 struct vow__lot *vow__lot_find(struct vow__book *b, const vow_name *name)
 {
-    struct vow__named *n = vow__table_find(&b->pools, (const char *)name->hash,
-                                           sizeof(name->hash));
+    struct vow__table_node *n = vow__table_find(
+        &b->pools, (const char *)name->hash, sizeof(name->hash));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__lot, named);
 }
 
@@ -195,7 +195,7 @@ int vow__book_pools(const struct vow__step *s, vow_pool_info **ret_infos,
                     size_t *ret_n, size_t *ret_size)
 {
     struct vow__book *b = s->book;
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     vow__book_begin(b, s->now_us);
     size_t n = 0;
     size_t size = b->pools.count * sizeof(vow_pool_info);

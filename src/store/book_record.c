@@ -22,8 +22,8 @@ static void wait_detach(struct vow__book *b, struct vow__wait *w);
 
 struct vow__rec *vow__rec_find(struct vow__book *b, const vow_name *name)
 {
-    struct vow__named *n = vow__table_find(&b->names, (const char *)name->hash,
-                                           sizeof(name->hash));
+    struct vow__table_node *n = vow__table_find(
+        &b->names, (const char *)name->hash, sizeof(name->hash));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__rec, named);
 }
 
@@ -41,7 +41,7 @@ int vow__rec_add(struct vow__book *b, struct vow__rec *r)
 struct vow__rec *vow__rec_new(struct vow__book *b, const vow_name *name)
 {
     struct vow__slab *slab;
-    struct vow__rec *r = vow__pool_take(&b->rec_memory, &slab);
+    struct vow__rec *r = vow__slab_take(&b->rec_memory, &slab);
     if (r == NULL)
         return NULL;
     memset(r, 0, b->rec_memory.object_size);
@@ -65,7 +65,7 @@ void vow__rec_free(struct vow__book *b, struct vow__rec *r)
     vow_bytes_unref(r->value);
     vow__text_drop(b, r->label);
     vow__text_drop(b, r->runner);
-    vow__pool_give(r->slab, r);
+    vow__slab_give(r->slab, r);
 }
 
 /* It is not found by its name any more. */
@@ -183,7 +183,7 @@ struct vow__wait *vow__wait_find(struct vow__book *b, struct vow__inst *inst,
     struct vow__wait key;
     key.key.name = *name;
     key.key.inst = inst;
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&b->waits, (const char *)&key.key, sizeof(key.key));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__wait, named);
 }
@@ -192,7 +192,7 @@ int vow__wait_add(struct vow__book *b, struct vow__inst *inst,
                   struct vow__rec *r, const vow_token *token)
 {
     struct vow__slab *slab;
-    struct vow__wait *w = vow__pool_take(&b->wait_memory, &slab);
+    struct vow__wait *w = vow__slab_take(&b->wait_memory, &slab);
     if (w == NULL)
         return VOW_ENOMEM;
     *w = (struct vow__wait){.slab = slab, .token = *token, .rec = r};
@@ -202,7 +202,7 @@ int vow__wait_add(struct vow__book *b, struct vow__inst *inst,
     w->named.length = sizeof(w->key);
     int rc = vow__table_add(&b->waits, &w->named);
     if (rc < 0) {
-        vow__pool_give(slab, w);
+        vow__slab_give(slab, w);
         return rc;
     }
     vow__list_push(&inst->waits, &w->in_inst);
@@ -233,7 +233,7 @@ void vow__wait_free(struct vow__book *b, struct vow__wait *w)
     vow__list_remove(&w->key.inst->waits, &w->in_inst);
     vow__table_remove(&b->waits, &w->named);
     leave_rec(b, w);
-    vow__pool_give(w->slab, w);
+    vow__slab_give(w->slab, w);
 }
 
 static void leave_rec(struct vow__book *b, struct vow__wait *w)

@@ -29,7 +29,7 @@ static void forget_gone(struct sim *s, const vow_token *by);
 
 void sim_saw_places(struct sim *s, const vow_token *by)
 {
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     if (s->closing)
         return;
     for (uint32_t i = 0; i < s->n_places; i++)

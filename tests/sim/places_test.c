@@ -209,7 +209,7 @@ static void come(struct sim *s, struct sim_event *e)
 static void check_all(struct places *p)
 {
     struct sim *s = &p->sim;
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     for (uint32_t i = 0; i < p->n_users; i++) {
         const struct user *u = &p->users[i];
         if (u->begun && !u->node->dead && !u->served)

@@ -11,7 +11,7 @@ enum { FIRST_ROOM = 16, MANY = 500, NAME = 16 };
 
 struct entry {
     int before; /* so that the node is not the first member */
-    struct vow__named named;
+    struct vow__table_node named;
     char name[NAME];
     bool in;
     int met;
@@ -66,12 +66,12 @@ static void take_out(struct fixture *x, int i)
     x->entries[i].in = false;
 }
 
-static struct vow__named *find(const struct fixture *x, const char *name)
+static struct vow__table_node *find(const struct fixture *x, const char *name)
 {
     return vow__table_find(&x->table, name, strlen(name));
 }
 
-static struct entry *entry_of(struct vow__named *n)
+static struct entry *entry_of(struct vow__table_node *n)
 {
     return (struct entry *)(void *)((char *)n - offsetof(struct entry, named));
 }
@@ -79,7 +79,7 @@ static struct entry *entry_of(struct vow__named *n)
 /* Found are those that are in, and a walk meets each of them once. */
 static void check_table(struct fixture *x)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     size_t count = 0;
     for (int i = 0; i < MANY; i++) {
         struct entry *e = &x->entries[i];
@@ -207,9 +207,9 @@ TEST(table, a_walk_may_remove_what_it_has_left_behind)
     struct fixture x;
     open_table(&x);
     add_many(&x, 100);
-    struct vow__named *n = vow__table_next(&x.table, NULL);
+    struct vow__table_node *n = vow__table_next(&x.table, NULL);
     while (n != NULL) {
-        struct vow__named *next = vow__table_next(&x.table, n);
+        struct vow__table_node *next = vow__table_next(&x.table, n);
         take_out(&x, (int)(entry_of(n) - x.entries));
         n = next;
     }

@@ -41,9 +41,9 @@ struct vow__etcd_ends {
 };
 
 struct end {
-    struct vow__named named;    /* its name is the key */
-    struct vow__heap_node node; /* of due */
-    vow_link link;              /* of ending */
+    struct vow__table_node named; /* its name is the key */
+    struct vow__heap_node node;   /* of due */
+    vow_link link;                /* of ending */
     struct vow__key key;
     uint64_t mod;       /* 0: any */
     unsigned doublings; /* of the time until it is tried again */
@@ -85,7 +85,7 @@ int vow__ends_open(struct vow__etcd *e, struct vow__etcd_ends **ret_ends)
 void vow__ends_close(struct vow__etcd_ends *all)
 {
     struct vow_alloc alloc = all->alloc;
-    struct vow__named *n;
+    struct vow__table_node *n;
     VOW__ASSERT(all->ending == NULL);
     (void)vow_call_stop(&all->timer);
     while ((n = vow__table_next(&all->keys, NULL)) != NULL)
@@ -128,7 +128,7 @@ static void keep_key(struct vow__etcd_ends *all, struct end *x)
 static struct end *end_find(struct vow__etcd_ends *all,
                             const struct vow__key *key)
 {
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&all->keys, key->text, strlen(key->text));
     return n == NULL ? NULL : VOW__OUTER(n, struct end, named);
 }

@@ -103,7 +103,7 @@ struct vow__instant vow__places_now(struct vow__etcd *e)
 void vow__etcd_places_close(struct vow__etcd_places *p)
 {
     struct vow_alloc alloc = p->alloc;
-    struct vow__named *n;
+    struct vow__table_node *n;
     vow__wake_close(p);
     while ((n = vow__table_next(&p->halls, NULL)) != NULL)
         hall_free(VOW__OUTER(n, struct vow__hall, named));
@@ -117,7 +117,7 @@ void vow__etcd_places_leave(struct vow__etcd *e,
                             void (*done)(struct vow__etcd *e))
 {
     struct vow__etcd_places *p = vow__etcd_places(e);
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     struct vow__txn t;
     size_t n = 0;
     vow__wake_close(p);
@@ -134,7 +134,7 @@ void vow__etcd_places_leave(struct vow__etcd *e,
 
 static void leave_hall(struct vow__hall *h, struct vow__txn *t, size_t *n)
 {
-    struct vow__named *at = NULL;
+    struct vow__table_node *at = NULL;
     while ((at = vow__table_next(&h->guests, at)) != NULL) {
         struct vow__guest *g = VOW__OUTER(at, struct vow__guest, named);
         struct vow__key key = vow__seat_key(&h->name, &g->token);
@@ -168,7 +168,7 @@ static void on_left(struct vow__etcd *e, int code, const json_t *root,
 struct vow__hall *vow__hall_find(struct vow__etcd_places *p,
                                  const struct vow__hall_name *name)
 {
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&p->halls, (const char *)name, sizeof(*name));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__hall, named);
 }
@@ -188,8 +188,8 @@ struct vow__hall *vow__hall_enter(struct vow__etcd *e,
     h->places = p;
     h->name = *name;
     h->steps = 1;
-    h->named = (struct vow__named){.name = (const char *)&h->name,
-                                   .length = sizeof(h->name)};
+    h->named = (struct vow__table_node){.name = (const char *)&h->name,
+                                        .length = sizeof(h->name)};
     vow__crowd_init(&h->crowd, &p->alloc);
     vow__table_init_hashed(&h->guests, &p->alloc,
                            vow_loop_random(vow__etcd_loop(e)));
@@ -229,7 +229,7 @@ static void on_rest(void *hall)
 static void hall_free(struct vow__hall *h)
 {
     struct vow__etcd_places *p = h->places;
-    struct vow__named *n;
+    struct vow__table_node *n;
     while ((n = vow__table_next(&h->guests, NULL)) != NULL)
         guest_free(VOW__OUTER(n, struct vow__guest, named));
     (void)vow_call_stop(&h->wake);
@@ -246,7 +246,7 @@ static void hall_free(struct vow__hall *h)
 struct vow__guest *vow__guest_find(const struct vow__hall *h,
                                    const vow_token *token)
 {
-    struct vow__named *n = vow__table_find(
+    struct vow__table_node *n = vow__table_find(
         &h->guests, (const char *)token->bytes, sizeof(token->bytes));
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__guest, named);
 }
@@ -261,8 +261,8 @@ struct vow__guest *vow__guest_enter(struct vow__hall *h, const vow_token *token)
         return NULL;
     g->hall = h;
     g->token = *token;
-    g->named = (struct vow__named){.name = (const char *)g->token.bytes,
-                                   .length = sizeof(g->token.bytes)};
+    g->named = (struct vow__table_node){.name = (const char *)g->token.bytes,
+                                        .length = sizeof(g->token.bytes)};
     if (vow__table_add(&h->guests, &g->named) == 0)
         return g;
     vow__mem_free(&h->places->alloc, g, sizeof(*g));
@@ -304,7 +304,7 @@ void vow__guest_seated(struct vow__guest *g, const struct vow__crowd *c,
 uint32_t vow__toll_open(const struct vow__hall *h, uint64_t toll_id)
 {
     uint32_t open = 0;
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while ((n = vow__table_next(&h->guests, n)) != NULL) {
         const struct vow__guest *g = VOW__OUTER(n, struct vow__guest, named);
         open +=
@@ -316,7 +316,7 @@ uint32_t vow__toll_open(const struct vow__hall *h, uint64_t toll_id)
 /* Nobody else writes these tolls, and steps of a pool come one by one. */
 static bool is_ours(const struct vow__hall *h, uint64_t toll_id)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while ((n = vow__table_next(&h->guests, n)) != NULL)
         if (VOW__OUTER(n, struct vow__guest, named)->toll_id == toll_id)
             return true;

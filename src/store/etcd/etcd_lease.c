@@ -64,7 +64,7 @@ struct length {
 enum { IDLE, GRANTS, RENEWS };
 
 struct lease {
-    struct vow__named named; /* its name is `length` */
+    struct vow__table_node named; /* its name is `length` */
     struct length length;
     struct vow__etcd_leases *all;
     vow_link link;     /* of old */
@@ -145,7 +145,7 @@ int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases)
 void vow__leases_revoke(struct vow__etcd *e, void (*done)(struct vow__etcd *e))
 {
     struct vow__etcd_leases *l = vow__etcd_leases(e);
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     l->left = done;
     l->leaving = 1; /* until all are sent */
     while ((n = vow__table_next(&l->lengths, n)) != NULL) {
@@ -176,7 +176,7 @@ static void on_revoked(struct vow__etcd *e, int code, const json_t *root,
 void vow__leases_close(struct vow__etcd_leases *l)
 {
     struct vow_alloc alloc = l->alloc;
-    struct vow__named *n;
+    struct vow__table_node *n;
     VOW__ASSERT(l->ready == NULL);
     while ((n = vow__table_next(&l->lengths, NULL)) != NULL)
         lease_free(VOW__OUTER(n, struct lease, named));
@@ -332,7 +332,7 @@ static struct lease *lease_find(struct vow__etcd_leases *l, uint64_t ms,
                                 bool once)
 {
     struct length length = length_of(ms, once);
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&l->lengths, (const char *)&length, sizeof(length));
     return n == NULL ? NULL : VOW__OUTER(n, struct lease, named);
 }
@@ -388,7 +388,7 @@ static void forget_old(struct vow__etcd_leases *l)
 void vow__lease_lost(struct vow__etcd *e, int64_t lease)
 {
     struct vow__etcd_leases *l = vow__etcd_leases(e);
-    struct vow__named *n = vow__table_next(&l->lengths, NULL);
+    struct vow__table_node *n = vow__table_next(&l->lengths, NULL);
     while (n != NULL && VOW__OUTER(n, struct lease, named)->id != lease)
         n = vow__table_next(&l->lengths, n);
     if (n == NULL || lease == 0)

@@ -44,7 +44,7 @@ bool vow__er_of(const struct vow__er *er, const vow_token *token);
 /* ---- etcd_near.c: names that this instance has to do with ---------------- */
 
 struct vow__near {
-    struct vow__named named;
+    struct vow__table_node named;
     vow_link link; /* of all, the longest untouched first */
     vow_name name;
     struct vow__etcd_news *news;

@@ -38,8 +38,8 @@ static void catch_up(struct vow__near *near);
 
 struct vow__near *vow__near_find(struct vow__etcd_news *n, const vow_name *name)
 {
-    struct vow__named *x = vow__table_find(&n->nears, (const char *)name->hash,
-                                           sizeof(name->hash));
+    struct vow__table_node *x = vow__table_find(
+        &n->nears, (const char *)name->hash, sizeof(name->hash));
     return x == NULL ? NULL : VOW__OUTER(x, struct vow__near, named);
 }
 

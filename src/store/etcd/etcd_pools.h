@@ -103,7 +103,7 @@ enum vow__guest_state {
 
 /* A place of this instance, by its token. */
 struct vow__guest {
-    struct vow__named named;
+    struct vow__table_node named;
     vow_token token;
     struct vow__hall *hall;
     uint8_t state;
@@ -126,7 +126,7 @@ struct vow__guest {
 
 /* A pool where this instance has places, or a step runs. */
 struct vow__hall {
-    struct vow__named named;
+    struct vow__table_node named;
     struct vow__hall_name name;
     struct vow__etcd_places *places;
     size_t steps; /* that use it */

@@ -28,7 +28,7 @@ struct vow__etcd_steps {
 };
 
 struct lane {
-    struct vow__named named; /* its name is `name` */
+    struct vow__table_node named; /* its name is `name` */
     vow_name name;
     struct vow__etcd_steps *steps;
     vow_link *waits; /* vow__step_lane.link */
@@ -134,7 +134,7 @@ void vow__step_renew(struct vow__step_lane *step)
 void vow__steps_close(struct vow__etcd_steps *s)
 {
     vow_link *waits = NULL;
-    struct vow__named *at = vow__table_next(&s->lanes, NULL);
+    struct vow__table_node *at = vow__table_next(&s->lanes, NULL);
     s->closed = true; /* keeps S2 */
     while (at != NULL) {
         struct lane *lane = VOW__OUTER(at, struct lane, named);
@@ -161,8 +161,8 @@ void vow__steps_free(struct vow__etcd_steps *s)
 
 static struct lane *lane_find(struct vow__etcd_steps *s, const vow_name *name)
 {
-    struct vow__named *n = vow__table_find(&s->lanes, (const char *)name->hash,
-                                           sizeof(name->hash));
+    struct vow__table_node *n = vow__table_find(
+        &s->lanes, (const char *)name->hash, sizeof(name->hash));
     return n == NULL ? NULL : VOW__OUTER(n, struct lane, named);
 }
 

@@ -47,7 +47,7 @@ static vow_loop *loop_of(const struct vow__etcd_places *p)
     return vow__etcd_loop(p->etcd);
 }
 
-static struct vow__hall *hall_at(struct vow__named *n)
+static struct vow__hall *hall_at(struct vow__table_node *n)
 {
     return VOW__OUTER(n, struct vow__hall, named);
 }
@@ -103,7 +103,7 @@ static void on_idle(void *places)
 
 void vow__wake_close(struct vow__etcd_places *p)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     if (p->watch != NULL)
         vow__watch_close(p->watch);
     p->watch = NULL;
@@ -138,7 +138,7 @@ static void on_doubt(void *places)
 {
     struct vow__etcd_places *p = places;
     const vow_store_events *events = vow__etcd_events(p->etcd);
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     p->doubts++;
     while ((n = vow__table_next(&p->halls, n)) != NULL) {
         hall_at(n)->followed = false;
@@ -151,7 +151,7 @@ static void changed(struct vow__etcd_places *p, const struct vow__kv *kv,
                     bool gone)
 {
     struct vow__hall_key key;
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     if (!vow__hall_parse(kv->key, &key))
         return;
     if (key.kind != VOW__KEY_LIMITS) {
@@ -256,7 +256,7 @@ static bool judge_guest(struct vow__hall *h, const struct vow__seat *seat)
 /* All that queue, or those that have no seat any more. */
 static void tell_queued(struct vow__hall *h, bool lost)
 {
-    struct vow__named *n = NULL;
+    struct vow__table_node *n = NULL;
     while ((n = vow__table_next(&h->guests, n)) != NULL) {
         struct vow__guest *g = VOW__OUTER(n, struct vow__guest, named);
         if (g->state == VOW__GUEST_QUEUED && !g->ending &&

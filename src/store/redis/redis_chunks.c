@@ -37,7 +37,7 @@ enum {
 enum { TOO_LARGE = 253, NOT_THE_NEXT = 254 };
 
 struct writer {
-    struct vow__named named;
+    struct vow__table_node named;
     struct {
         vow_name name;
         uint64_t epoch;
@@ -305,7 +305,7 @@ static struct writer *writer_find(struct vow__redis_told *t,
                                   const vow_name *name, uint64_t epoch)
 {
     struct writer w = {.key = {.name = *name, .epoch = epoch}};
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&t->writers, (const char *)&w.key, sizeof(w.key));
     return n == NULL ? NULL : VOW__OUTER(n, struct writer, named);
 }
@@ -368,7 +368,7 @@ void vow__writer_over(struct vow__redis *r, const vow_name *name,
 /* All steps were answered. */
 void vow__writers_close(struct vow__redis_told *t)
 {
-    struct vow__named *n;
+    struct vow__table_node *n;
     while ((n = vow__table_next(&t->writers, NULL)) != NULL)
         writer_free(t, VOW__OUTER(n, struct writer, named));
 }

@@ -25,7 +25,7 @@ enum { TOLD_MAX = 4096, NAME_CHARS = VOW_NAME_TEXT - 1 };
 
 /* A hidden result that came whole. */
 struct told {
-    struct vow__named named;
+    struct vow__table_node named;
     vow_link link;
     vow_name name;
     uint64_t epoch;
@@ -246,7 +246,7 @@ void vow__told_close(struct vow__redis_told *t)
 
 static struct told *told_find(struct vow__redis_told *t, const vow_name *name)
 {
-    struct vow__named *n = vow__table_find(
+    struct vow__table_node *n = vow__table_find(
         &t->results, (const char *)name->hash, sizeof(name->hash));
     return n == NULL ? NULL : VOW__OUTER(n, struct told, named);
 }

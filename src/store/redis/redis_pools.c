@@ -38,7 +38,7 @@ struct vow__redis_places {
 };
 
 struct held {
-    struct vow__named named; /* by all of the hold */
+    struct vow__table_node named; /* by all of the hold */
     vow_permit_hold hold;
 };
 
@@ -414,7 +414,7 @@ int vow__redis_places_open(struct vow__redis *r,
 
 void vow__redis_places_close(struct vow__redis_places *places)
 {
-    struct vow__named *n;
+    struct vow__table_node *n;
     if (places == NULL)
         return;
     while ((n = vow__table_next(&places->held, NULL)) != NULL) {
@@ -438,8 +438,8 @@ static int remember(struct vow__redis *r, const vow_permit_hold *hold,
     if (h == NULL)
         return VOW_ENOMEM;
     h->hold = *hold;
-    h->named =
-        (struct vow__named){.name = (const char *)&h->hold, .length = HOLD_KEY};
+    h->named = (struct vow__table_node){.name = (const char *)&h->hold,
+                                        .length = HOLD_KEY};
     int rc = vow__table_add(&places->held, &h->named);
     if (rc < 0)
         vow__mem_free(&places->alloc, h, sizeof(*h));
@@ -450,7 +450,7 @@ static int remember(struct vow__redis *r, const vow_permit_hold *hold,
 static void forget(struct vow__redis *r, const vow_permit_hold *hold)
 {
     struct vow__redis_places *places = vow__redis_places(r);
-    struct vow__named *n =
+    struct vow__table_node *n =
         vow__table_find(&places->held, (const char *)hold, HOLD_KEY);
     if (n == NULL)
         return;
@@ -464,7 +464,7 @@ void vow__redis_places_leave(struct vow__redis *r,
                              void (*done)(struct vow__redis *r))
 {
     struct vow__redis_places *places = vow__redis_places(r);
-    struct vow__named *n;
+    struct vow__table_node *n;
     places->left = done;
     places->leaving = 1; /* until all are sent */
     while ((n = vow__table_next(&places->held, NULL)) != NULL) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* pool_test.c - slabs: how they are carved, which list they are in, when they
+/* slab_test.c - slabs: how they are carved, which list they are in, when they
  * go back, how they are walked; and a model with random operations that looks
  * at every slab after each. */
-#include "base/pool.h"
+#include "base/slab.h"
 #include "trap.h"
 #include "world.h"
 
@@ -14,7 +14,7 @@ enum { SMALL = 64, BIG = 4096, CARVE = 16, MANY = 2000 };
 struct fixture {
     struct test_alloc alloc;
     struct vow_alloc hook;
-    struct vow__pool pool;
+    struct vow__slab_cache pool;
     int owner;
 };
 
@@ -22,12 +22,12 @@ static void open_pool(struct fixture *x, size_t object_size, bool pooled)
 {
     test_alloc_init(&x->alloc);
     x->hook = test_alloc_hook(&x->alloc);
-    vow__pool_init(&x->pool, &x->hook, &x->owner, object_size, pooled);
+    vow__slab_init(&x->pool, &x->hook, &x->owner, object_size, pooled);
 }
 
 static void close_pool(struct fixture *x)
 {
-    vow__pool_fini(&x->pool);
+    vow__slab_fini(&x->pool);
     test_alloc_fini(TEST_HERE, &x->alloc);
 }
 
@@ -39,13 +39,13 @@ struct held {
 static struct held take(struct fixture *x)
 {
     struct held h = {NULL, NULL};
-    h.object = vow__pool_take(&x->pool, &h.slab);
+    h.object = vow__slab_take(&x->pool, &h.slab);
     return h;
 }
 
 static void give(struct held h)
 {
-    vow__pool_give(h.slab, h.object);
+    vow__slab_give(h.slab, h.object);
 }
 
 static size_t take_many(struct fixture *x, struct held *held, size_t n)
@@ -83,7 +83,7 @@ TEST(pool, is_empty_and_has_no_memory_at_first)
 {
     struct fixture x;
     open_pool(&x, SMALL, true);
-    CHECK(vow__pool_unused(&x.pool));
+    CHECK(vow__slab_unused(&x.pool));
     CHECK_UINT_EQ(x.pool.slabs, 0);
     CHECK_UINT_EQ(x.alloc.allocs, 0);
     close_pool(&x);
@@ -95,9 +95,9 @@ TEST(pool, slab_is_one_block_of_at_most_32_kib)
     open_pool(&x, SMALL, true);
     struct held h = take(&x);
     CHECK_UINT_EQ(x.alloc.live_blocks, 1);
-    CHECK_UINT_EQ(x.alloc.live_bytes, vow__pool_slab_size(&x.pool));
-    CHECK(vow__pool_slab_size(&x.pool) <= 32768);
-    CHECK(vow__pool_slab_size(&x.pool) > 32768 - SMALL);
+    CHECK_UINT_EQ(x.alloc.live_bytes, vow__slab_bytes(&x.pool));
+    CHECK(vow__slab_bytes(&x.pool) <= 32768);
+    CHECK(vow__slab_bytes(&x.pool) > 32768 - SMALL);
     give(h);
     close_pool(&x);
 }
@@ -108,7 +108,7 @@ TEST(pool, slab_knows_its_pool_and_its_owner)
     open_pool(&x, SMALL, true);
     struct held h = take(&x);
     CHECK_PTR_EQ(h.slab->owner, &x.owner);
-    CHECK_PTR_EQ(h.slab->pool, &x.pool);
+    CHECK_PTR_EQ(h.slab->cache, &x.pool);
     CHECK_PTR_EQ(h.slab, x.pool.current);
     CHECK_INT_EQ(h.slab->place, VOW__CURRENT);
     give(h);
@@ -173,7 +173,7 @@ TEST_TRAPS(pool, closing_with_an_object_alive_dies)
     struct fixture x;
     open_pool(&x, SMALL, true);
     (void)take(&x);
-    vow__pool_fini(&x.pool);
+    vow__slab_fini(&x.pool);
 }
 
 /* ---- free lists of slabs ------------------------------------------------ */
@@ -243,9 +243,9 @@ TEST(pool, slab_whose_last_object_goes_is_empty)
     CHECK_UINT_EQ(x.pool.empties, 1);
     CHECK_PTR_EQ(x.pool.empty, &first->in_room);
     CHECK_PTR_EQ(x.pool.usable, NULL);
-    CHECK(!vow__pool_unused(&x.pool));
+    CHECK(!vow__slab_unused(&x.pool));
     give_many(held + n, more);
-    CHECK(vow__pool_unused(&x.pool));
+    CHECK(vow__slab_unused(&x.pool));
     close_pool(&x);
 }
 
@@ -323,12 +323,12 @@ TEST(pool, trim_frees_every_slab_without_objects_and_no_other)
     give_many(held, 2 * per);           /* two are empty */
     give_many(held + 2 * per, per - 1); /* one is usable */
     CHECK_UINT_EQ(x.pool.empties, 2);
-    vow__pool_trim(&x.pool);
+    vow__slab_trim(&x.pool);
     CHECK_UINT_EQ(x.pool.empties, 0);
     CHECK_UINT_EQ(x.pool.slabs, 2);
     CHECK_UINT_EQ(x.alloc.live_blocks, 2);
     give_many(held + 3 * per - 1, per + 1);
-    vow__pool_trim(&x.pool); /* the current one too */
+    vow__slab_trim(&x.pool); /* the current one too */
     CHECK_UINT_EQ(x.alloc.live_blocks, 0);
     CHECK_PTR_EQ(x.pool.current, NULL);
     close_pool(&x);
@@ -338,10 +338,10 @@ TEST(pool, trimmed_pool_works_as_before)
 {
     struct fixture x;
     open_pool(&x, BIG, true);
-    vow__pool_trim(&x.pool);
+    vow__slab_trim(&x.pool);
     for (int i = 0; i < 3; i++) {
         give(take(&x));
-        vow__pool_trim(&x.pool);
+        vow__slab_trim(&x.pool);
         CHECK_UINT_EQ(x.alloc.live_blocks, 0);
     }
     close_pool(&x);
@@ -355,7 +355,7 @@ TEST(pool, decay_leaves_what_became_empty_since_the_last_one)
     size_t n = fill_slabs(&x, held, 5);
     give_many(held, n); /* four empty, one current */
     CHECK_UINT_EQ(x.pool.empties, 4);
-    CHECK(vow__pool_decay(&x.pool));
+    CHECK(vow__slab_decay(&x.pool));
     CHECK_UINT_EQ(x.pool.empties, 4);
     close_pool(&x);
 }
@@ -369,11 +369,11 @@ TEST(pool, decay_frees_half_each_time_rounded_up_until_none_is_left)
     size_t n = fill_slabs(&x, held, 8);
     give_many(held, n);
     for (size_t i = 0; i < 4; i++) {
-        CHECK_INT_EQ(vow__pool_decay(&x.pool), left[i] > 0);
+        CHECK_INT_EQ(vow__slab_decay(&x.pool), left[i] > 0);
         CHECK_UINT_EQ(x.pool.empties, left[i]);
         CHECK_UINT_EQ(x.pool.slabs, left[i] + 1); /* and the current one */
     }
-    CHECK(!vow__pool_decay(&x.pool));
+    CHECK(!vow__slab_decay(&x.pool));
     close_pool(&x);
 }
 
@@ -385,13 +385,13 @@ TEST(pool, decay_spares_slabs_that_were_needed_in_between)
     size_t per = x.pool.per_slab;
     size_t n = fill_slabs(&x, held, 9);
     give_many(held, n);
-    (void)vow__pool_decay(&x.pool);
+    (void)vow__slab_decay(&x.pool);
     CHECK_UINT_EQ(x.pool.empties, 8);
     fill_slabs(&x, held, 7); /* the current one and six of these */
     give_many(held, 7 * per);
     CHECK_UINT_EQ(x.pool.empties, 8);
     CHECK_UINT_EQ(x.pool.idle_low, 2);
-    CHECK(vow__pool_decay(&x.pool));
+    CHECK(vow__slab_decay(&x.pool));
     CHECK_UINT_EQ(x.pool.empties, 7);
     close_pool(&x);
 }
@@ -401,10 +401,10 @@ TEST(pool, decay_spares_slabs_that_were_needed_in_between)
 TEST(pool, cursor_of_an_empty_pool_is_at_its_end)
 {
     struct fixture x;
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     open_pool(&x, SMALL, true);
-    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
-    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    CHECK_PTR_EQ(vow__slab_next(&x.pool, &at), NULL);
+    CHECK_PTR_EQ(vow__slab_next(&x.pool, &at), NULL);
     close_pool(&x);
 }
 
@@ -414,7 +414,7 @@ TEST(pool, cursor_meets_each_object_once_and_those_never_handed_out_as_zero)
     static struct held held[MANY];
     static int met[MANY];
     struct fixture x;
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     uintptr_t *words;
     size_t blank = 0;
     size_t fresh = 0;
@@ -422,7 +422,7 @@ TEST(pool, cursor_meets_each_object_once_and_those_never_handed_out_as_zero)
     take_many(&x, held, MANY);
     for (size_t i = 0; i < MANY; i++)
         ((uintptr_t *)held[i].object)[1] = i + 1;
-    while ((words = vow__pool_next(&x.pool, &at)) != NULL) {
+    while ((words = vow__slab_next(&x.pool, &at)) != NULL) {
         if (words[1] == 0) {
             blank++;
             continue;
@@ -435,7 +435,7 @@ TEST(pool, cursor_meets_each_object_once_and_those_never_handed_out_as_zero)
     for (vow_link *l = x.pool.all; l != NULL; l = l->next)
         fresh += VOW__OUTER(l, struct vow__slab, in_all)->fresh;
     CHECK_UINT_EQ(blank, fresh - MANY);
-    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+    CHECK_PTR_EQ(vow__slab_next(&x.pool, &at), NULL);
     give_many(held, MANY);
     close_pool(&x);
 }
@@ -457,8 +457,8 @@ TEST(pool, unpooled_objects_are_blocks_of_their_own_and_go_back_at_once)
         CHECK_UINT_EQ(x.alloc.live_blocks, 4 - i);
     }
     CHECK_PTR_EQ(x.pool.current, NULL);
-    CHECK(vow__pool_unused(&x.pool));
-    CHECK(!vow__pool_decay(&x.pool));
+    CHECK(vow__slab_unused(&x.pool));
+    CHECK(!vow__slab_decay(&x.pool));
     close_pool(&x);
 }
 
@@ -466,12 +466,12 @@ TEST(pool, unpooled_objects_are_walked_too)
 {
     struct fixture x;
     struct held held[3];
-    struct vow__pool_cursor at = {0};
+    struct vow__slab_cursor at = {0};
     open_pool(&x, SMALL, false);
     take_many(&x, held, 3);
     for (size_t i = 0; i < 3; i++)
-        CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), held[i].object);
-    CHECK_PTR_EQ(vow__pool_next(&x.pool, &at), NULL);
+        CHECK_PTR_EQ(vow__slab_next(&x.pool, &at), held[i].object);
+    CHECK_PTR_EQ(vow__slab_next(&x.pool, &at), NULL);
     give_many(held, 3);
     close_pool(&x);
 }
@@ -487,7 +487,7 @@ static size_t free_length(const struct vow__slab *s)
 }
 
 /* P1 and P2 of pool.c for every slab, and the counts. */
-static void check_pool(const struct vow__pool *p, size_t alive)
+static void check_pool(const struct vow__slab_cache *p, size_t alive)
 {
     size_t used = 0;
     size_t in[4] = {0};
@@ -509,7 +509,7 @@ static void check_pool(const struct vow__pool *p, size_t alive)
     CHECK_UINT_EQ(in[VOW__EMPTY], p->empties);
     CHECK_UINT_EQ(in[VOW__USABLE], length(p->usable));
     CHECK(p->idle_low <= p->empties);
-    CHECK_INT_EQ(vow__pool_unused(p), alive == 0);
+    CHECK_INT_EQ(vow__slab_unused(p), alive == 0);
 }
 
 static void stamp(const struct held *h, size_t size, uint64_t with)
@@ -535,9 +535,9 @@ static void random_rounds(size_t object_size, bool pooled)
         uint64_t r = test_random(&random);
         bool filling = (round / 300) % 2 == 0;
         if (r % 64 == 0) {
-            vow__pool_trim(&x.pool);
+            vow__slab_trim(&x.pool);
         } else if (r % 64 == 1) {
-            (void)vow__pool_decay(&x.pool);
+            (void)vow__slab_decay(&x.pool);
         } else if (n > 0 && r % 4 < (filling ? 1 : 3)) {
             size_t at = (r >> 8) % n;
             check_stamp(&held[at], object_size,

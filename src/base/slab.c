@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pool.c - objects of one size, many to a slab, given back when unused.
+/* slab.c - objects of one size, many to a slab, given back when unused.
  *
  * WHY   A promise costs a few nanoseconds; malloc and free would cost more
  *       than all the rest. But a burst of a million promises must not hold its
@@ -16,23 +16,23 @@
  *       own and goes back at once: for fault sweeps and memory checkers.
  * THREADS  the owner's.
  */
-#include "base/pool.h"
+#include "base/slab.h"
 
 #include <string.h>
 
 enum { SLAB_BYTES = 32 * 1024, CARVE = 16 };
 
-static struct vow__slab *pool_slab_new(struct vow__pool *p);
-static void pool_slab_free(struct vow__pool *p, struct vow__slab *s);
-static void carve_objects(struct vow__pool *p, struct vow__slab *s);
-static char *object_at(const struct vow__pool *p, struct vow__slab *s,
+static struct vow__slab *pool_slab_new(struct vow__slab_cache *p);
+static void pool_slab_free(struct vow__slab_cache *p, struct vow__slab *s);
+static void carve_objects(struct vow__slab_cache *p, struct vow__slab *s);
+static char *object_at(const struct vow__slab_cache *p, struct vow__slab *s,
                        uint32_t index);
 
-void vow__pool_init(struct vow__pool *p, const struct vow_alloc *alloc,
+void vow__slab_init(struct vow__slab_cache *p, const struct vow_alloc *alloc,
                     void *owner, size_t object_size, bool pooled)
 {
     VOW__ASSERT(object_size % sizeof(void *) == 0);
-    *p = (struct vow__pool){
+    *p = (struct vow__slab_cache){
         .alloc = alloc,
         .owner = owner,
         .object_size = object_size,
@@ -42,21 +42,21 @@ void vow__pool_init(struct vow__pool *p, const struct vow_alloc *alloc,
     };
 }
 
-void vow__pool_fini(struct vow__pool *p)
+void vow__slab_fini(struct vow__slab_cache *p)
 {
-    VOW__ASSERT(vow__pool_unused(p));
-    vow__pool_trim(p);
+    VOW__ASSERT(vow__slab_unused(p));
+    vow__slab_trim(p);
     VOW__ASSERT(p->slabs == 0);
 }
 
-bool vow__pool_unused(const struct vow__pool *p)
+bool vow__slab_unused(const struct vow__slab_cache *p)
 {
     size_t current = p->current != NULL && p->current->used == 0;
     return p->slabs == p->empties + current;
 }
 
 /* The current slab has no free object: carve objects, or leave the slab. */
-struct vow__slab *vow__pool_refill(struct vow__pool *p)
+struct vow__slab *vow__slab_refill(struct vow__slab_cache *p)
 {
     struct vow__slab *s = p->current;
     if (s != NULL && s->fresh < p->per_slab) {
@@ -83,9 +83,9 @@ struct vow__slab *vow__pool_refill(struct vow__pool *p)
 }
 
 /* An object came back to a full slab; or a slab became empty. */
-void vow__pool_replace(struct vow__slab *s)
+void vow__slab_relist(struct vow__slab *s)
 {
-    struct vow__pool *p = s->pool;
+    struct vow__slab_cache *p = s->cache;
     if (p->per_slab == 1) {
         if (p->current == s)
             p->current = NULL;
@@ -101,7 +101,7 @@ void vow__pool_replace(struct vow__slab *s)
     p->empties += s->used == 0;
 }
 
-void vow__pool_trim(struct vow__pool *p)
+void vow__slab_trim(struct vow__slab_cache *p)
 {
     vow_link *l;
     while ((l = vow__list_take(&p->empty)) != NULL)
@@ -114,7 +114,7 @@ void vow__pool_trim(struct vow__pool *p)
     }
 }
 
-bool vow__pool_decay(struct vow__pool *p)
+bool vow__slab_decay(struct vow__slab_cache *p)
 {
     for (size_t n = (p->idle_low + 1) / 2; n > 0; n--) {
         vow_link *l = vow__list_take(&p->empty);
@@ -125,12 +125,13 @@ bool vow__pool_decay(struct vow__pool *p)
     return p->empties > 0;
 }
 
-size_t vow__pool_slab_size(const struct vow__pool *p)
+size_t vow__slab_bytes(const struct vow__slab_cache *p)
 {
     return sizeof(struct vow__slab) + p->per_slab * p->object_size;
 }
 
-void *vow__pool_next(const struct vow__pool *p, struct vow__pool_cursor *at)
+void *vow__slab_next(const struct vow__slab_cache *p,
+                     struct vow__slab_cursor *at)
 {
     if (!at->started) {
         at->slab = p->all;
@@ -146,27 +147,27 @@ void *vow__pool_next(const struct vow__pool *p, struct vow__pool_cursor *at)
     return NULL;
 }
 
-static struct vow__slab *pool_slab_new(struct vow__pool *p)
+static struct vow__slab *pool_slab_new(struct vow__slab_cache *p)
 {
-    struct vow__slab *s = vow__mem_new(p->alloc, vow__pool_slab_size(p));
+    struct vow__slab *s = vow__mem_new(p->alloc, vow__slab_bytes(p));
     if (s == NULL)
         return NULL;
-    *s = (struct vow__slab){.pool = p, .owner = p->owner};
+    *s = (struct vow__slab){.cache = p, .owner = p->owner};
     vow__list_push(&p->all, &s->in_all);
     p->slabs++;
     return s;
 }
 
-static void pool_slab_free(struct vow__pool *p, struct vow__slab *s)
+static void pool_slab_free(struct vow__slab_cache *p, struct vow__slab *s)
 {
     vow__list_remove(&p->all, &s->in_all);
     p->slabs--;
-    vow__mem_free(p->alloc, s, vow__pool_slab_size(p));
+    vow__mem_free(p->alloc, s, vow__slab_bytes(p));
 }
 
 /* Some objects that were never used join the free list in the order of their
  * addresses; zeroed, so that a walk skips them (keeps P2). */
-static void carve_objects(struct vow__pool *p, struct vow__slab *s)
+static void carve_objects(struct vow__slab_cache *p, struct vow__slab *s)
 {
     size_t end =
         s->fresh + CARVE < p->per_slab ? s->fresh + CARVE : p->per_slab;
@@ -181,7 +182,7 @@ static void carve_objects(struct vow__pool *p, struct vow__slab *s)
     s->fresh = (uint32_t)end;
 }
 
-static char *object_at(const struct vow__pool *p, struct vow__slab *s,
+static char *object_at(const struct vow__slab_cache *p, struct vow__slab *s,
                        uint32_t index)
 {
     return (char *)(s + 1) + p->object_size * index;
