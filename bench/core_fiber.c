@@ -9,13 +9,13 @@
 
 enum { SWITCH_STACK = 65536 };
 
-static struct vow__context main_context, side_context;
+static struct vow__core_context main_context, side_context;
 
 static void switch_back(void *arg)
 {
     (void)arg;
     for (;;)
-        vow__switch(&side_context, &main_context);
+        vow__core_switch(&side_context, &main_context);
 }
 
 /* One way, registers and stack only: no queue, no promise. Compared with
@@ -24,14 +24,15 @@ void bench_switch(void)
 {
     void *stack = aligned_alloc(4096, SWITCH_STACK);
     MUST(stack != NULL);
-    vow__context_here(&main_context);
-    vow__context_make(&side_context, stack, SWITCH_STACK, switch_back, NULL);
-    vow__switch(&main_context, &side_context);
+    vow__core_context_here(&main_context);
+    vow__core_context_make(&side_context, stack, SWITCH_STACK, switch_back,
+                           NULL);
+    vow__core_switch(&main_context, &side_context);
     double begin = now_ns();
     for (long i = 0; i < SWITCHES; i++)
-        vow__switch(&main_context, &side_context);
+        vow__core_switch(&main_context, &side_context);
     row("switch", "vow", (now_ns() - begin) / (2.0 * SWITCHES), "ns");
-    vow__context_end(&side_context);
+    vow__core_context_end(&side_context);
     free(stack);
 }
 

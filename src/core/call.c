@@ -12,8 +12,8 @@ enum place { NOWHERE = 0, IN_QUEUE, IN_TIMERS };
 
 struct call {
     union {
-        struct vow__watch watch;
-        struct vow__timer timer;
+        struct vow__core_watch watch;
+        struct vow__core_timer timer;
     } u;
     vow_call_fn fn;
     void *user;
@@ -28,8 +28,8 @@ static struct call *begin(vow_call *c, vow_loop *loop, vow_call_fn fn,
 static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
                void *user, bool weak);
 static void enqueue(vow_loop *loop, struct call *c);
-static void fire(vow_loop *loop, struct vow__timer *t);
-static void run(struct vow__watch *w);
+static void fire(vow_loop *loop, struct vow__core_timer *t);
+static void run(struct vow__core_watch *w);
 
 void vow_call_soon(vow_call *call, vow_loop *loop, vow_call_fn fn, void *user)
 {
@@ -55,8 +55,8 @@ static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
                void *user, bool weak)
 {
     struct call *c = begin(call, loop, fn, user, IN_TIMERS);
-    c->u.timer = (struct vow__timer){.fire = fire, .weak = weak};
-    vow__timer_start(loop, &c->u.timer, due_ns);
+    c->u.timer = (struct vow__core_timer){.fire = fire, .weak = weak};
+    vow__core_timer_start(loop, &c->u.timer, due_ns);
 }
 
 bool vow_call_stop(vow_call *call)
@@ -67,7 +67,7 @@ bool vow_call_stop(vow_call *call)
     if (c->place == IN_QUEUE)
         vow__list_remove(&c->loop->ready, &c->u.watch.node.link);
     else
-        vow__timer_stop(c->loop, &c->u.timer);
+        vow__core_timer_stop(c->loop, &c->u.timer);
     c->place = NOWHERE;
     return true;
 }
@@ -92,17 +92,17 @@ static struct call *begin(vow_call *call, vow_loop *loop, vow_call_fn fn,
 static void enqueue(vow_loop *loop, struct call *c)
 {
     c->place = IN_QUEUE;
-    c->u.watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = run};
-    vow__enqueue(loop, &c->u.watch.node.link);
+    c->u.watch = (struct vow__core_watch){.node.kind = VOW__WATCH, .run = run};
+    vow__core_loop_enqueue(loop, &c->u.watch.node.link);
 }
 
-static void fire(vow_loop *loop, struct vow__timer *t)
+static void fire(vow_loop *loop, struct vow__core_timer *t)
 {
     enqueue(loop, VOW__OUTER(t, struct call, u.timer));
 }
 
 /* The block may be gone when fn returns. */
-static void run(struct vow__watch *w)
+static void run(struct vow__core_watch *w)
 {
     struct call *c = VOW__OUTER(w, struct call, u.watch);
     c->place = NOWHERE;

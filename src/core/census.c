@@ -25,11 +25,11 @@ static int tally_add(struct tally *t, const vow_future *f);
 static int tally_grow(struct tally *t);
 static int by_count(const void *a, const void *b);
 
-int vow__promises_open(vow_loop *loop, bool pooled)
+int vow__core_promises_open(vow_loop *loop, bool pooled)
 {
     vow__slab_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
                    pooled);
-    vow_future *f = vow__future_new(loop, NULL, VOW__NONE, 1, false);
+    vow_future *f = vow__core_future_new(loop, NULL, VOW__NONE, 1, false);
     if (f == NULL)
         return VOW_ENOMEM;
     f->node.handled = 1;
@@ -42,20 +42,20 @@ int vow__promises_open(vow_loop *loop, bool pooled)
 
 /* Frees nothing while it walks: rejecting moves waiters to the queue, and hooks
  * of core are queued to do the rest. */
-bool vow__promises_reject_all(vow_loop *loop)
+bool vow__core_promises_reject_all(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_future *f;
     vow_error *e = NULL;
     while ((f = next_live(loop, &at)) != NULL) {
-        if (!vow__pending(f) || f->node.kind != VOW__PROMISE)
+        if (!vow__core_future_is_pending(f) || f->node.kind != VOW__PROMISE)
             continue;
         if (e == NULL)
-            e = vow__error(loop, NULL, VOW_ECLOSED, NULL, NULL);
+            e = vow__core_error_new(loop, NULL, VOW_ECLOSED, NULL, NULL);
         if (f->node.hook_now)
-            vow__hook_queue(loop, f, e);
+            vow__core_hook_queue(loop, f, e);
         else
-            vow__reject(loop, f, vow_error_ref(e));
+            vow__core_future_reject(loop, f, vow_error_ref(e));
     }
     bool some = e != NULL;
     vow_error_unref(e);
@@ -63,7 +63,7 @@ bool vow__promises_reject_all(vow_loop *loop)
 }
 
 /* The hook may free futures: they are gathered first, in their own links. */
-void vow__promises_tell_unhandled(vow_loop *loop)
+void vow__core_promises_tell_unhandled(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
@@ -71,52 +71,54 @@ void vow__promises_tell_unhandled(vow_loop *loop)
     while ((f = next_live(loop, &at)) != NULL) {
         if (f->node.state == VOW_REJECTED && !f->node.handled) {
             f->node.handled = 1;
-            vow__list_push(&list, &vow__ref(f)->node.link);
+            vow__list_push(&list, &vow__core_future_ref(f)->node.link);
         }
     }
     vow_link *l;
     while ((l = vow__list_take(&list)) != NULL) {
-        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        struct vow__core_node *n = VOW__OUTER(l, struct vow__core_node, link);
         f = VOW__OUTER(n, vow_future, node);
-        vow__loop_tell_unhandled(loop, f);
-        vow__unref(f);
+        vow__core_loop_tell_unhandled(loop, f);
+        vow__core_future_unref(f);
     }
 }
 
 /* The loop has closed: nothing runs any more. This takes apart rings of rests
  * as well. */
-bool vow__promises_forget_rests(vow_loop *loop)
+bool vow__core_promises_forget_rests(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
     vow_link *l;
     vow_future *f;
     while ((f = next_live(loop, &at)) != NULL)
-        if (f->node.rest && !vow__pending(f) && f->node.kind != VOW__FINALLY)
-            vow__list_push(&list, &vow__ref(f)->node.link);
+        if (f->node.rest && !vow__core_future_is_pending(f) &&
+            f->node.kind != VOW__FINALLY)
+            vow__list_push(&list, &vow__core_future_ref(f)->node.link);
     bool some = list != NULL;
     while ((l = vow__list_take(&list)) != NULL) {
-        f = VOW__OUTER(VOW__OUTER(l, struct vow__node, link), vow_future, node);
+        f = VOW__OUTER(VOW__OUTER(l, struct vow__core_node, link), vow_future,
+                       node);
         if (f->node.rest)
-            vow__rest_release(f);
+            vow__core_rest_release(f);
         f->node.rest = 0;
-        vow__unref(f);
+        vow__core_future_unref(f);
     }
     return some;
 }
 
-void vow__loop_tell_unhandled(vow_loop *loop, vow_future *f)
+void vow__core_loop_tell_unhandled(vow_loop *loop, vow_future *f)
 {
-    vow_error *e = vow__error_in(f);
+    vow_error *e = vow__core_future_error(f);
     int code = vow_error_code(e);
     if (code == VOW_ECANCELED || code == VOW_ECLOSED || !vow__error_tell(e))
         return;
     loop->unhandled++;
     if (loop->on_unhandled == NULL)
         return;
-    struct vow__visit before = vow__visit_begin(loop);
+    struct vow__core_visit before = vow__core_visit_begin(loop);
     loop->on_unhandled(e, vow_future_site(f), loop->on_unhandled_user);
-    vow__visit_end(loop, before);
+    vow__core_visit_end(loop, before);
 }
 
 void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
@@ -128,17 +130,17 @@ void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
     const vow_future *f;
     while ((f = next_live(loop, &at)) != NULL) {
         live++;
-        pending += vow__pending(f);
+        pending += vow__core_future_is_pending(f);
     }
     *ret_stats = (vow_loop_stats){
         .futures = live,
         .pending = pending,
-        .fibers = vow__fibers_count(loop),
-        .stacks = vow__fibers_stacks(loop),
-        .guards_missing = vow__fibers_guards_missing(loop),
+        .fibers = vow__core_fibers_count(loop),
+        .stacks = vow__core_fibers_stacks(loop),
+        .guards_missing = vow__core_fibers_guards_missing(loop),
         .timers = loop->timers_strong,
         .scopes = loop->scopes,
-        .jobs = vow__work_count(loop),
+        .jobs = vow__core_work_count(loop),
         .late_settles = loop->late_settles,
         .unhandled = loop->unhandled,
         .handlers_run = loop->handlers_run,
@@ -193,7 +195,7 @@ static int tally_add(struct tally *t, const vow_future *f)
         t->lines[low] = (vow_census){.site = site};
         t->n++;
     }
-    if (vow__pending(f))
+    if (vow__core_future_is_pending(f))
         t->lines[low].pending++;
     else
         t->lines[low].settled++;

@@ -22,7 +22,7 @@
 enum mode { ALL, ALL_SETTLED, ANY, RACE };
 
 struct leg {
-    struct vow__watch watch;
+    struct vow__core_watch watch;
     struct group *group;
     bool done; /* its input is settled and was counted, or was let go */
     bool rest; /* its input has not ended, and counts as a ghost */
@@ -67,7 +67,7 @@ static void group_part(struct group *g);
 static void rest_set(struct leg *leg, bool rest);
 static void group_drop(struct items *items);
 static void array_drop(struct items *items);
-static void leg_run(struct vow__watch *w);
+static void leg_run(struct vow__core_watch *w);
 static void conclude(struct group *g);
 static void let_legs_go(struct group *g, vow_error *why);
 static void on_cancel(vow_error *why, void *user);
@@ -99,8 +99,9 @@ vow_future *vow_race_at(const char *site, vow_loop *loop,
 {
     VOW__ASSERT_THREAD(loop);
     if (n == 0) { /* nothing will settle it but the loop's end */
-        vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 1, false);
-        return f != NULL ? f : vow__no_memory(loop);
+        vow_future *f =
+            vow__core_future_new(loop, site, VOW__PROMISE, 1, false);
+        return f != NULL ? f : vow__core_future_no_memory(loop);
     }
     return combine(site, loop, futures, n, RACE);
 }
@@ -132,8 +133,8 @@ int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
     struct array *a = NULL;
     int rc = n > 0 && futures == NULL ? VOW_EINVAL : 0;
     for (size_t i = 0; rc == 0 && i < n; i++)
-        if (futures[i] == NULL || vow__pending(futures[i]) ||
-            vow__loop_of(futures[i]) != loop)
+        if (futures[i] == NULL || vow__core_future_is_pending(futures[i]) ||
+            vow__core_future_loop(futures[i]) != loop)
             rc = VOW_EINVAL;
     if (rc == 0 && n <= (SIZE_MAX - sizeof(*a)) / sizeof(a->at[0]))
         a = vow__mem_new(&loop->alloc, sizeof(*a) + n * sizeof(a->at[0]));
@@ -156,7 +157,7 @@ int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
     return 0;
 }
 
-void vow__list_drop(void *list)
+void vow__core_value_list_drop(void *list)
 {
     struct items *items = list;
     items->drop(items);
@@ -173,7 +174,7 @@ static void array_drop(struct items *items)
     struct vow_alloc alloc = a->alloc;
     size_t n = items->n;
     for (size_t i = 0; i < n; i++)
-        vow__unref(a->at[i]);
+        vow__core_future_unref(a->at[i]);
     vow__mem_free(&alloc, a, sizeof(*a) + n * sizeof(a->at[0]));
 }
 
@@ -182,17 +183,17 @@ static vow_future *combine(const char *site, vow_loop *loop,
 {
     for (size_t i = 0; i < n; i++)
         if (futures == NULL || futures[i] == NULL ||
-            vow__loop_of(futures[i]) != loop)
+            vow__core_future_loop(futures[i]) != loop)
             return vow_refused_at(site, loop, VOW_EINVAL,
                                   "an input is NULL or of another loop");
     if (loop->closed)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct group *g = group_new(site, loop, n, mode);
     if (g == NULL)
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     vow_future *out = g->out;
     for (size_t i = 0; i < n; i++)
-        vow__wait(loop, &g->legs[i].watch.node, futures[i]);
+        vow__core_node_wait(loop, &g->legs[i].watch.node, futures[i]);
     if (n == 0)
         conclude(g);
     return out;
@@ -216,7 +217,7 @@ static struct group *group_new(const char *site, vow_loop *loop, size_t n,
         if (g->errors == NULL)
             goto fail;
     }
-    g->out = vow__promise_new(loop, site, on_cancel, g);
+    g->out = vow__core_promise_new(loop, site, on_cancel, g);
     if (g->out == NULL)
         goto fail;
     g->out->node.runs = 1;
@@ -233,7 +234,7 @@ fail:
     return NULL;
 }
 
-static void leg_run(struct vow__watch *w)
+static void leg_run(struct vow__core_watch *w)
 {
     struct leg *leg = VOW__OUTER(w, struct leg, watch);
     struct group *g = leg->group;
@@ -245,21 +246,22 @@ static void leg_run(struct vow__watch *w)
     g->left--;
     if (g->mode == RACE || (g->mode == ALL && failed) ||
         (g->mode == ANY && !failed)) {
-        vow__adopt_outcome(g->loop, g->out, input);
+        vow__core_future_adopt_outcome(g->loop, g->out, input);
         let_legs_go(g, NULL);
         group_part(g);
         return;
     }
     if (g->mode == ANY) {
         if (vow_error_cause(g->errors) == NULL)
-            vow__error_set_cause(g->errors, vow__error_in(input));
+            vow__error_set_cause(g->errors, vow__core_future_error(input));
         vow__error_set_at(g->errors, (size_t)(leg - g->legs),
-                          vow__error_in(input));
+                          vow__core_future_error(input));
     }
     if (g->left == 0)
         conclude(g);
     else
-        vow__notify(g->loop, g->out, vow_int((int64_t)(g->n - g->left)));
+        vow__core_progress_notify(g->loop, g->out,
+                                  vow_int((int64_t)(g->n - g->left)));
 }
 
 /* All inputs are settled and none decided it. */
@@ -269,7 +271,7 @@ static void conclude(struct group *g)
     if (g->mode == ANY) {
         vow_error *errors = g->errors;
         g->errors = NULL;
-        vow__reject(g->loop, out, errors);
+        vow__core_future_reject(g->loop, out, errors);
         group_part(g);
         return;
     }
@@ -281,14 +283,14 @@ static void conclude(struct group *g)
     vow_value list;
     list.as.ptr = &g->items;
     list.tag = VOW_LIST;
-    vow__fulfil(g->loop, out, list);
+    vow__core_future_fulfil(g->loop, out, list);
     if (VOW__UNLIKELY(group_lingers(g))) {
         g->refs++; /* one is of the list */
         group_part(g);
         return;
     }
     g->out = NULL; /* keeps G2 */
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
 }
 
 /* Those still waiting leave; with `why`, inputs nobody else holds are
@@ -300,23 +302,24 @@ static void let_legs_go(struct group *g, vow_error *why)
         if (leg->done)
             continue;
         leg->done = true;
-        vow_future *input = vow__unwait(g->loop, &leg->watch.node);
-        if (why != NULL || !vow__pending(input) ? vow__rest_counts(input)
-                                                : vow__runs(input)) {
-            leg->watch.node.source = vow__ref(input);
+        vow_future *input = vow__core_node_unwait(g->loop, &leg->watch.node);
+        if (why != NULL || !vow__core_future_is_pending(input)
+                ? vow__core_rest_counts(input)
+                : vow__core_future_runs_work(input)) {
+            leg->watch.node.source = vow__core_future_ref(input);
             rest_set(leg, true);
         }
         if (why != NULL)
-            vow__let_go(g->loop, input, why);
+            vow__core_source_let_go(g->loop, input, why);
         else
-            vow__unref(input);
+            vow__core_future_unref(input);
     }
 }
 
 static void on_cancel(vow_error *why, void *user)
 {
     struct group *g = user;
-    vow__reject(g->loop, g->out, vow_error_ref(why));
+    vow__core_future_reject(g->loop, g->out, vow_error_ref(why));
     let_legs_go(g, why);
     group_part(g);
 }
@@ -325,7 +328,7 @@ static void on_cancel(vow_error *why, void *user)
  * inputs have not ended. */
 static void group_part(struct group *g)
 {
-    vow_future *out = vow__ref(g->out);
+    vow_future *out = vow__core_future_ref(g->out);
     g->out = NULL; /* keeps G2 */
     if (group_lingers(g)) {
         out->node.kind = VOW__GROUP;
@@ -334,9 +337,9 @@ static void group_part(struct group *g)
     } else {
         group_unref(g);
     }
-    vow_deferred_unref(vow__end_of(out));
-    vow__rest_trim(out);
-    vow__unref(out);
+    vow_deferred_unref(vow__core_deferred_of(out));
+    vow__core_rest_trim(out);
+    vow__core_future_unref(out);
 }
 
 static bool group_lingers(const struct group *g)
@@ -350,7 +353,7 @@ static bool group_lingers(const struct group *g)
 static void rest_set(struct leg *leg, bool rest)
 {
     leg->rest = rest;
-    vow__ghost(leg->watch.node.source, rest ? 1 : -1);
+    vow__core_future_count_end_ref(leg->watch.node.source, rest ? 1 : -1);
 }
 
 static void group_unref(struct group *g)
@@ -363,7 +366,7 @@ static void group_unref(struct group *g)
             continue;
         if (g->legs[i].rest)
             rest_set(&g->legs[i], false);
-        vow__unref(input);
+        vow__core_future_unref(input);
     }
     VOW__ASSERT(g->out == NULL);
     vow_error_unref(g->errors);
@@ -372,7 +375,7 @@ static void group_unref(struct group *g)
 
 /* ---- rests --------------------------------------------------------------- */
 
-vow_future **vow__group_rest(vow_future *out)
+vow_future **vow__core_group_rest(vow_future *out)
 {
     struct group *g = out->user;
     if (g == NULL)
@@ -383,7 +386,7 @@ vow_future **vow__group_rest(vow_future *out)
                                  : &g->legs[g->first_rest].watch.node.source;
 }
 
-void vow__group_rest_drop(vow_future *out)
+void vow__core_group_rest_drop(vow_future *out)
 {
     struct group *g = out->user;
     struct leg *leg = &g->legs[g->first_rest];
@@ -392,10 +395,10 @@ void vow__group_rest_drop(vow_future *out)
     if (g->is_list)
         return;
     leg->watch.node.source = NULL;
-    vow__unref(input);
+    vow__core_future_unref(input);
 }
 
-void vow__group_release(vow_future *out)
+void vow__core_group_release(vow_future *out)
 {
     struct group *g = out->user;
     out->user = NULL;

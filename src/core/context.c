@@ -99,7 +99,8 @@ static vow_context *nearest(vow_context *c)
 
 /* ---- carried by steps ---------------------------------------------------- */
 
-bool vow__carry(vow_loop *loop, vow_step *step, vow_finally_fn *finally)
+bool vow__core_context_carry(vow_loop *loop, vow_step *step,
+                             vow_finally_fn *finally)
 {
     struct carried *c = vow__mem_zero(&loop->alloc, sizeof(*c));
     if (c == NULL)

@@ -10,24 +10,24 @@
 #include "core/promise_internal.h"
 
 struct delay {
-    struct vow__timer timer;
+    struct vow__core_timer timer;
     vow_future *out; /* its end is ours */
 };
 
 struct timeout {
-    struct vow__watch watch;
-    struct vow__timer timer;
+    struct vow__core_watch watch;
+    struct vow__core_timer timer;
     vow_loop *loop;
     uint64_t ms; /* for the message */
 };
 
-static void delay_fire(vow_loop *loop, struct vow__timer *t);
+static void delay_fire(vow_loop *loop, struct vow__core_timer *t);
 static void delay_cancel(vow_error *why, void *user);
 static void delay_free(vow_loop *loop, struct delay *d);
 static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
                            uint64_t ms);
-static void timeout_run(struct vow__watch *w);
-static void timeout_fire(vow_loop *loop, struct vow__timer *timer);
+static void timeout_run(struct vow__core_watch *w);
+static void timeout_fire(vow_loop *loop, struct vow__core_timer *timer);
 static void timeout_cancel(vow_error *why, void *user);
 static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
                         vow_error *why);
@@ -40,28 +40,28 @@ vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct delay *d = vow__mem_zero(&loop->alloc, sizeof(*d));
     if (d == NULL)
-        return vow__no_memory(loop);
-    d->out = vow__promise_new(loop, site, delay_cancel, d);
+        return vow__core_future_no_memory(loop);
+    d->out = vow__core_promise_new(loop, site, delay_cancel, d);
     if (d->out == NULL) {
         vow__mem_free(&loop->alloc, d, sizeof(*d));
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     }
     d->timer.fire = delay_fire;
-    vow__timer_start(loop, &d->timer, vow__clock_due_ns(&loop->clock, ms));
+    vow__core_timer_start(loop, &d->timer, vow__clock_due_ns(&loop->clock, ms));
     return d->out;
 }
 
 vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
 {
-    VOW__ASSERT_THREAD(vow__loop_of(f));
-    const struct vow__clock *clock = &vow__loop_of(f)->clock;
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
+    const struct vow__clock *clock = &vow__core_future_loop(f)->clock;
     return timeout(site, f, vow__clock_due_ns(clock, ms), ms);
 }
 
 vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
 {
-    VOW__ASSERT_THREAD(vow__loop_of(f));
-    uint64_t now = vow__clock_now_ns(&vow__loop_of(f)->clock);
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
+    uint64_t now = vow__clock_now_ns(&vow__core_future_loop(f)->clock);
     uint64_t left = due_ns > now ? due_ns - now : 0;
     return timeout(site, f, due_ns, left / VOW__NS_PER_MS);
 }
@@ -69,16 +69,17 @@ vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
 static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
                            uint64_t ms)
 {
-    vow_loop *loop = vow__loop_of(f);
+    vow_loop *loop = vow__core_future_loop(f);
     if (loop->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct timeout *t = vow__mem_zero(&loop->alloc, sizeof(*t));
     if (t == NULL)
-        return vow__no_memory(loop);
-    vow_future *out = vow__promise_new(loop, site, timeout_cancel, &t->watch);
+        return vow__core_future_no_memory(loop);
+    vow_future *out =
+        vow__core_promise_new(loop, site, timeout_cancel, &t->watch);
     if (out == NULL) {
         vow__mem_free(&loop->alloc, t, sizeof(*t));
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     }
     out->node.relayed = 1;
     t->loop = loop;
@@ -87,55 +88,55 @@ static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
     t->watch.run = timeout_run;
     t->watch.out = out;
     t->timer.fire = timeout_fire;
-    vow__timer_start(loop, &t->timer, due_ns);
-    vow__wait(loop, &t->watch.node, f);
+    vow__core_timer_start(loop, &t->timer, due_ns);
+    vow__core_node_wait(loop, &t->watch.node, f);
     return out;
 }
 
-static void delay_fire(vow_loop *loop, struct vow__timer *t)
+static void delay_fire(vow_loop *loop, struct vow__core_timer *t)
 {
     struct delay *d = VOW__OUTER(t, struct delay, timer);
-    vow__fulfil(loop, d->out, vow_nothing());
+    vow__core_future_fulfil(loop, d->out, vow_nothing());
     delay_free(loop, d);
 }
 
 static void delay_cancel(vow_error *why, void *user)
 {
     struct delay *d = user;
-    vow_loop *loop = vow__loop_of(d->out);
-    vow__reject(loop, d->out, vow_error_ref(why));
+    vow_loop *loop = vow__core_future_loop(d->out);
+    vow__core_future_reject(loop, d->out, vow_error_ref(why));
     delay_free(loop, d);
 }
 
 static void delay_free(vow_loop *loop, struct delay *d)
 {
     vow_future *out = d->out;
-    vow__timer_stop(loop, &d->timer);
+    vow__core_timer_stop(loop, &d->timer);
     vow__mem_free(&loop->alloc, d, sizeof(*d));
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
 }
 
-static void timeout_run(struct vow__watch *w)
+static void timeout_run(struct vow__core_watch *w)
 {
     struct timeout *t = VOW__OUTER(w, struct timeout, watch);
     vow_future *source = w->node.source;
-    vow__adopt(t->loop, w->out, source);
+    vow__core_future_adopt(t->loop, w->out, source);
     timeout_free(t);
-    vow__unref(source);
+    vow__core_future_unref(source);
 }
 
-static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
+static void timeout_fire(vow_loop *loop, struct vow__core_timer *timer)
 {
     struct timeout *t = VOW__OUTER(timer, struct timeout, timer);
     vow_future *out = t->watch.out;
-    if (!vow__pending(t->watch.node.source))
+    if (!vow__core_future_is_pending(t->watch.node.source))
         return; /* it came in time: the watch is in the queue */
-    vow_future *source = vow__unwait(loop, &t->watch.node);
-    vow_error *e = vow__error_or(
+    vow_future *source = vow__core_node_unwait(loop, &t->watch.node);
+    vow_error *e = vow__core_error_or(
         vow_error_new_at(out->site, loop, VOW_ETIMEDOUT, NULL,
                          "no result within %llu ms", (unsigned long long)t->ms),
         VOW_ETIMEDOUT);
-    vow_error *why = vow__cancel_error(loop, out->site, e);
+    vow_error *why = vow__core_cancel_error(loop, out->site, e);
     timeout_end(t, source, e, why);
     vow_error_unref(why);
 }
@@ -143,7 +144,7 @@ static void timeout_fire(vow_loop *loop, struct vow__timer *timer)
 static void timeout_cancel(vow_error *why, void *user)
 {
     struct timeout *t = VOW__OUTER(user, struct timeout, watch);
-    vow_future *source = vow__unwait(t->loop, &t->watch.node);
+    vow_future *source = vow__core_node_unwait(t->loop, &t->watch.node);
     timeout_end(t, source, vow_error_ref(why), why);
 }
 
@@ -152,18 +153,18 @@ static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
                         vow_error *why)
 {
     vow_loop *loop = t->loop;
-    vow_future *out = vow__ref(t->watch.out);
-    vow__reject(loop, out, e);
+    vow_future *out = vow__core_future_ref(t->watch.out);
+    vow__core_future_reject(loop, out, e);
     timeout_free(t);
-    vow__leave(loop, out, source, why);
-    vow__unref(out);
+    vow__core_source_leave(loop, out, source, why);
+    vow__core_future_unref(out);
 }
 
 static void timeout_free(struct timeout *t)
 {
     vow_loop *loop = t->loop;
     vow_future *out = t->watch.out;
-    vow__timer_stop(loop, &t->timer);
+    vow__core_timer_stop(loop, &t->timer);
     vow__mem_free(&loop->alloc, t, sizeof(*t));
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
 }

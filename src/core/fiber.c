@@ -33,15 +33,15 @@ static const uint8_t moves[] = {
 
 enum { STACK_BYTES = 128 * 1024, BLOCK_ALIGN = 64 };
 
-struct vow__fiber {
-    struct vow__watch watch;
-    struct vow__context context;
-    struct vow__timer timer; /* of vow_sleep() */
+struct vow__core_fiber {
+    struct vow__core_watch watch;
+    struct vow__core_context context;
+    struct vow__core_timer timer; /* of vow_sleep() */
     vow_loop *loop;
     vow_fiber_fn fn;
     void *arg;
     vow_future *out; /* its end is ours */
-    struct vow__stack *stack;
+    struct vow__core_stack *stack;
     vow_link in_loop;
     vow_error *why;   /* of the first cancel, counted */
     vow_future *left; /* whose await was canceled: counted, a ghost; or NULL */
@@ -51,25 +51,26 @@ struct vow__fiber {
     uint8_t state;
 };
 
-struct vow__fibers {
-    struct vow__context main; /* the loop's own stack, while a fiber runs */
-    struct vow__stacks stacks;
+struct vow__core_fibers {
+    struct vow__core_context
+        main; /* the loop's own stack, while a fiber runs */
+    struct vow__core_stacks stacks;
     vow_link *live;
     size_t count;
 };
 
 static int fibers_open(vow_loop *loop);
-static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
-                                    int class_index);
-static void fiber_free(struct vow__fiber *b);
+static struct vow__core_fiber *fiber_new(vow_loop *loop, const char *site,
+                                         int class_index);
+static void fiber_free(struct vow__core_fiber *b);
 static void body(void *arg);
-static void resume(struct vow__watch *w);
-static int suspend(struct vow__fiber *b, uint8_t state);
-static void wake(struct vow__fiber *b, int code);
-static void wake_by_timer(vow_loop *loop, struct vow__timer *t);
+static void resume(struct vow__core_watch *w);
+static int suspend(struct vow__core_fiber *b, uint8_t state);
+static void wake(struct vow__core_fiber *b, int code);
+static void wake_by_timer(vow_loop *loop, struct vow__core_timer *t);
 static void on_cancel(vow_error *why, void *user);
-static void await_leave(struct vow__fiber *b, vow_future *f);
-static struct vow__fiber *running(vow_loop *loop, int *ret_code);
+static void await_leave(struct vow__core_fiber *b, vow_future *f);
+static struct vow__core_fiber *running(vow_loop *loop, int *ret_code);
 static int outcome_code(vow_future *f);
 
 /* ---- starting ------------------------------------------------------------ */
@@ -81,7 +82,7 @@ vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
     size_t size = STACK_BYTES;
     if (opts != NULL && opts->stack_size > 0)
         size = opts->stack_size;
-    int class_index = vow__stack_class(size);
+    int class_index = vow__core_stack_class(size);
     if (fn == NULL || class_index < 0 ||
         (opts != NULL && opts->size != sizeof(*opts)))
         return vow_refused_at(site, loop, VOW_EINVAL,
@@ -89,12 +90,12 @@ vow_future *vow_async_at(const char *site, vow_loop *loop, vow_fiber_fn fn,
                               "another version");
     if (loop->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
-    struct vow__fiber *b = fiber_new(loop, site, class_index);
+    struct vow__core_fiber *b = fiber_new(loop, site, class_index);
     if (b == NULL)
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     b->fn = fn;
     b->arg = arg;
-    vow__enqueue(loop, &b->watch.node.link);
+    vow__core_loop_enqueue(loop, &b->watch.node.link);
     return b->out;
 }
 
@@ -102,34 +103,36 @@ static int fibers_open(vow_loop *loop)
 {
     if (loop->fibers != NULL)
         return 0;
-    struct vow__fibers *fs = vow__mem_zero(&loop->alloc, sizeof(*fs));
+    struct vow__core_fibers *fs = vow__mem_zero(&loop->alloc, sizeof(*fs));
     if (fs == NULL)
         return VOW_ENOMEM;
-    vow__context_here(&fs->main);
-    vow__stacks_init(&fs->stacks, &loop->alloc, loop->fiber_guards, false);
+    vow__core_context_here(&fs->main);
+    vow__core_stacks_init(&fs->stacks, &loop->alloc, loop->fiber_guards, false);
     loop->fibers = fs;
     return 0;
 }
 
-static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
-                                    int class_index)
+static struct vow__core_fiber *fiber_new(vow_loop *loop, const char *site,
+                                         int class_index)
 {
     if (fibers_open(loop) < 0)
         return NULL;
-    struct vow__fibers *fs = loop->fibers;
-    struct vow__stack *stack = vow__stack_take(&fs->stacks, class_index);
+    struct vow__core_fibers *fs = loop->fibers;
+    struct vow__core_stack *stack =
+        vow__core_stack_take(&fs->stacks, class_index);
     if (stack == NULL)
         return NULL;
-    size_t size = vow__stack_size(stack) - sizeof(struct vow__fiber);
+    size_t size = vow__core_stack_size(stack) - sizeof(struct vow__core_fiber);
     size -= size % BLOCK_ALIGN;
-    struct vow__fiber *b = (struct vow__fiber *)(void *)(stack->low + size);
-    vow_future *out = vow__promise_new(loop, site, on_cancel, b);
+    struct vow__core_fiber *b =
+        (struct vow__core_fiber *)(void *)(stack->low + size);
+    vow_future *out = vow__core_promise_new(loop, site, on_cancel, b);
     if (out == NULL) {
-        vow__stack_give(&fs->stacks, stack);
+        vow__core_stack_give(&fs->stacks, stack);
         return NULL;
     }
     out->node.runs = 1;
-    b->watch = (struct vow__watch){.node.kind = VOW__WATCH, .run = resume};
+    b->watch = (struct vow__core_watch){.node.kind = VOW__WATCH, .run = resume};
     b->timer.fire = wake_by_timer; /* its node is written when it is armed */
     b->timer.armed = false;
     b->timer.weak = false;
@@ -141,112 +144,112 @@ static struct vow__fiber *fiber_new(vow_loop *loop, const char *site,
     b->in = vow_context_ref(loop->in);
     b->cancels = 0;
     b->state = READY;
-    vow__context_make(&b->context, stack->low, size, body, b);
+    vow__core_context_make(&b->context, stack->low, size, body, b);
     vow__list_push(&fs->live, &b->in_loop);
     fs->count++;
     return b;
 }
 
-static void fiber_free(struct vow__fiber *b)
+static void fiber_free(struct vow__core_fiber *b)
 {
     vow_loop *loop = b->loop;
-    struct vow__fibers *fs = loop->fibers;
-    struct vow__stack *stack = b->stack;
+    struct vow__core_fibers *fs = loop->fibers;
+    struct vow__core_stack *stack = b->stack;
     vow__list_remove(&fs->live, &b->in_loop);
     fs->count--;
     vow_error_unref(b->why);
     vow_context_unref(b->in);
-    vow__context_end(&b->context);
-    vow__stack_give(&fs->stacks, stack); /* and with it the block itself */
-    vow__loop_idle_memory(loop);
+    vow__core_context_end(&b->context);
+    vow__core_stack_give(&fs->stacks, stack); /* and with it the block itself */
+    vow__core_loop_idle_memory(loop);
 }
 
 /* The first frame of a fiber's stack. */
 static void body(void *arg)
 {
-    struct vow__fiber *b = arg;
+    struct vow__core_fiber *b = arg;
     vow_loop *loop = b->loop;
     vow_next next = b->fn(b->arg);
     vow_future *out = b->out;
     await_leave(b, NULL);
-    if (vow__pending(out)) {
-        vow__settle_next(loop, out, next, NULL);
+    if (vow__core_future_is_pending(out)) {
+        vow__core_future_settle_next(loop, out, next, NULL);
     } else {
         loop->late_settles++;
-        vow__next_drop(next);
+        vow__core_next_drop(next);
     }
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
     vow__sm_move(&b->state, DONE, moves);
-    vow__switch_last(&b->context, &loop->fibers->main);
+    vow__core_switch_last(&b->context, &loop->fibers->main);
 }
 
 /* ---- switching ----------------------------------------------------------- */
 
-static void resume(struct vow__watch *w)
+static void resume(struct vow__core_watch *w)
 {
-    struct vow__fiber *b = VOW__OUTER(w, struct vow__fiber, watch);
+    struct vow__core_fiber *b = VOW__OUTER(w, struct vow__core_fiber, watch);
     vow_loop *loop = b->loop;
-    vow__stack_guard(&loop->fibers->stacks, b->stack);
+    vow__core_stack_guard(&loop->fibers->stacks, b->stack);
     vow__sm_move(&b->state, RUNNING, moves);
     loop->current = b;
     loop->in = b->in;
-    vow__switch(&loop->fibers->main, &b->context);
+    vow__core_switch(&loop->fibers->main, &b->context);
     loop->in = NULL;
     loop->current = NULL; /* keeps F1 */
     if (b->state == DONE)
         fiber_free(b);
 }
 
-static int suspend(struct vow__fiber *b, uint8_t state)
+static int suspend(struct vow__core_fiber *b, uint8_t state)
 {
     b->wake_code = 0;
     vow__sm_move(&b->state, state, moves);
-    vow__switch(&b->context, &b->loop->fibers->main);
+    vow__core_switch(&b->context, &b->loop->fibers->main);
     return b->wake_code;
 }
 
-static void wake(struct vow__fiber *b, int code)
+static void wake(struct vow__core_fiber *b, int code)
 {
     b->wake_code = code;
     vow__sm_move(&b->state, READY, moves);
-    vow__enqueue(b->loop, &b->watch.node.link);
+    vow__core_loop_enqueue(b->loop, &b->watch.node.link);
 }
 
-static void wake_by_timer(vow_loop *loop, struct vow__timer *t)
+static void wake_by_timer(vow_loop *loop, struct vow__core_timer *t)
 {
     (void)loop;
-    wake(VOW__OUTER(t, struct vow__fiber, timer), 0);
+    wake(VOW__OUTER(t, struct vow__core_fiber, timer), 0);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
 
 int vow_await(vow_future *f)
 {
-    VOW__ASSERT_THREAD(vow__loop_of(f));
-    vow_loop *loop = vow__loop_of(f);
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
+    vow_loop *loop = vow__core_future_loop(f);
     int rc;
-    struct vow__fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = running(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
-    if (!vow__pending(f))
+    if (!vow__core_future_is_pending(f))
         return outcome_code(f);
     if (f == b->out)
         return VOW_ECYCLE;
-    vow__wait(loop, &b->watch.node, f);
+    vow__core_node_wait(loop, &b->watch.node, f);
     rc = suspend(b, WAITING);
     if (rc < 0)
         return rc; /* canceled: the watch has left the future */
     f = b->watch.node.source;
     b->watch.node.source = NULL;
     rc = outcome_code(f);
-    vow__unref(f);
+    vow__core_future_unref(f);
     return rc;
 }
 
 int vow_await_drop(vow_future *f)
 {
     int rc = vow_await(f);
-    vow__unref(f);
+    vow__core_future_unref(f);
     return rc;
 }
 
@@ -254,12 +257,12 @@ int vow_sleep(vow_loop *loop, uint64_t ms)
 {
     VOW__ASSERT_THREAD(loop);
     int rc;
-    struct vow__fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = running(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
     if (loop->closing)
         return VOW_ECLOSED;
-    vow__timer_start(loop, &b->timer, vow__clock_due_ns(&loop->clock, ms));
+    vow__core_timer_start(loop, &b->timer, vow__clock_due_ns(&loop->clock, ms));
     return suspend(b, SLEEPING);
 }
 
@@ -267,10 +270,10 @@ int vow_yield(vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
     int rc;
-    struct vow__fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = running(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
-    vow__enqueue(loop, &b->watch.node.link);
+    vow__core_loop_enqueue(loop, &b->watch.node.link);
     rc = suspend(b, READY);
     return rc < 0 || !loop->closing ? rc : VOW_ECLOSED;
 }
@@ -294,9 +297,9 @@ vow_error *vow_fiber_why(const vow_loop *loop)
 }
 
 /* The fiber that calls, and what it must be told before it may wait. */
-static struct vow__fiber *running(vow_loop *loop, int *ret_code)
+static struct vow__core_fiber *running(vow_loop *loop, int *ret_code)
 {
-    struct vow__fiber *b = loop->current;
+    struct vow__core_fiber *b = loop->current;
     VOW__ASSERT_THREAD(loop);
     *ret_code = b == NULL ? VOW_ENOFIBER : 0;
     if (b != NULL && b->cancels > 0) {
@@ -315,16 +318,16 @@ static int outcome_code(vow_future *f)
 
 static void on_cancel(vow_error *why, void *user)
 {
-    struct vow__fiber *b = user;
+    struct vow__core_fiber *b = user;
     vow_loop *loop = b->loop;
     int code = vow_error_code(why);
     if (b->why == NULL)
         b->why = vow_error_ref(why);
     if (b->state == WAITING) {
-        await_leave(b, vow__unwait(loop, &b->watch.node));
+        await_leave(b, vow__core_node_unwait(loop, &b->watch.node));
         wake(b, code);
     } else if (b->state == SLEEPING) {
-        vow__timer_stop(loop, &b->timer);
+        vow__core_timer_stop(loop, &b->timer);
         wake(b, code);
     } else {
         b->cancels++; /* keeps F3 */
@@ -333,73 +336,75 @@ static void on_cancel(vow_error *why, void *user)
 
 /* An await of `f` was canceled; NULL: the fiber ends. What it left before and
  * nobody else holds goes on: then the fiber has not ended before that. */
-static void await_leave(struct vow__fiber *b, vow_future *f)
+static void await_leave(struct vow__core_fiber *b, vow_future *f)
 {
     vow_future *left = b->left;
     b->left = NULL;
-    if (f != NULL && vow__runs(f)) {
+    if (f != NULL && vow__core_future_runs_work(f)) {
         b->left = f;
-        vow__ghost(f, 1);
+        vow__core_future_count_end_ref(f, 1);
     } else if (f != NULL) {
-        vow__unref(f);
+        vow__core_future_unref(f);
     }
     if (left == NULL)
         return;
-    vow__ghost(left, -1);
-    if (vow__pending(b->out) &&
-        (vow__pending(left) ? vow__readers(left) == 1 : left->node.rest))
-        vow__rest_add(b->out, left);
+    vow__core_future_count_end_ref(left, -1);
+    if (vow__core_future_is_pending(b->out) &&
+        (vow__core_future_is_pending(left) ? vow__core_future_readers(left) == 1
+                                           : left->node.rest))
+        vow__core_rest_add(b->out, left);
     else
-        vow__unref(left);
+        vow__core_future_unref(left);
 }
 
 /* Those that did not end while the loop closed: their stacks go, with whatever
  * their functions held. */
-void vow__fibers_abandon(vow_loop *loop)
+void vow__core_fibers_abandon(vow_loop *loop)
 {
     while (loop->fibers != NULL && loop->fibers->live != NULL) {
-        struct vow__fiber *b =
-            VOW__OUTER(loop->fibers->live, struct vow__fiber, in_loop);
+        struct vow__core_fiber *b =
+            VOW__OUTER(loop->fibers->live, struct vow__core_fiber, in_loop);
         vow_future *out = b->out;
         await_leave(b, NULL);
         if (b->state == WAITING)
-            vow__unref(vow__unwait(loop, &b->watch.node));
+            vow__core_future_unref(vow__core_node_unwait(loop, &b->watch.node));
         else if (b->state == SLEEPING)
-            vow__timer_stop(loop, &b->timer);
+            vow__core_timer_stop(loop, &b->timer);
         else
             vow__list_remove(&loop->ready, &b->watch.node.link);
-        if (vow__pending(out))
-            vow__reject_code(loop, out, VOW_ECLOSED, NULL);
-        vow_deferred_unref(vow__end_of(out));
+        if (vow__core_future_is_pending(out))
+            vow__core_future_reject_code(loop, out, VOW_ECLOSED, NULL);
+        vow_deferred_unref(vow__core_deferred_of(out));
         fiber_free(b);
     }
 }
 
-void vow__fibers_close(vow_loop *loop)
+void vow__core_fibers_close(vow_loop *loop)
 {
     if (loop->fibers == NULL)
         return;
-    vow__stacks_fini(&loop->fibers->stacks);
+    vow__core_stacks_fini(&loop->fibers->stacks);
     vow__mem_free(&loop->alloc, loop->fibers, sizeof(*loop->fibers));
     loop->fibers = NULL;
 }
 
-bool vow__fibers_trim(vow_loop *loop, bool all)
+bool vow__core_fibers_trim(vow_loop *loop, bool all)
 {
-    return loop->fibers != NULL && vow__stacks_trim(&loop->fibers->stacks, all);
+    return loop->fibers != NULL &&
+           vow__core_stacks_trim(&loop->fibers->stacks, all);
 }
 
-size_t vow__fibers_count(const vow_loop *loop)
+size_t vow__core_fibers_count(const vow_loop *loop)
 {
     return loop->fibers == NULL ? 0 : loop->fibers->count;
 }
 
-size_t vow__fibers_stacks(const vow_loop *loop)
+size_t vow__core_fibers_stacks(const vow_loop *loop)
 {
     return loop->fibers == NULL ? 0 : loop->fibers->stacks.mapped;
 }
 
-size_t vow__fibers_guards_missing(const vow_loop *loop)
+size_t vow__core_fibers_guards_missing(const vow_loop *loop)
 {
     return loop->fibers == NULL ? 0 : loop->fibers->stacks.missing;
 }

@@ -16,18 +16,18 @@
 #include "core/loop_internal.h"
 
 struct post {
-    struct vow__message message;
+    struct vow__core_message message;
     vow_post_fn fn;
     void *arg;
 };
 
-static void post_run(vow_loop *loop, struct vow__message *m);
-static struct vow__message *take_all(struct vow__inbox *in);
-static void run_list(vow_loop *loop, struct vow__message *m);
+static void post_run(vow_loop *loop, struct vow__core_message *m);
+static struct vow__core_message *take_all(struct vow__core_inbox *in);
+static void run_list(vow_loop *loop, struct vow__core_message *m);
 
-int vow__inbox_new(vow_loop *loop, uint32_t max)
+int vow__core_inbox_new(vow_loop *loop, uint32_t max)
 {
-    struct vow__inbox *in = vow__mem_zero(&loop->alloc, sizeof(*in));
+    struct vow__core_inbox *in = vow__mem_zero(&loop->alloc, sizeof(*in));
     if (in == NULL)
         return VOW_ENOMEM;
     int rc = uv_mutex_init(&in->mutex);
@@ -44,13 +44,13 @@ int vow__inbox_new(vow_loop *loop, uint32_t max)
     return 0;
 }
 
-struct vow__inbox *vow__inbox_ref(struct vow__inbox *in)
+struct vow__core_inbox *vow__core_inbox_ref(struct vow__core_inbox *in)
 {
     atomic_fetch_add_explicit(&in->refs, 1, memory_order_relaxed);
     return in;
 }
 
-void vow__inbox_unref(struct vow__inbox *in)
+void vow__core_inbox_unref(struct vow__core_inbox *in)
 {
     if (atomic_fetch_sub_explicit(&in->refs, 1, memory_order_acq_rel) > 1)
         return;
@@ -61,22 +61,23 @@ void vow__inbox_unref(struct vow__inbox *in)
     vow__mem_free(&alloc, loop, sizeof(*loop));
 }
 
-void vow__inbox_lock(struct vow__inbox *in)
+void vow__core_inbox_lock(struct vow__core_inbox *in)
 {
     uv_mutex_lock(&in->mutex);
 }
 
-void vow__inbox_unlock(struct vow__inbox *in)
+void vow__core_inbox_unlock(struct vow__core_inbox *in)
 {
     uv_mutex_unlock(&in->mutex);
 }
 
-bool vow__inbox_closed(const struct vow__inbox *in)
+bool vow__core_inbox_closed(const struct vow__core_inbox *in)
 {
     return in->closed;
 }
 
-bool vow__inbox_push(struct vow__inbox *in, struct vow__message *m)
+bool vow__core_inbox_push(struct vow__core_inbox *in,
+                          struct vow__core_message *m)
 {
     if (in->closed) /* keeps I3 */
         return false;
@@ -92,7 +93,7 @@ bool vow__inbox_push(struct vow__inbox *in, struct vow__message *m)
 
 int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg)
 {
-    struct vow__inbox *in = loop->inbox;
+    struct vow__core_inbox *in = loop->inbox;
     if (fn == NULL)
         return VOW_EINVAL;
     struct post *p = vow__mem_new(&loop->alloc, sizeof(*p));
@@ -102,53 +103,53 @@ int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg)
     p->fn = fn;
     p->arg = arg;
     int rc = 0;
-    vow__inbox_lock(in);
+    vow__core_inbox_lock(in);
     if (in->count >= in->max)
         rc = VOW_EQUEUEFULL;
-    else if (!vow__inbox_push(in, &p->message))
+    else if (!vow__core_inbox_push(in, &p->message))
         rc = VOW_ECLOSED;
-    vow__inbox_unlock(in);
+    vow__core_inbox_unlock(in);
     if (rc < 0)
         vow__mem_free(&loop->alloc, p, sizeof(*p));
     return rc;
 }
 
-void vow__inbox_take(vow_loop *loop)
+void vow__core_inbox_take(vow_loop *loop)
 {
     run_list(loop, take_all(loop->inbox));
 }
 
-void vow__inbox_close(vow_loop *loop)
+void vow__core_inbox_close(vow_loop *loop)
 {
-    struct vow__inbox *in = loop->inbox;
-    vow__inbox_lock(in);
+    struct vow__core_inbox *in = loop->inbox;
+    vow__core_inbox_lock(in);
     in->closed = true;
-    vow__inbox_unlock(in);
+    vow__core_inbox_unlock(in);
     run_list(loop, take_all(in));
 }
 
-static struct vow__message *take_all(struct vow__inbox *in)
+static struct vow__core_message *take_all(struct vow__core_inbox *in)
 {
-    vow__inbox_lock(in);
-    struct vow__message *m = in->first;
+    vow__core_inbox_lock(in);
+    struct vow__core_message *m = in->first;
     in->first = NULL;
     in->last = &in->first;
     in->count = 0;
     atomic_store_explicit(&in->waiting, false, memory_order_release);
-    vow__inbox_unlock(in);
+    vow__core_inbox_unlock(in);
     return m;
 }
 
-static void run_list(vow_loop *loop, struct vow__message *m)
+static void run_list(vow_loop *loop, struct vow__core_message *m)
 {
     while (m != NULL) {
-        struct vow__message *next = m->next;
+        struct vow__core_message *next = m->next;
         m->run(loop, m);
         m = next;
     }
 }
 
-static void post_run(vow_loop *loop, struct vow__message *m)
+static void post_run(vow_loop *loop, struct vow__core_message *m)
 {
     struct post *p = VOW__OUTER(m, struct post, message);
     vow_post_fn fn = p->fn;

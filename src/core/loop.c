@@ -40,7 +40,7 @@ static void settle_everything(vow_loop *loop);
 static void handles_close(vow_loop *loop);
 static void on_handle_closed(uv_handle_t *handle);
 static void close_handle(uv_handle_t *handle, void *arg);
-static void on_trim(vow_loop *loop, struct vow__timer *t);
+static void on_trim(vow_loop *loop, struct vow__core_timer *t);
 
 const char *vow_version(void)
 {
@@ -92,12 +92,13 @@ static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
         return VOW_ENOMEM;
     loop->uv = uv;
     settings(loop, o);
-    int rc = vow__inbox_new(loop, o->inbox_max == 0 ? INBOX_MAX : o->inbox_max);
+    int rc =
+        vow__core_inbox_new(loop, o->inbox_max == 0 ? INBOX_MAX : o->inbox_max);
     if (rc < 0) {
         vow__mem_free(&o->alloc, loop, sizeof(*loop));
         return rc;
     }
-    rc = vow__promises_open(loop, (o->flags & VOW_LOOP_UNPOOLED) == 0);
+    rc = vow__core_promises_open(loop, (o->flags & VOW_LOOP_UNPOOLED) == 0);
     if (rc < 0)
         goto fail_inbox;
     rc = handles_open(loop);
@@ -108,10 +109,10 @@ static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
     return 0;
 
 fail_promises:
-    vow__unref(loop->no_memory);
+    vow__core_future_unref(loop->no_memory);
     vow__slab_fini(&loop->futures);
 fail_inbox:
-    vow__inbox_unref(loop->inbox); /* and with it the loop */
+    vow__core_inbox_unref(loop->inbox); /* and with it the loop */
     return rc;
 }
 
@@ -163,17 +164,17 @@ static int handles_open(vow_loop *loop)
 static void on_prepare(uv_prepare_t *handle)
 {
     vow_loop *loop = handle->data;
-    if (!vow__loop_drain(loop) && loop->armed) {
+    if (!vow__core_loop_drain(loop) && loop->armed) {
         loop->armed = false; /* keeps O1: nothing is ready */
         (void)uv_idle_stop(&loop->idle);
     }
-    if (loop->until != NULL && !vow__pending(loop->until))
+    if (loop->until != NULL && !vow__core_future_is_pending(loop->until))
         uv_stop(loop->uv); /* nothing to poll for any more */
 }
 
 static void on_check(uv_check_t *handle)
 {
-    (void)vow__loop_drain(handle->data);
+    (void)vow__core_loop_drain(handle->data);
 }
 
 /* Its being active is all that is wanted: libuv does not wait. */
@@ -188,19 +189,19 @@ static void on_wake(uv_async_t *handle)
     bool busy = loop->busy;
     vow_loop_adopt(loop);
     loop->busy = true;
-    (void)vow__inbox_run(loop);
+    (void)vow__core_inbox_run(loop);
     loop->busy = busy;
-    (void)vow__loop_drain(loop);
+    (void)vow__core_loop_drain(loop);
 }
 
-void vow__loop_arm(vow_loop *loop)
+void vow__core_loop_arm(vow_loop *loop)
 {
     loop->armed = true;
     if (!loop->closing)
         (void)uv_idle_start(&loop->idle, on_idle);
 }
 
-void vow__loop_keep(vow_loop *loop, int change)
+void vow__core_loop_keep(vow_loop *loop, int change)
 {
     uint32_t before = loop->keep;
     loop->keep = (uint32_t)((int64_t)before + change);
@@ -214,7 +215,7 @@ void vow_loop_hold(vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
     loop->holds++;
-    vow__loop_keep(loop, 1);
+    vow__core_loop_keep(loop, 1);
 }
 
 void vow_loop_release(vow_loop *loop)
@@ -223,7 +224,7 @@ void vow_loop_release(vow_loop *loop)
     if (loop->holds == 0)
         return;
     loop->holds--;
-    vow__loop_keep(loop, -1);
+    vow__core_loop_keep(loop, -1);
 }
 
 /* ---- its thread ---------------------------------------------------------- */
@@ -254,27 +255,27 @@ const struct vow_alloc *vow_loop_alloc(const vow_loop *loop)
 
 /* ---- memory that is not in use ------------------------------------------- */
 
-void vow__loop_idle_memory(vow_loop *loop)
+void vow__core_loop_idle_memory(vow_loop *loop)
 {
     if (!loop->trim.armed && !loop->closing)
-        vow__timer_start(loop, &loop->trim,
-                         vow__clock_due_ns(&loop->clock, TRIM_MS));
+        vow__core_timer_start(loop, &loop->trim,
+                              vow__clock_due_ns(&loop->clock, TRIM_MS));
 }
 
-static void on_trim(vow_loop *loop, struct vow__timer *t)
+static void on_trim(vow_loop *loop, struct vow__core_timer *t)
 {
     (void)t;
     bool more = vow__slab_decay(&loop->futures);
-    more |= vow__fibers_trim(loop, false);
+    more |= vow__core_fibers_trim(loop, false);
     if (more)
-        vow__loop_idle_memory(loop);
+        vow__core_loop_idle_memory(loop);
 }
 
 void vow_loop_trim(vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
     vow__slab_trim(&loop->futures);
-    (void)vow__fibers_trim(loop, true);
+    (void)vow__core_fibers_trim(loop, true);
 }
 
 /* ---- closing ------------------------------------------------------------- */
@@ -288,22 +289,24 @@ int vow_loop_close(vow_loop *loop)
     vow_loop_adopt(loop);
     loop->closing = true;
     loop->busy = true;
-    vow__work_close(loop);
-    vow__inbox_close(loop);
-    vow__remotes_close(loop);
+    vow__core_work_close(loop);
+    vow__core_inbox_close(loop);
+    vow__core_remotes_close(loop);
     settle_everything(loop);
-    vow__fibers_abandon(loop);
+    vow__core_fibers_abandon(loop);
     settle_everything(loop);
-    vow__promises_tell_unhandled(loop);
+    vow__core_promises_tell_unhandled(loop);
     settle_everything(loop); /* what the hook began */
-    for (int i = 0; i < FORGET_MAX && vow__promises_forget_rests(loop); i++)
+    for (int i = 0; i < FORGET_MAX && vow__core_promises_forget_rests(loop);
+         i++)
         settle_everything(loop); /* what destructors began */
-    vow__timer_stop(loop, &loop->trim);
+    vow__core_timer_stop(loop, &loop->trim);
     loop->busy = false;
     handles_close(loop);
     if (!loop->owns_uv)
         return 0;
-    vow_future *hold = vow__ref(loop->no_memory); /* handles of the user's may
+    vow_future *hold =
+        vow__core_future_ref(loop->no_memory); /* handles of the user's may
                                                      still look at the loop */
     struct vow_alloc alloc = loop->alloc;
     uv_loop_t *uv = loop->uv;
@@ -314,7 +317,7 @@ int vow_loop_close(vow_loop *loop)
         (void)uv_run(uv, UV_RUN_DEFAULT);
         (void)uv_loop_close(uv);
     }
-    vow__unref(hold);
+    vow__core_future_unref(hold);
     vow__mem_free(&alloc, uv, sizeof(*uv));
     return 0;
 }
@@ -335,10 +338,10 @@ static void settle_everything(vow_loop *loop)
     vow_loop_stats_get(loop, &now);
     uint64_t end = loop->handlers_run + 2 * (uint64_t)now.futures + CLOSE_TURNS;
     while (loop->handlers_run < end) {
-        if (loop->ready == NULL && !vow__promises_reject_all(loop))
+        if (loop->ready == NULL && !vow__core_promises_reject_all(loop))
             break;
         loop->busy = false;
-        (void)vow__loop_drain(loop);
+        (void)vow__core_loop_drain(loop);
         loop->busy = true;
     }
 }
@@ -361,24 +364,26 @@ static void on_handle_closed(uv_handle_t *handle)
     if (--loop->closing_handles > 0)
         return;
     loop->closed = true;
-    vow__fibers_close(loop);
+    vow__core_fibers_close(loop);
     vow__slab_trim(&loop->futures);
-    vow__unref(loop->no_memory); /* frees the loop if it is the last */
+    vow__core_future_unref(
+        loop->no_memory); /* frees the loop if it is the last */
 }
 
-void vow__loop_maybe_free(vow_loop *loop)
+void vow__core_loop_maybe_free(vow_loop *loop)
 {
     if (!loop->closed || loop->reaping || !vow__slab_unused(&loop->futures) ||
         loop->scopes > 0)
         return;
     vow__slab_fini(&loop->futures);
-    vow__inbox_unref(loop->inbox); /* a remote may keep it a little longer */
+    vow__core_inbox_unref(
+        loop->inbox); /* a remote may keep it a little longer */
 }
 
-struct vow__visit vow__visit_begin(vow_loop *loop)
+struct vow__core_visit vow__core_visit_begin(vow_loop *loop)
 {
-    struct vow__visit before = {loop->busy, loop->canceling, loop->current,
-                                loop->in};
+    struct vow__core_visit before = {loop->busy, loop->canceling, loop->current,
+                                     loop->in};
     loop->busy = true;
     loop->canceling = false;
     loop->current = NULL;
@@ -386,7 +391,7 @@ struct vow__visit vow__visit_begin(vow_loop *loop)
     return before;
 }
 
-void vow__visit_end(vow_loop *loop, struct vow__visit before)
+void vow__core_visit_end(vow_loop *loop, struct vow__core_visit before)
 {
     loop->busy = before.busy;
     loop->canceling = before.canceling;

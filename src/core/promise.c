@@ -28,10 +28,10 @@ VOW__COLD static bool settle_drop_with_care(vow_deferred *d, vow_next next);
 
 /* ---- making -------------------------------------------------------------- */
 
-vow_future *vow__promise_new(vow_loop *loop, const char *site,
-                             vow_cancel_fn hook, void *user)
+vow_future *vow__core_promise_new(vow_loop *loop, const char *site,
+                                  vow_cancel_fn hook, void *user)
 {
-    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
+    vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 2, true);
     if (f == NULL)
         return NULL;
     f->node.hook_now = hook != NULL;
@@ -46,8 +46,8 @@ vow_future *vow_promise_at(const char *site, vow_loop *loop,
     VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!vow__slab_ready(&loop->futures)))
         return promise_with_care(site, loop, ret_end);
-    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
-    *ret_end = vow__end_of(f);
+    vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 2, true);
+    *ret_end = vow__core_deferred_of(f);
     return f;
 }
 
@@ -55,12 +55,12 @@ vow_future *vow_promise_at(const char *site, vow_loop *loop,
 static vow_future *promise_with_care(const char *site, vow_loop *loop,
                                      vow_deferred **ret_end)
 {
-    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 2, true);
+    vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 2, true);
     if (f == NULL) {
-        f = vow__no_memory(loop);
-        vow_deferred_ref(vow__end_of(f));
+        f = vow__core_future_no_memory(loop);
+        vow_deferred_ref(vow__core_deferred_of(f));
     }
-    *ret_end = vow__end_of(f);
+    *ret_end = vow__core_deferred_of(f);
     return f;
 }
 
@@ -83,19 +83,19 @@ vow_future *vow_refused_at(const char *site, vow_loop *loop, int code,
     return settled(loop, site, vow_fail_code(code, text));
 }
 
-vow_future *vow__no_memory(vow_loop *loop)
+vow_future *vow__core_future_no_memory(vow_loop *loop)
 {
-    return vow__ref(loop->no_memory);
+    return vow__core_future_ref(loop->no_memory);
 }
 
 static vow_future *settled(vow_loop *loop, const char *site, vow_next next)
 {
-    vow_future *f = vow__future_new(loop, site, VOW__PROMISE, 1, false);
+    vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 1, false);
     if (f == NULL) {
-        vow__next_drop(next);
-        return vow__no_memory(loop);
+        vow__core_next_drop(next);
+        return vow__core_future_no_memory(loop);
     }
-    vow__settle_next(loop, f, next, NULL);
+    vow__core_future_settle_next(loop, f, next, NULL);
     return f;
 }
 
@@ -103,8 +103,8 @@ static vow_future *settled(vow_loop *loop, const char *site, vow_next next)
 
 bool vow_resolve(vow_deferred *d, vow_value v)
 {
-    vow_future *f = vow__future_of(d);
-    vow_loop *loop = vow__loop_of(f);
+    vow_future *f = vow__core_future_of(d);
+    vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed))
         return settle_with_care(d, vow_ok(v));
@@ -116,8 +116,8 @@ bool vow_resolve(vow_deferred *d, vow_value v)
 
 bool vow_resolve_drop(vow_deferred *d, vow_value v)
 {
-    vow_future *f = vow__future_of(d);
-    vow_loop *loop = vow__loop_of(f);
+    vow_future *f = vow__core_future_of(d);
+    vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed ||
                       f->w.ends != 1 || f->node.refs == 1))
@@ -133,7 +133,7 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
 
 bool vow_reject_drop(vow_deferred *d, vow_error *e)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     return settle_drop_with_care(d, vow_fail(e));
 }
 
@@ -146,116 +146,121 @@ static bool settle_drop_with_care(vow_deferred *d, vow_next next)
 
 bool vow_reject(vow_deferred *d, vow_error *e)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     return vow_settle(d, vow_fail(e));
 }
 
 bool vow_reject_code(vow_deferred *d, int code, const char *text)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     return vow_settle(d, vow_fail_code(code, text));
 }
 
 bool vow_resolve_with(vow_deferred *d, vow_future *other)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     if (other != NULL)
-        vow__ref(other);
+        vow__core_future_ref(other);
     return vow_settle(d, vow_follow(other));
 }
 
 bool vow_settle(vow_deferred *d, vow_next next)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     return settle_with_care(d, next);
 }
 
 /* May be late, may be no value, may have to wake the loop. */
 static bool settle_with_care(vow_deferred *d, vow_next next)
 {
-    vow_future *f = vow__future_of(d);
-    vow_loop *loop = vow__loop_of(f);
+    vow_future *f = vow__core_future_of(d);
+    vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!open_end(f))) {
         loop->late_settles++;
-        vow__next_drop(next);
+        vow__core_next_drop(next);
         return false;
     }
-    vow__settle_next(loop, f, next, NULL);
+    vow__core_future_settle_next(loop, f, next, NULL);
     return true;
 }
 
 /* Settle with anything but a value. */
-void vow__settle_other(vow_loop *loop, vow_future *f, vow_next next,
-                       vow_future *came)
+void vow__core_future_settle_other(vow_loop *loop, vow_future *f, vow_next next,
+                                   vow_future *came)
 {
     vow_value v = next.out;
     if (v.tag == VOW_TAG_FOLLOW && v.as.ptr != NULL) {
-        vow__follow(loop, f, v.as.ptr);
+        vow__core_future_follow(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_ERROR && v.as.ptr != NULL) {
-        vow__reject(loop, f, v.as.ptr);
+        vow__core_future_reject(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_PASS && came != NULL) {
-        vow__adopt(loop, f, came);
+        vow__core_future_adopt(loop, f, came);
     } else if (is_code(v.tag)) {
-        vow__reject_code(loop, f, (int)(intptr_t)v.tag, v.as.ptr);
+        vow__core_future_reject_code(loop, f, (int)(intptr_t)v.tag, v.as.ptr);
     } else {
-        vow__reject_code(loop, f, VOW_EINVAL,
-                         v.tag == VOW_TAG_PASS ? "nothing came in to pass on"
-                                               : "a NULL error or future");
+        vow__core_future_reject_code(loop, f, VOW_EINVAL,
+                                     v.tag == VOW_TAG_PASS
+                                         ? "nothing came in to pass on"
+                                         : "a NULL error or future");
     }
 }
 
-void vow__reject(vow_loop *loop, vow_future *f, vow_error *e)
+void vow__core_future_reject(vow_loop *loop, vow_future *f, vow_error *e)
 {
-    VOW__ASSERT(vow__pending(f));
+    VOW__ASSERT(vow__core_future_is_pending(f));
     if (VOW__UNLIKELY(f->node.queued))
-        vow__hook_forget(loop, f);
+        vow__core_hook_forget(loop, f);
     f->u.value.as.ptr = e;
     f->u.value.tag = VOW_NOTHING;
     f->node.state = VOW_REJECTED;
-    vow__flush(loop, f);
+    vow__core_future_wake_waiters(loop, f);
 }
 
-void vow__reject_code(vow_loop *loop, vow_future *f, int code, const char *text)
+void vow__core_future_reject_code(vow_loop *loop, vow_future *f, int code,
+                                  const char *text)
 {
-    vow__reject(loop, f, vow__error(loop, f->site, code, NULL, text));
+    vow__core_future_reject(
+        loop, f, vow__core_error_new(loop, f->site, code, NULL, text));
 }
 
-void vow__adopt(vow_loop *loop, vow_future *f, vow_future *from)
+void vow__core_future_adopt(vow_loop *loop, vow_future *f, vow_future *from)
 {
-    vow__adopt_outcome(loop, f, from);
+    vow__core_future_adopt_outcome(loop, f, from);
     if (VOW__UNLIKELY(from->node.rest))
-        vow__rest_inherit(f, from);
+        vow__core_rest_inherit(f, from);
 }
 
-void vow__adopt_outcome(vow_loop *loop, vow_future *f, vow_future *from)
+void vow__core_future_adopt_outcome(vow_loop *loop, vow_future *f,
+                                    vow_future *from)
 {
-    VOW__ASSERT(!vow__pending(from));
+    VOW__ASSERT(!vow__core_future_is_pending(from));
     if (from->node.state == VOW_REJECTED) {
-        vow__reject(loop, f, vow_error_ref(vow__error_in(from)));
+        vow__core_future_reject(loop, f,
+                                vow_error_ref(vow__core_future_error(from)));
         return;
     }
     vow_value v = from->u.value;
     if (v.tag <= VOW_PTR) {
-        vow__fulfil(loop, f, v);
+        vow__core_future_fulfil(loop, f, v);
     } else if (from->node.refs == 1) {
         from->u.value = vow_nothing(); /* nobody else reads it: it moves */
-        vow__fulfil(loop, f, v);
+        vow__core_future_fulfil(loop, f, v);
     } else if (v.tag == VOW_BYTES) {
         (void)vow_bytes_ref(v.as.ptr);
-        vow__fulfil(loop, f, v);
+        vow__core_future_fulfil(loop, f, v);
     } else {
         vow_future *root = v.tag == VOW__TAG_ALIAS ? v.as.ptr : from;
-        v.as.ptr = vow__ref(root); /* keeps P3 */
+        v.as.ptr = vow__core_future_ref(root); /* keeps P3 */
         v.tag = VOW__TAG_ALIAS;
-        vow__fulfil(loop, f, v);
+        vow__core_future_fulfil(loop, f, v);
     }
 }
 
 /* May an end still settle it? Not when it follows another. */
 static bool open_end(const vow_future *f)
 {
-    return vow__pending(f) && f->node.kind == VOW__PROMISE;
+    return vow__core_future_is_pending(f) && f->node.kind == VOW__PROMISE;
 }
 
 /* vow_fail_code() puts the negative code where an address never is. */
@@ -264,44 +269,46 @@ static bool is_code(uintptr_t tag)
     return (intptr_t)tag < 0 && tag > VOW_TAG_PASS;
 }
 
-void vow__next_drop(vow_next next)
+void vow__core_next_drop(vow_next next)
 {
     uintptr_t tag = next.out.tag;
     if (tag == VOW_TAG_ERROR)
         vow_error_unref(next.out.as.ptr);
     else if (tag == VOW_TAG_FOLLOW)
         vow_future_unref(next.out.as.ptr);
-    else if (vow__is_value(next))
+    else if (vow__core_next_is_value(next))
         vow_value_drop(next.out);
 }
 
 /* ---- following ----------------------------------------------------------- */
 
-void vow__follow(vow_loop *loop, vow_future *f, vow_future *other)
+void vow__core_future_follow(vow_loop *loop, vow_future *f, vow_future *other)
 {
     vow_error *why = NULL; /* canceled, and its hook has not run yet */
-    if (vow__loop_of(other) != loop) {
-        vow__reject_code(loop, f, VOW_EINVAL, "a future of another loop");
-    } else if (other == f || (f->waiters != NULL && vow__waits_for(other, f))) {
-        vow__reject_code(loop, f, VOW_ECYCLE, NULL);
-    } else if (!vow__pending(other)) {
+    if (vow__core_future_loop(other) != loop) {
+        vow__core_future_reject_code(loop, f, VOW_EINVAL,
+                                     "a future of another loop");
+    } else if (other == f ||
+               (f->waiters != NULL && vow__core_future_waits_for(other, f))) {
+        vow__core_future_reject_code(loop, f, VOW_ECYCLE, NULL);
+    } else if (!vow__core_future_is_pending(other)) {
         other->node.handled = 1;
-        vow__adopt(loop, f, other);
+        vow__core_future_adopt(loop, f, other);
     } else if (only_waiters_hold(f) &&
-               (!f->node.rest || vow__rest_hand_down(f))) {
+               (!f->node.rest || vow__core_rest_hand_down(f))) {
         collapse(loop, f, other);
     } else {
         if (f->node.queued) {
             why = vow_error_ref(f->u.call.v.why);
-            vow__hook_forget(loop, f);
+            vow__core_hook_forget(loop, f);
         }
         if (f->node.rest)
-            vow__rest_move(f);
+            vow__core_rest_move(f);
         f->node.kind = VOW__FOLLOW;
-        vow__ref(f);
-        vow__wait(loop, &f->node, other);
+        vow__core_future_ref(f);
+        vow__core_node_wait(loop, &f->node, other);
     }
-    vow__unref(other);
+    vow__core_future_unref(other);
     if (why != NULL) {
         (void)vow_cancel(f, why);
         vow_error_unref(why);
@@ -317,7 +324,7 @@ static bool only_waiters_hold(const vow_future *f)
     if (f->node.kind != VOW__THEN || f->node.refs > 8)
         return false;
     for (vow_link *l = f->waiters; l != NULL; l = l->next) {
-        if (VOW__OUTER(l, struct vow__node, link)->kind == VOW__WATCH)
+        if (VOW__OUTER(l, struct vow__core_node, link)->kind == VOW__WATCH)
             return false;
         held++;
     }
@@ -330,11 +337,12 @@ static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
 {
     vow_link *l;
     while ((l = vow__list_take(&f->waiters)) != NULL) {
-        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        struct vow__core_node *n = VOW__OUTER(l, struct vow__core_node, link);
         f->node.refs--;
-        vow__wait(loop, n, other);
-        if (!vow__pending(VOW__OUTER(n, vow_future, node)))
-            vow__ghost(other, 1); /* a canceled finally goes over as well */
+        vow__core_node_wait(loop, n, other);
+        if (!vow__core_future_is_pending(VOW__OUTER(n, vow_future, node)))
+            vow__core_future_count_end_ref(
+                other, 1); /* a canceled finally goes over as well */
     }
     f->u.value = vow_nothing();
     f->node.state = VOW_FULFILLED; /* and nobody is left to see it */
@@ -344,26 +352,26 @@ static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
 
 vow_future *vow_future_ref(vow_future *f)
 {
-    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
-    return f == NULL ? NULL : vow__ref(f);
+    VOW__ASSERT_THREAD_OF(f, vow__core_future_loop(f));
+    return f == NULL ? NULL : vow__core_future_ref(f);
 }
 
 vow_future *vow_future_unref(vow_future *f)
 {
-    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
+    VOW__ASSERT_THREAD_OF(f, vow__core_future_loop(f));
     if (f != NULL)
-        vow__unref_hot(f);
+        vow__core_future_unref_hot(f);
     return NULL;
 }
 
 vow_deferred *vow_deferred_ref(vow_deferred *d)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     if (d == NULL)
         return NULL;
-    vow_future *f = vow__future_of(d);
+    vow_future *f = vow__core_future_of(d);
     if (!f->node.has_ends) /* for the first, and for each of VOW__NONE */
-        vow__ref(f);
+        vow__core_future_ref(f);
     if (f->node.kind != VOW__NONE) {
         f->node.has_ends = 1;
         f->w.ends++;
@@ -373,13 +381,13 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
 
 vow_deferred *vow_deferred_unref(vow_deferred *d)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
     if (d == NULL)
         return NULL;
-    vow_future *f = vow__future_of(d);
+    vow_future *f = vow__core_future_of(d);
     if (VOW__UNLIKELY(!f->node.has_ends)) {
         VOW__ASSERT(f->node.kind == VOW__NONE);
-        vow__unref(f);
+        vow__core_future_unref(f);
         return NULL;
     }
     if (--f->w.ends > 0)
@@ -387,57 +395,58 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
     f->node.has_ends = 0;
     if (VOW__UNLIKELY(open_end(f))) /* keeps P2 */
         break_promise(f);
-    vow__unref_hot(f);
+    vow__core_future_unref_hot(f);
     return NULL;
 }
 
 vow_future *vow_deferred_future(vow_deferred *d)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
-    return vow__future_of(d);
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
+    return vow__core_future_of(d);
 }
 
 static void break_promise(vow_future *f)
 {
-    vow__reject_code(vow__loop_of(f), f, VOW_EBROKEN, NULL);
+    vow__core_future_reject_code(vow__core_future_loop(f), f, VOW_EBROKEN,
+                                 NULL);
 }
 
 bool vow_deferred_pending(const vow_deferred *d)
 {
-    VOW__ASSERT_THREAD_OF(d, vow__loop_of(vow__future_of(d)));
-    return d != NULL && open_end(vow__future_of(d));
+    VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
+    return d != NULL && open_end(vow__core_future_of(d));
 }
 
-void vow__future_destroy(vow_future *f)
+void vow__core_future_destroy(vow_future *f)
 {
-    vow_loop *loop = vow__loop_of(f);
+    vow_loop *loop = vow__core_future_loop(f);
     vow__list_push(&loop->dead, &f->node.link);
-    vow__reap(loop);
+    vow__core_futures_reap(loop);
 }
 
 /* Destructors run here, and may drop futures in turn (keeps P4). */
-void vow__reap(vow_loop *loop)
+void vow__core_futures_reap(vow_loop *loop)
 {
     vow_link *l;
     if (loop->reaping || loop->dead == NULL)
         return;
-    struct vow__visit before = vow__visit_begin(loop);
+    struct vow__core_visit before = vow__core_visit_begin(loop);
     loop->reaping = true;
     while ((l = vow__list_take(&loop->dead)) != NULL) {
-        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        struct vow__core_node *n = VOW__OUTER(l, struct vow__core_node, link);
         vow_future *f = VOW__OUTER(n, vow_future, node);
         if (n->state == VOW_REJECTED && !n->handled)
-            vow__loop_tell_unhandled(loop, f);
+            vow__core_loop_tell_unhandled(loop, f);
         if (n->rest)
-            vow__rest_release(f);
+            vow__core_rest_release(f);
         if (n->state == VOW_REJECTED)
-            vow_error_unref(vow__error_in(f));
+            vow_error_unref(vow__core_future_error(f));
         else if (n->state == VOW_FULFILLED)
             vow_value_drop(f->u.value);
         n->kind = VOW__FREE;
-        vow__slab_give(f->home, f);
+        vow__slab_give(f->slab, f);
     }
     loop->reaping = false;
-    vow__visit_end(loop, before);
-    vow__loop_maybe_free(loop);
+    vow__core_visit_end(loop, before);
+    vow__core_loop_maybe_free(loop);
 }

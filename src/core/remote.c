@@ -32,7 +32,7 @@ struct vow_remote {
     atomic_uint handles;
     atomic_uint refs; /* of the memory */
     atomic_bool canceled;
-    struct vow__inbox *inbox; /* counted */
+    struct vow__core_inbox *inbox; /* counted */
     struct vow_alloc alloc;
     vow_loop *loop; /* valid until closed */
     /* under the inbox's lock */
@@ -44,19 +44,20 @@ struct vow_remote {
     struct kept *news_node; /* for it, if it has a destructor */
     struct kept *stale;     /* older ones, whose destructors have to run */
     uint32_t stale_count;
-    struct vow__message settle;
-    struct vow__message notify;
+    struct vow__core_message settle;
+    struct vow__core_message notify;
     /* loop thread only */
     vow_future *out; /* its end is ours; NULL once settled or closed */
     vow_link in_loop;
-    const struct vow__remote_ops *ops; /* NULL: canceling rejects at once */
-    void *user;                        /* of ops */
+    const struct vow__core_remote_ops
+        *ops;   /* NULL: canceling rejects at once */
+    void *user; /* of ops */
 };
 
 static bool deliver(vow_remote *r, vow_next outcome, bool dropped);
 static bool swap_news(vow_remote *r, vow_value *news, struct kept **node);
-static void settle_run(vow_loop *loop, struct vow__message *m);
-static void notify_run(vow_loop *loop, struct vow__message *m);
+static void settle_run(vow_loop *loop, struct vow__core_message *m);
+static void notify_run(vow_loop *loop, struct vow__core_message *m);
 static void detach(vow_loop *loop, vow_remote *r);
 static void on_cancel(vow_error *why, void *user);
 static void memory_unref(vow_remote *r);
@@ -70,22 +71,22 @@ vow_future *vow_promise_remote_at(const char *site, vow_loop *loop,
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     vow_remote *r = vow__mem_zero(&loop->alloc, sizeof(*r));
     if (r == NULL)
-        return vow__no_memory(loop);
-    r->out = vow__promise_new(loop, site, on_cancel, r);
+        return vow__core_future_no_memory(loop);
+    r->out = vow__core_promise_new(loop, site, on_cancel, r);
     if (r->out == NULL) {
         vow__mem_free(&loop->alloc, r, sizeof(*r));
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     }
     atomic_init(&r->handles, 1);
     atomic_init(&r->refs, 2);
     atomic_init(&r->canceled, false);
-    r->inbox = vow__inbox_ref(loop->inbox);
+    r->inbox = vow__core_inbox_ref(loop->inbox);
     r->alloc = loop->alloc;
     r->loop = loop;
     r->settle.run = settle_run;
     r->notify.run = notify_run;
     vow__list_push(&loop->remote_list, &r->in_loop);
-    vow__loop_keep(loop, 1);
+    vow__core_loop_keep(loop, 1);
     *ret_end = r;
     return r->out;
 }
@@ -100,7 +101,7 @@ bool vow_reject_any(vow_remote *r, vow_error *e)
     return deliver(r, vow_fail(e), false);
 }
 
-bool vow__remote_settle(vow_remote *r, vow_next outcome)
+bool vow__core_remote_settle(vow_remote *r, vow_next outcome)
 {
     return deliver(r, outcome, false);
 }
@@ -109,17 +110,17 @@ static bool deliver(vow_remote *r, vow_next outcome, bool dropped)
 {
     bool sent = false;
     if (r != NULL) {
-        vow__inbox_lock(r->inbox);
-        if (!r->settled && !vow__inbox_closed(r->inbox)) {
+        vow__core_inbox_lock(r->inbox);
+        if (!r->settled && !vow__core_inbox_closed(r->inbox)) {
             r->settled = true; /* keeps R1 */
             r->dropped = dropped;
             r->outcome = outcome;
-            sent = vow__inbox_push(r->inbox, &r->settle);
+            sent = vow__core_inbox_push(r->inbox, &r->settle);
         }
-        vow__inbox_unlock(r->inbox);
+        vow__core_inbox_unlock(r->inbox);
     }
     if (!sent && outcome.out.tag != VOW_TAG_FOLLOW) /* not on this thread */
-        vow__next_drop(outcome);
+        vow__core_next_drop(outcome);
     return sent;
 }
 
@@ -132,9 +133,9 @@ bool vow_notify_any(vow_remote *r, vow_value progress)
         sent = node != NULL;
     }
     if (sent) {
-        vow__inbox_lock(r->inbox);
+        vow__core_inbox_lock(r->inbox);
         sent = swap_news(r, &progress, &node);
-        vow__inbox_unlock(r->inbox);
+        vow__core_inbox_unlock(r->inbox);
     }
     if (node != NULL)
         vow__mem_free(&r->alloc, node, sizeof(*node));
@@ -146,7 +147,7 @@ bool vow_notify_any(vow_remote *r, vow_value progress)
  * that is kept for the loop's thread to run. */
 static bool swap_news(vow_remote *r, vow_value *news, struct kept **node)
 {
-    if (r->settled || vow__inbox_closed(r->inbox))
+    if (r->settled || vow__core_inbox_closed(r->inbox))
         return false;
     vow_value older = r->news;
     if (r->news_node != NULL && r->stale_count == STALE_MAX)
@@ -164,7 +165,7 @@ static bool swap_news(vow_remote *r, vow_value *news, struct kept **node)
     if (!r->news_queued) {
         r->news_queued = true;
         atomic_fetch_add(&r->refs, 1); /* the message's */
-        (void)vow__inbox_push(r->inbox, &r->notify);
+        (void)vow__core_inbox_push(r->inbox, &r->notify);
     }
     return true;
 }
@@ -199,26 +200,27 @@ vow_remote *vow_remote_unref(vow_remote *r)
 
 /* ---- on the loop's thread ------------------------------------------------ */
 
-static void settle_run(vow_loop *loop, struct vow__message *m)
+static void settle_run(vow_loop *loop, struct vow__core_message *m)
 {
     vow_remote *r = VOW__OUTER(m, vow_remote, settle);
     if (r->outcome.out.tag == VOW_TAG_FOLLOW) {
-        vow__next_drop(r->outcome); /* here, where futures may be touched */
+        vow__core_next_drop(
+            r->outcome); /* here, where futures may be touched */
         r->outcome = vow_fail_code(VOW_EINVAL, "a job cannot follow a future");
     }
-    if (vow__pending(r->out)) {
-        vow__settle_next(loop, r->out, r->outcome, NULL);
+    if (vow__core_future_is_pending(r->out)) {
+        vow__core_future_settle_next(loop, r->out, r->outcome, NULL);
     } else {
         loop->late_settles += !r->dropped;
-        vow__next_drop(r->outcome);
+        vow__core_next_drop(r->outcome);
     }
     detach(loop, r);
 }
 
-static void notify_run(vow_loop *loop, struct vow__message *m)
+static void notify_run(vow_loop *loop, struct vow__core_message *m)
 {
     vow_remote *r = VOW__OUTER(m, vow_remote, notify);
-    vow__inbox_lock(r->inbox);
+    vow__core_inbox_lock(r->inbox);
     vow_value news = r->news;
     struct kept *node = r->news_node;
     struct kept *stale = r->stale;
@@ -227,15 +229,15 @@ static void notify_run(vow_loop *loop, struct vow__message *m)
     r->stale = NULL;
     r->stale_count = 0;
     r->news_queued = false;
-    vow__inbox_unlock(r->inbox);
+    vow__core_inbox_unlock(r->inbox);
     vow__mem_free(&loop->alloc, node, sizeof(*node));
     while ((node = stale) != NULL) {
         stale = node->next;
         vow_value_drop(node->value);
         vow__mem_free(&loop->alloc, node, sizeof(*node));
     }
-    if (r->out != NULL && vow__pending(r->out))
-        (void)vow__notify(loop, r->out, news);
+    if (r->out != NULL && vow__core_future_is_pending(r->out))
+        (void)vow__core_progress_notify(loop, r->out, news);
     else
         vow_value_drop(news);
     memory_unref(r);
@@ -246,10 +248,10 @@ static void detach(vow_loop *loop, vow_remote *r)
     vow_future *out = r->out;
     r->out = NULL;
     vow__list_remove(&loop->remote_list, &r->in_loop);
-    vow__loop_keep(loop, -1);
+    vow__core_loop_keep(loop, -1);
     if (r->ops != NULL)
         r->ops->on_detach(r->user);
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
     memory_unref(r); /* keeps R2 */
 }
 
@@ -261,45 +263,46 @@ static void on_cancel(vow_error *why, void *user)
     if (r->ops != NULL)
         r->ops->on_cancel(r->out, why, r->user);
     else
-        vow__reject(vow__loop_of(r->out), r->out, vow_error_ref(why));
+        vow__core_future_reject(vow__core_future_loop(r->out), r->out,
+                                vow_error_ref(why));
 }
 
-void vow__remote_attach(vow_remote *r, const struct vow__remote_ops *ops,
-                        void *user)
+void vow__core_remote_attach(vow_remote *r,
+                             const struct vow__core_remote_ops *ops, void *user)
 {
     r->ops = ops;
     r->user = user;
 }
 
-vow_future *vow__remote_future(vow_remote *r)
+vow_future *vow__core_remote_future(vow_remote *r)
 {
     return r->out;
 }
 
-void vow__remotes_ask(vow_loop *loop)
+void vow__core_remotes_ask(vow_loop *loop)
 {
     for (vow_link *l = loop->remote_list; l != NULL; l = l->next)
         atomic_store_explicit(&VOW__OUTER(l, vow_remote, in_loop)->canceled,
                               true, memory_order_release);
 }
 
-void vow__remote_discard(vow_remote *r)
+void vow__core_remote_discard(vow_remote *r)
 {
-    vow__inbox_lock(r->inbox);
+    vow__core_inbox_lock(r->inbox);
     r->settled = true;
-    vow__inbox_unlock(r->inbox);
+    vow__core_inbox_unlock(r->inbox);
     detach(r->loop, r);
     memory_unref(r);
 }
 
 /* The inbox is closed, so nothing of a remote is under way any more. */
-void vow__remotes_close(vow_loop *loop)
+void vow__core_remotes_close(vow_loop *loop)
 {
     while (loop->remote_list != NULL) {
         vow_remote *r = VOW__OUTER(loop->remote_list, vow_remote, in_loop);
         atomic_store_explicit(&r->canceled, true, memory_order_release);
-        if (vow__pending(r->out))
-            vow__reject_code(loop, r->out, VOW_ECLOSED, NULL);
+        if (vow__core_future_is_pending(r->out))
+            vow__core_future_reject_code(loop, r->out, VOW_ECLOSED, NULL);
         detach(loop, r);
     }
 }
@@ -309,6 +312,6 @@ static void memory_unref(vow_remote *r)
     if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) > 1)
         return;
     struct vow_alloc alloc = r->alloc;
-    vow__inbox_unref(r->inbox);
+    vow__core_inbox_unref(r->inbox);
     vow__mem_free(&alloc, r, sizeof(*r));
 }

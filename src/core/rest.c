@@ -36,7 +36,7 @@
  */
 #include "core/promise_internal.h"
 
-enum { SHARED_MAX = VOW__GHOSTS_MAX / 2 }; /* then its readers still count */
+enum { SHARED_MAX = VOW__END_REFS_MAX / 2 }; /* then its readers still count */
 
 static vow_future **rest_slot(vow_future *f);
 static vow_future **rest_free_slot(vow_future *f);
@@ -52,13 +52,13 @@ static void rests_prune(vow_future **slot);
 
 /* ---- adding -------------------------------------------------------------- */
 
-void vow__rest_add(vow_future *f, vow_future *work)
+void vow__core_rest_add(vow_future *f, vow_future *work)
 {
     if (f->node.rest && rest_known(f, work)) {
-        vow__unref(work);
+        vow__core_future_unref(work);
         return;
     }
-    vow__ghost(work, 1); /* keeps E1 */
+    vow__core_future_count_end_ref(work, 1); /* keeps E1 */
     vow_future **slot = rest_free_slot(f);
     if (slot != NULL) {
         *slot = work;
@@ -67,39 +67,40 @@ void vow__rest_add(vow_future *f, vow_future *work)
     slot = rest_slot(f);
     vow_future *both = rest_join(*slot, work);
     if (both == NULL) {
-        vow__ghost(work, -1);
-        vow__unref(work);
+        vow__core_future_count_end_ref(work, -1);
+        vow__core_future_unref(work);
         return;
     }
     *slot = both;
 }
 
-void vow__rest_inherit(vow_future *f, vow_future *from)
+void vow__core_rest_inherit(vow_future *f, vow_future *from)
 {
-    if (vow__rest_trim(from))
+    if (vow__core_rest_trim(from))
         return;
     vow_future *only = rest_only(from);
     vow_future *work = only == NULL ? from : only;
     if (work != f)
-        vow__rest_add(f, vow__ref(work));
+        vow__core_rest_add(f, vow__core_future_ref(work));
 }
 
-void vow__rest_keep(vow_future *f, vow_future *source)
+void vow__core_rest_keep(vow_future *f, vow_future *source)
 {
-    if (vow__rest_counts(source))
-        vow__rest_add(f, vow__ref(source));
+    if (vow__core_rest_counts(source))
+        vow__core_rest_add(f, vow__core_future_ref(source));
 }
 
-bool vow__rest_counts(const vow_future *source)
+bool vow__core_rest_counts(const vow_future *source)
 {
-    if (!vow__pending(source))
-        return source->node.rest || vow__late_finally(source);
-    if (vow__readers(source) == 1)
+    if (!vow__core_future_is_pending(source))
+        return source->node.rest || vow__core_finally_is_late(source);
+    if (vow__core_future_readers(source) == 1)
         return true;
-    return source->node.ghosts < SHARED_MAX && vow__runs(source);
+    return source->node.end_refs < SHARED_MAX &&
+           vow__core_future_runs_work(source);
 }
 
-void vow__rest_move(vow_future *promise)
+void vow__core_rest_move(vow_future *promise)
 {
     if (promise->node.kind != VOW__PROMISE)
         return;
@@ -108,26 +109,26 @@ void vow__rest_move(vow_future *promise)
 }
 
 /* Only a link that follows has room while it waits. */
-bool vow__rest_hand_down(vow_future *f)
+bool vow__core_rest_hand_down(vow_future *f)
 {
-    vow_loop *loop = vow__loop_of(f);
+    vow_loop *loop = vow__core_future_loop(f);
     vow_future *work = f->rest;
     bool reaping = loop->reaping;
     for (const vow_link *l = f->waiters; l != NULL; l = l->next)
-        if (VOW__OUTER(l, struct vow__node, link)->kind != VOW__FOLLOW)
+        if (VOW__OUTER(l, struct vow__core_node, link)->kind != VOW__FOLLOW)
             return false;
     loop->reaping = true; /* keeps E3 */
     for (vow_link *l = f->waiters; l != NULL; l = l->next) {
-        struct vow__node *n = VOW__OUTER(l, struct vow__node, link);
+        struct vow__core_node *n = VOW__OUTER(l, struct vow__core_node, link);
         vow_future *below = VOW__OUTER(n, vow_future, node);
         if (below->node.rest)
             rests_prune(&below->rest);
-        vow__rest_add(below, vow__ref(work));
+        vow__core_rest_add(below, vow__core_future_ref(work));
     }
-    vow__rest_release(f);
+    vow__core_rest_release(f);
     f->node.rest = 0;
     loop->reaping = reaping;
-    vow__reap(loop);
+    vow__core_futures_reap(loop);
     return true;
 }
 
@@ -138,13 +139,14 @@ static void rests_prune(vow_future **slot)
     while (*slot != NULL && (*slot)->node.kind == VOW__RESTS) {
         vow_future *rests = *slot;
         vow_future *work = rests->node.source;
-        if (work != NULL && (vow__pending(work) || !vow__rest_trim(work))) {
+        if (work != NULL &&
+            (vow__core_future_is_pending(work) || !vow__core_rest_trim(work))) {
             slot = &rests->rest;
             continue;
         }
         *slot = rests->rest;
         rests->rest = NULL;
-        vow__unref(rests);
+        vow__core_future_unref(rests);
     }
 }
 
@@ -154,9 +156,9 @@ static void rests_prune(vow_future **slot)
 static vow_future **rest_slot(vow_future *f)
 {
     if (f->node.kind == VOW__GROUP)
-        return vow__group_rest(f);
+        return vow__core_group_rest(f);
     bool promise = f->node.kind == VOW__PROMISE;
-    if ((promise || !vow__pending(f)) && f->node.source != NULL)
+    if ((promise || !vow__core_future_is_pending(f)) && f->node.source != NULL)
         return &f->node.source;
     if (!promise && f->rest != NULL)
         return &f->rest;
@@ -166,7 +168,7 @@ static vow_future **rest_slot(vow_future *f)
 /* Room for one more; NULL: none. */
 static vow_future **rest_free_slot(vow_future *f)
 {
-    bool pending = vow__pending(f);
+    bool pending = vow__core_future_is_pending(f);
     if (f->node.kind == VOW__PROMISE && !pending) {
         f->node.kind = VOW__FOLLOW; /* that word was of its hook */
         f->rest = NULL;
@@ -189,7 +191,7 @@ static vow_future **rest_free_slot(vow_future *f)
 /* The rest of `f` if it has but one, whose slot may be changed. */
 static vow_future *rest_only(vow_future *f)
 {
-    if (f->node.kind == VOW__GROUP || vow__late_finally(f))
+    if (f->node.kind == VOW__GROUP || vow__core_finally_is_late(f))
         return NULL;
     vow_future *a = f->node.source;
     vow_future *b = f->node.kind == VOW__PROMISE ? NULL : f->rest;
@@ -207,14 +209,14 @@ static bool rest_known(const vow_future *f, const vow_future *work)
 /* A future with these two rests; the references are moved. NULL: no memory. */
 static vow_future *rest_join(vow_future *a, vow_future *b)
 {
-    vow_future *f =
-        vow__future_new(vow__loop_of(a), NULL, VOW__RESTS, 1, false);
+    vow_future *f = vow__core_future_new(vow__core_future_loop(a), NULL,
+                                         VOW__RESTS, 1, false);
     if (f == NULL)
         return NULL;
     f->u.value = vow_nothing();
     f->node.state = VOW_FULFILLED;
     f->node.rest = 1;
-    f->node.ghosts = 1;
+    f->node.end_refs = 1;
     f->node.source = b;
     f->rest = a;
     return f;
@@ -223,20 +225,20 @@ static vow_future *rest_join(vow_future *a, vow_future *b)
 static void rest_drop(vow_future *f, vow_future **slot)
 {
     if (f->node.kind == VOW__GROUP) {
-        vow__group_rest_drop(f);
+        vow__core_group_rest_drop(f);
         return;
     }
     vow_future *work = *slot;
     *slot = NULL;
-    vow__ghost(work, -1);
-    vow__unref(work);
+    vow__core_future_count_end_ref(work, -1);
+    vow__core_future_unref(work);
 }
 
-void vow__rest_release(vow_future *f)
+void vow__core_rest_release(vow_future *f)
 {
     vow_future **slot;
     if (f->node.kind == VOW__GROUP) {
-        vow__group_release(f);
+        vow__core_group_release(f);
         return;
     }
     while ((slot = rest_slot(f)) != NULL)
@@ -245,33 +247,33 @@ void vow__rest_release(vow_future *f)
 
 /* ---- walking ------------------------------------------------------------- */
 
-vow_future *vow__rest_walk(vow_future *f)
+vow_future *vow__core_rest_walk(vow_future *f)
 {
-    vow_loop *loop = vow__loop_of(f);
+    vow_loop *loop = vow__core_future_loop(f);
     bool reaping = loop->reaping;
     vow_future *next = NULL;
     loop->reaping = true; /* keeps E3 */
-    if (!vow__late_finally(f)) {
+    if (!vow__core_finally_is_late(f)) {
         next = walk_to_pending(f);
     } else {
         f = first_late(f);
-        vow_future *orig = vow__finally_source(f);
-        if (!vow__pending(orig) && orig->node.rest)
+        vow_future *orig = vow__core_finally_source(f);
+        if (!vow__core_future_is_pending(orig) && orig->node.rest)
             next = walk_to_pending(orig);
         if (next == NULL) /* behind it in that list */
-            next = vow__ref(f->node.source);
+            next = vow__core_future_ref(f->node.source);
     }
     loop->reaping = reaping;
     return next;
 }
 
-bool vow__rest_trim(vow_future *f)
+bool vow__core_rest_trim(vow_future *f)
 {
-    vow_loop *loop = vow__loop_of(f);
-    vow_future *next = vow__rest_next(f);
+    vow_loop *loop = vow__core_future_loop(f);
+    vow_future *next = vow__core_rest_next(f);
     if (next != NULL)
-        vow__unref(next);
-    vow__reap(loop);
+        vow__core_future_unref(next);
+    vow__core_futures_reap(loop);
     return next == NULL;
 }
 
@@ -286,16 +288,16 @@ static vow_future *walk_to_pending(vow_future *top)
         if (rest == NULL) {
             at->node.rest = 0;
             if (at->node.kind == VOW__GROUP)
-                vow__group_release(at);
+                vow__core_group_release(at);
             if (at == top)
                 return NULL;
             at = walk_back(at);
             continue;
         }
-        bool late = vow__late_finally(rest);
+        bool late = vow__core_finally_is_late(rest);
         vow_future *first = late ? first_late(rest) : rest;
-        vow_future *next = late ? vow__finally_source(first) : rest;
-        if (vow__pending(next)) {
+        vow_future *next = late ? vow__core_finally_source(first) : rest;
+        if (vow__core_future_is_pending(next)) {
             found = next;
         } else if (!rest->node.rest) {
             rest_drop(at, slot);
@@ -308,7 +310,7 @@ static vow_future *walk_to_pending(vow_future *top)
             rest_drop(at, slot); /* a ring */
         }
     }
-    vow__ref(found);
+    vow__core_future_ref(found);
     while (at != top)
         at = walk_cut_short(at);
     return found;
@@ -317,10 +319,10 @@ static vow_future *walk_to_pending(vow_future *top)
 /* Of late finallies one behind the other, the one that runs first. */
 static vow_future *first_late(vow_future *f)
 {
-    vow_future *up = vow__finally_source(f);
-    while (vow__late_finally(up) && up->node.rest) {
+    vow_future *up = vow__core_finally_source(f);
+    while (vow__core_finally_is_late(up) && up->node.rest) {
         f = up;
-        up = vow__finally_source(f);
+        up = vow__core_finally_source(f);
     }
     return f;
 }
@@ -333,26 +335,27 @@ static vow_future *walk_cut_short(vow_future *at)
     vow_future *only = rest_only(at);
     if (*slot != at || only == NULL || above->node.kind == VOW__GROUP)
         return above;
-    vow__ghost(only, 1);
-    *slot = vow__ref(only);
-    vow__ghost(at, -1);
-    vow__unref(at);
+    vow__core_future_count_end_ref(only, 1);
+    *slot = vow__core_future_ref(only);
+    vow__core_future_count_end_ref(at, -1);
+    vow__core_future_unref(at);
     return above;
 }
 
 static vow_future *walk_back(vow_future *at)
 {
-    struct vow__node *above = VOW__OUTER(at->waiters, struct vow__node, link);
+    struct vow__core_node *above =
+        VOW__OUTER(at->waiters, struct vow__core_node, link);
     at->waiters = NULL;
     return VOW__OUTER(above, vow_future, node);
 }
 
-bool vow__runs(const vow_future *f)
+bool vow__core_future_runs_work(const vow_future *f)
 {
     const vow_future *up;
-    while ((up = vow__upstream(f)) != NULL)
+    while ((up = vow__core_future_upstream(f)) != NULL)
         f = up;
-    if (!vow__pending(f) || f->node.rest)
+    if (!vow__core_future_is_pending(f) || f->node.rest)
         return f->node.rest;
     return f->node.runs || (f->node.kind == VOW__PROMISE &&
                             f->u.call.u.hook != NULL && !f->node.hook_now);
@@ -362,21 +365,22 @@ bool vow__runs(const vow_future *f)
 
 bool vow_ended(vow_future *f)
 {
-    VOW__ASSERT_THREAD(vow__loop_of(f));
-    return !vow__pending(f) && (!f->node.rest || vow__rest_trim(f));
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
+    return !vow__core_future_is_pending(f) &&
+           (!f->node.rest || vow__core_rest_trim(f));
 }
 
 void vow_ends_with(vow_deferred *d, vow_future *work)
 {
-    vow_future *f = vow__future_of(d);
-    VOW__ASSERT_THREAD(vow__loop_of(f));
-    if (f->node.kind != VOW__PROMISE || vow__loop_of(work) != vow__loop_of(f) ||
-        work == f)
+    vow_future *f = vow__core_future_of(d);
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
+    if (f->node.kind != VOW__PROMISE ||
+        vow__core_future_loop(work) != vow__core_future_loop(f) || work == f)
         return;
     if (f->node.rest)
-        vow__rest_release(f);
+        vow__core_rest_release(f);
     f->node.rest = 0;
-    if (!vow__pending(work) && !work->node.rest)
+    if (!vow__core_future_is_pending(work) && !work->node.rest)
         return;
-    vow__rest_add(f, vow__ref(work));
+    vow__core_rest_add(f, vow__core_future_ref(work));
 }

@@ -38,18 +38,18 @@ struct vow_scope {
     vow_link *hooks;
     size_t hook_count;
     size_t hooked;
-    struct vow__watch hook_call; /* queued while canceled hooks wait */
+    struct vow__core_watch hook_call; /* queued while canceled hooks wait */
     bool hook_queued;
-    vow_error *cause;        /* why it was canceled, counted */
-    vow_error *told;         /* VOW_ECANCELED with that cause, counted */
-    vow_scope *next_marked;  /* while canceling a tree */
-    struct vow__timer timer; /* of the deadline */
-    uint64_t due_ns;         /* UINT64_MAX: none */
-    uint64_t deadline_ms;    /* for the message */
+    vow_error *cause;             /* why it was canceled, counted */
+    vow_error *told;              /* VOW_ECANCELED with that cause, counted */
+    vow_scope *next_marked;       /* while canceling a tree */
+    struct vow__core_timer timer; /* of the deadline */
+    uint64_t due_ns;              /* UINT64_MAX: none */
+    uint64_t deadline_ms;         /* for the message */
 };
 
 struct member {
-    struct vow__watch watch; /* its out is the result; the end is ours */
+    struct vow__core_watch watch; /* its out is the result; the end is ours */
     vow_link in_scope;
     vow_scope *scope; /* counted */
     vow_future *of;   /* the future; with node.rest of the watch counted apart
@@ -64,7 +64,7 @@ struct wait {
     vow_future *out;  /* its end is ours */
 };
 
-static void member_run(struct vow__watch *w);
+static void member_run(struct vow__core_watch *w);
 static void member_settle(struct member *m);
 static void member_cancel(vow_error *why, void *user);
 static void member_close(struct member *m, vow_error *why);
@@ -80,8 +80,8 @@ static void mark(vow_scope *s, vow_error *why, vow_scope **list);
 static vow_scope *tree_next(const vow_scope *s, const vow_scope *top);
 static void cancel_marked(vow_scope *s);
 static void hooks_queue(vow_scope *s);
-static void hooks_run(struct vow__watch *w);
-static void deadline_fire(vow_loop *loop, struct vow__timer *t);
+static void hooks_run(struct vow__core_watch *w);
+static void deadline_fire(vow_loop *loop, struct vow__core_timer *t);
 static void deadline_weigh(vow_scope *s);
 
 /* ---- the scope ----------------------------------------------------------- */
@@ -118,7 +118,7 @@ int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
         s->deadline_ms = o->deadline_ms;
         s->due_ns = vow__clock_due_ns(&loop->clock, o->deadline_ms);
         s->timer.weak = true;
-        vow__timer_start(loop, &s->timer, s->due_ns);
+        vow__core_timer_start(loop, &s->timer, s->due_ns);
     }
     *ret_scope = s;
     return 0;
@@ -140,14 +140,14 @@ vow_scope *vow_scope_unref(vow_scope *s)
         vow_loop *loop = s->loop;
         VOW__ASSERT(s->active == 0);
         VOW__ASSERT(s->waits == NULL);
-        vow__timer_stop(loop, &s->timer);
+        vow__core_timer_stop(loop, &s->timer);
         if (parent != NULL)
             vow__list_remove(&parent->children, &s->in_parent);
         vow_error_unref(s->cause);
         vow_error_unref(s->told);
         vow__mem_free(&loop->alloc, s, sizeof(*s));
         loop->scopes--;
-        vow__loop_maybe_free(loop);
+        vow__core_loop_maybe_free(loop);
         s = parent;
     }
     return NULL;
@@ -196,18 +196,19 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
 {
     VOW__ASSERT_THREAD(s->loop);
     vow_loop *loop = s->loop;
-    if (vow__loop_of(f) != loop)
+    if (vow__core_future_loop(f) != loop)
         return vow_refused_at(site, loop, VOW_EINVAL,
                               "a future of another loop");
     if (loop->closed)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     struct member *m = vow__mem_zero(&loop->alloc, sizeof(*m));
     if (m == NULL)
-        return vow__no_memory(loop);
-    vow_future *out = vow__promise_new(loop, site, member_cancel, &m->watch);
+        return vow__core_future_no_memory(loop);
+    vow_future *out =
+        vow__core_promise_new(loop, site, member_cancel, &m->watch);
     if (out == NULL) {
         vow__mem_free(&loop->alloc, m, sizeof(*m));
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     }
     out->node.relayed = 1;
     m->watch.node.kind = VOW__WATCH;
@@ -218,14 +219,14 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
     m->scope = vow_scope_ref(s);
     vow__list_push(&s->members, &m->in_scope);
     join(s);
-    vow__wait(loop, &m->watch.node, f);
+    vow__core_node_wait(loop, &m->watch.node, f);
     if (s->state == CANCELED)
         member_close(m, s->told);
     return out;
 }
 
 /* The future is settled; when it has ended, the member leaves. */
-static void member_run(struct vow__watch *w)
+static void member_run(struct vow__core_watch *w)
 {
     struct member *m = VOW__OUTER(w, struct member, watch);
     vow_scope *s = m->scope;
@@ -235,25 +236,25 @@ static void member_run(struct vow__watch *w)
     bool again = w->node.rest;
     if (!again)
         member_settle(m);
-    vow_future *rest = vow__rest_next(f);
+    vow_future *rest = vow__core_rest_next(f);
     if (rest != NULL) {
         w->node.rest = 1;
-        vow__wait_moved(loop, &w->node, rest);
-        vow__ghost(rest, 1);
+        vow__core_node_wait_moved(loop, &w->node, rest);
+        vow__core_future_count_end_ref(rest, 1);
     } else {
         vow__list_remove(&s->members, &m->in_scope);
         vow__mem_free(&loop->alloc, m, sizeof(*m));
     }
     if (again) {
-        vow__ghost(source, -1);
-        vow__unref(source);
+        vow__core_future_count_end_ref(source, -1);
+        vow__core_future_unref(source);
     }
     if (rest == NULL) {
-        vow__unref(f);
+        vow__core_future_unref(f);
         leave(s);
         vow_scope_unref(s);
     }
-    vow__reap(loop);
+    vow__core_futures_reap(loop);
 }
 
 /* So is the result. */
@@ -266,14 +267,14 @@ static void member_settle(struct member *m)
     m->watch.out = NULL;
     m->told = true; /* a scope that is canceled later is too late for it */
     if (out != NULL) {
-        vow__adopt(s->loop, out, f);
-        vow_deferred_unref(vow__end_of(out));
+        vow__core_future_adopt(s->loop, out, f);
+        vow_deferred_unref(vow__core_deferred_of(out));
     }
-    int code =
-        vow_error_code(f->node.state == VOW_REJECTED ? vow__error_in(f) : NULL);
+    int code = vow_error_code(
+        f->node.state == VOW_REJECTED ? vow__core_future_error(f) : NULL);
     if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 && code < 0 &&
         code != VOW_ECANCELED) /* one that a reader canceled did not fail */
-        (void)vow_scope_cancel(s, vow__error_in(f));
+        (void)vow_scope_cancel(s, vow__core_future_error(f));
 }
 
 /* The result was canceled by its reader. */
@@ -281,8 +282,9 @@ static void member_cancel(vow_error *why, void *user)
 {
     struct member *m = VOW__OUTER(user, struct member, watch);
     vow_future *f = m->of;
-    bool ours = vow__pending(f) && vow__readers(f) == 1;
-    member_reject(m, vow__rest_counts(f), why);
+    bool ours =
+        vow__core_future_is_pending(f) && vow__core_future_readers(f) == 1;
+    member_reject(m, vow__core_rest_counts(f), why);
     if (ours)
         (void)vow_cancel(f, why);
 }
@@ -305,11 +307,11 @@ static void member_reject(struct member *m, bool rest, vow_error *why)
     vow_future *out = m->watch.out;
     m->out_open = false;
     m->watch.out = NULL;
-    vow__ghost(m->of, 1);
-    vow__reject(m->scope->loop, out, vow_error_ref(why));
+    vow__core_future_count_end_ref(m->of, 1);
+    vow__core_future_reject(m->scope->loop, out, vow_error_ref(why));
     if (rest)
-        vow__rest_add(out, vow__ref(m->of));
-    vow_deferred_unref(vow__end_of(out));
+        vow__core_rest_add(out, vow__core_future_ref(m->of));
+    vow_deferred_unref(vow__core_deferred_of(out));
 }
 
 static void join(vow_scope *s)
@@ -337,7 +339,7 @@ bool vow_scope_cancel(vow_scope *s, vow_error *why)
         why = vow_error_cause(why); /* what is behind it is the first cause */
     vow_error *cause = vow_error_ref(why);
     if (cause == NULL)
-        cause = vow__error(s->loop, NULL, VOW_ECANCELED, NULL, NULL);
+        cause = vow__core_error_new(s->loop, NULL, VOW_ECANCELED, NULL, NULL);
     cancel_marked(mark_tree(s, cause));
     vow_error_unref(cause);
     return true;
@@ -358,8 +360,8 @@ static void mark(vow_scope *s, vow_error *why, vow_scope **list)
 {
     vow__sm_move(&s->state, CANCELED, moves);
     s->cause = vow_error_ref(why);
-    s->told = vow__cancel_error(s->loop, NULL, why);
-    vow__timer_stop(s->loop, &s->timer);
+    s->told = vow__core_cancel_error(s->loop, NULL, why);
+    vow__core_timer_stop(s->loop, &s->timer);
     vow_scope_ref(s);
     s->next_marked = *list;
     *list = s;
@@ -392,14 +394,14 @@ static vow_scope *tree_next(const vow_scope *s, const vow_scope *top)
                     : VOW__OUTER(s->in_parent.next, vow_scope, in_parent);
 }
 
-static void deadline_fire(vow_loop *loop, struct vow__timer *t)
+static void deadline_fire(vow_loop *loop, struct vow__core_timer *t)
 {
     vow_scope *s = VOW__OUTER(t, vow_scope, timer);
     vow_error *e =
-        vow__error_or(vow_error_new_at(NULL, loop, VOW_ETIMEDOUT, NULL,
-                                       "the deadline of %llu ms passed",
-                                       (unsigned long long)s->deadline_ms),
-                      VOW_ETIMEDOUT);
+        vow__core_error_or(vow_error_new_at(NULL, loop, VOW_ETIMEDOUT, NULL,
+                                            "the deadline of %llu ms passed",
+                                            (unsigned long long)s->deadline_ms),
+                           VOW_ETIMEDOUT);
     (void)vow_scope_cancel(s, e);
     vow_error_unref(e);
 }
@@ -409,9 +411,9 @@ static void deadline_weigh(vow_scope *s)
     bool weak = s->active == 0 && s->hooked == 0; /* keeps S3 */
     if (!s->timer.armed || s->timer.weak == weak)
         return;
-    vow__timer_stop(s->loop, &s->timer);
+    vow__core_timer_stop(s->loop, &s->timer);
     s->timer.weak = weak;
-    vow__timer_start(s->loop, &s->timer, s->due_ns);
+    vow__core_timer_start(s->loop, &s->timer, s->due_ns);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -423,11 +425,11 @@ vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
         return outcome(s, site);
     struct wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
     if (w == NULL)
-        return vow__no_memory(s->loop);
-    w->out = vow__promise_new(s->loop, site, wait_cancel, w);
+        return vow__core_future_no_memory(s->loop);
+    w->out = vow__core_promise_new(s->loop, site, wait_cancel, w);
     if (w->out == NULL) {
         vow__mem_free(&s->loop->alloc, w, sizeof(*w));
-        return vow__no_memory(s->loop);
+        return vow__core_future_no_memory(s->loop);
     }
     w->scope = vow_scope_ref(s);
     vow__list_push(&s->waits, &w->in_scope);
@@ -449,9 +451,9 @@ static void settle_waits(vow_scope *s)
     for (; n > 0 && s->waits != NULL; n--) {
         struct wait *w = VOW__OUTER(s->waits, struct wait, in_scope);
         if (s->state == CANCELED)
-            vow__reject(s->loop, w->out, vow_error_ref(s->cause));
+            vow__core_future_reject(s->loop, w->out, vow_error_ref(s->cause));
         else
-            vow__fulfil(s->loop, w->out, vow_nothing());
+            vow__core_future_fulfil(s->loop, w->out, vow_nothing());
         wait_end(w); /* the caller holds the scope */
     }
 }
@@ -459,7 +461,7 @@ static void settle_waits(vow_scope *s)
 static void wait_cancel(vow_error *why, void *user)
 {
     struct wait *w = user;
-    vow__reject(w->scope->loop, w->out, vow_error_ref(why));
+    vow__core_future_reject(w->scope->loop, w->out, vow_error_ref(why));
     wait_end(w);
 }
 
@@ -469,7 +471,7 @@ static void wait_end(struct wait *w)
     vow_future *out = w->out;
     vow__list_remove(&s->waits, &w->in_scope);
     vow__mem_free(&s->loop->alloc, w, sizeof(*w));
-    vow_deferred_unref(vow__end_of(out));
+    vow_deferred_unref(vow__core_deferred_of(out));
     vow_scope_unref(s);
 }
 
@@ -514,12 +516,12 @@ static void hooks_queue(vow_scope *s)
         return;
     s->hook_queued = true;
     vow_scope_ref(s);
-    vow__enqueue(s->loop, &s->hook_call.node.link);
+    vow__core_loop_enqueue(s->loop, &s->hook_call.node.link);
 }
 
 /* A hook may remove itself, others, or add some: always take the first; those
  * that are added meanwhile have their turn later. */
-static void hooks_run(struct vow__watch *w)
+static void hooks_run(struct vow__core_watch *w)
 {
     vow_scope *s = VOW__OUTER(w, vow_scope, hook_call);
     s->hook_queued = false;

@@ -11,7 +11,7 @@
  *       Linux 6.13 and later put a guard inside a mapping without splitting it
  *       (MADV_GUARD_INSTALL): done once. On older kernels mprotect() splits the
  *       mapping, so guards rotate: only a stack that runs can overflow, and
- *       only one runs at a time. vow__stack_guard() arms the guard before each
+ *       only one runs at a time. vow__core_stack_guard() arms the guard before each
  *       run; when guards_max are armed the oldest is disarmed, and its mapping
  *       joins its neighbours again. Below guards_max fibers that costs one
  *       mprotect() per stack and life.
@@ -37,39 +37,43 @@ enum {
     SLAB_STACKS = 64
 };
 
-struct vow__stack_slab {
+struct vow__core_stack_slab {
     vow_link link;
     char *base;
     size_t bytes;
     uint32_t n;
     uint32_t used;
     int class_index;
-    struct vow__stack stacks[];
+    struct vow__core_stack stacks[];
 };
 
-static struct vow__stack_slab *slab_new(struct vow__stacks *s, int class_index);
-static void slab_free(struct vow__stacks *s, struct vow__stack_slab *slab);
-static void guards_install(struct vow__stacks *s, struct vow__stack_slab *slab);
-static void disarm(struct vow__stacks *s, struct vow__stack *stack);
-static bool slab_trim(struct vow__stack_slab *slab, bool all);
-static void free_list_rebuild(struct vow__stacks *s);
+static struct vow__core_stack_slab *slab_new(struct vow__core_stacks *s,
+                                             int class_index);
+static void slab_free(struct vow__core_stacks *s,
+                      struct vow__core_stack_slab *slab);
+static void guards_install(struct vow__core_stacks *s,
+                           struct vow__core_stack_slab *slab);
+static void disarm(struct vow__core_stacks *s, struct vow__core_stack *stack);
+static bool slab_trim(struct vow__core_stack_slab *slab, bool all);
+static void free_list_rebuild(struct vow__core_stacks *s);
 static size_t slab_size(uint32_t n);
 
-void vow__stacks_init(struct vow__stacks *s, const struct vow_alloc *alloc,
-                      uint32_t guards_max, bool rotate)
+void vow__core_stacks_init(struct vow__core_stacks *s,
+                           const struct vow_alloc *alloc, uint32_t guards_max,
+                           bool rotate)
 {
     VOW__ASSERT(guards_max > 0);
-    *s = (struct vow__stacks){
+    *s = (struct vow__core_stacks){
         .alloc = *alloc, .guards_max = guards_max, .rotating = rotate};
 }
 
-void vow__stacks_fini(struct vow__stacks *s)
+void vow__core_stacks_fini(struct vow__core_stacks *s)
 {
     while (s->slabs != NULL)
-        slab_free(s, VOW__OUTER(s->slabs, struct vow__stack_slab, link));
+        slab_free(s, VOW__OUTER(s->slabs, struct vow__core_stack_slab, link));
 }
 
-int vow__stack_class(size_t size)
+int vow__core_stack_class(size_t size)
 {
     for (int i = 0; i < VOW__STACK_CLASSES; i++)
         if (size <= (size_t)1 << (VOW__STACK_SHIFT + i))
@@ -77,16 +81,17 @@ int vow__stack_class(size_t size)
     return -1;
 }
 
-size_t vow__stack_size(const struct vow__stack *stack)
+size_t vow__core_stack_size(const struct vow__core_stack *stack)
 {
     return (size_t)1 << (VOW__STACK_SHIFT + stack->slab->class_index);
 }
 
-struct vow__stack *vow__stack_take(struct vow__stacks *s, int class_index)
+struct vow__core_stack *vow__core_stack_take(struct vow__core_stacks *s,
+                                             int class_index)
 {
     if (s->free[class_index] == NULL && slab_new(s, class_index) == NULL)
         return NULL;
-    struct vow__stack *stack = s->free[class_index];
+    struct vow__core_stack *stack = s->free[class_index];
     s->free[class_index] = stack->next_free;
     stack->in_use = true;
     stack->touched = true;
@@ -94,7 +99,8 @@ struct vow__stack *vow__stack_take(struct vow__stacks *s, int class_index)
     return stack;
 }
 
-void vow__stack_give(struct vow__stacks *s, struct vow__stack *stack)
+void vow__core_stack_give(struct vow__core_stacks *s,
+                          struct vow__core_stack *stack)
 {
     int class_index = stack->slab->class_index;
     stack->in_use = false;
@@ -106,24 +112,25 @@ void vow__stack_give(struct vow__stacks *s, struct vow__stack *stack)
 
 /* ---- guards -------------------------------------------------------------- */
 
-void vow__stack_arm(struct vow__stacks *s, struct vow__stack *stack)
+void vow__core_stack_arm(struct vow__core_stacks *s,
+                         struct vow__core_stack *stack)
 {
     char *guard = stack->low - GUARD_BYTES;
     if (s->guards >= s->guards_max) /* keeps K2 */
-        disarm(s, VOW__OUTER(s->armed, struct vow__stack, in_armed));
+        disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
     while (mprotect(guard, GUARD_BYTES, PROT_NONE) < 0) {
         if (s->armed == NULL) {
             s->missing++; /* K1 */
             return;
         }
-        disarm(s, VOW__OUTER(s->armed, struct vow__stack, in_armed));
+        disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
     }
     stack->guarded = true;
     vow__list_push(&s->armed, &stack->in_armed);
     s->guards++;
 }
 
-static void disarm(struct vow__stacks *s, struct vow__stack *stack)
+static void disarm(struct vow__core_stacks *s, struct vow__core_stack *stack)
 {
     (void)mprotect(stack->low - GUARD_BYTES, GUARD_BYTES,
                    PROT_READ | PROT_WRITE);
@@ -133,10 +140,11 @@ static void disarm(struct vow__stacks *s, struct vow__stack *stack)
 }
 
 /* Guards that need no mapping of their own, if the kernel has them. */
-static void guards_install(struct vow__stacks *s, struct vow__stack_slab *slab)
+static void guards_install(struct vow__core_stacks *s,
+                           struct vow__core_stack_slab *slab)
 {
     for (uint32_t i = 0; i < slab->n && !s->rotating; i++) {
-        struct vow__stack *stack = &slab->stacks[i];
+        struct vow__core_stack *stack = &slab->stacks[i];
         if (madvise(stack->low - GUARD_BYTES, GUARD_BYTES,
                     MADV_GUARD_INSTALL) == 0)
             stack->guarded = true;
@@ -147,13 +155,14 @@ static void guards_install(struct vow__stacks *s, struct vow__stack_slab *slab)
 
 /* ---- slabs --------------------------------------------------------------- */
 
-static struct vow__stack_slab *slab_new(struct vow__stacks *s, int class_index)
+static struct vow__core_stack_slab *slab_new(struct vow__core_stacks *s,
+                                             int class_index)
 {
     size_t size = (size_t)1 << (VOW__STACK_SHIFT + class_index);
     size_t stride = size + GUARD_BYTES;
     uint32_t n = (uint32_t)(SLAB_BYTES / stride);
     n = n == 0 ? 1 : n > SLAB_STACKS ? SLAB_STACKS : n;
-    struct vow__stack_slab *slab = vow__mem_zero(&s->alloc, slab_size(n));
+    struct vow__core_stack_slab *slab = vow__mem_zero(&s->alloc, slab_size(n));
     if (slab == NULL)
         return NULL;
     slab->bytes = n * stride;
@@ -168,7 +177,7 @@ static struct vow__stack_slab *slab_new(struct vow__stacks *s, int class_index)
     slab->n = n;
     slab->class_index = class_index;
     for (uint32_t i = n; i-- > 0;) {
-        struct vow__stack *stack = &slab->stacks[i];
+        struct vow__core_stack *stack = &slab->stacks[i];
         stack->slab = slab;
         stack->low = slab->base + i * stride + GUARD_BYTES;
         stack->next_free = s->free[class_index];
@@ -180,7 +189,8 @@ static struct vow__stack_slab *slab_new(struct vow__stacks *s, int class_index)
     return slab;
 }
 
-static void slab_free(struct vow__stacks *s, struct vow__stack_slab *slab)
+static void slab_free(struct vow__core_stacks *s,
+                      struct vow__core_stack_slab *slab)
 {
     for (uint32_t i = 0; i < slab->n; i++) {
         if (s->rotating && slab->stacks[i].guarded &&
@@ -189,21 +199,21 @@ static void slab_free(struct vow__stacks *s, struct vow__stack_slab *slab)
             s->guards--;
         }
     }
-    vow__stack_unmapped(slab->base, slab->bytes);
+    vow__core_stack_unmapped(slab->base, slab->bytes);
     (void)munmap(slab->base, slab->bytes);
     vow__list_remove(&s->slabs, &slab->link);
     s->mapped -= slab->n;
     vow__mem_free(&s->alloc, slab, slab_size(slab->n));
 }
 
-bool vow__stacks_trim(struct vow__stacks *s, bool all)
+bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all)
 {
     bool more = false;
     bool unmapped = false;
     vow_link *l = s->slabs;
     while (l != NULL) {
-        struct vow__stack_slab *slab =
-            VOW__OUTER(l, struct vow__stack_slab, link);
+        struct vow__core_stack_slab *slab =
+            VOW__OUTER(l, struct vow__core_stack_slab, link);
         l = l->next;
         bool left = slab_trim(slab, all);
         more |= left;
@@ -218,15 +228,16 @@ bool vow__stacks_trim(struct vow__stacks *s, bool all)
 }
 
 /* Give back the pages of free stacks; true when some stay for the next time. */
-static bool slab_trim(struct vow__stack_slab *slab, bool all)
+static bool slab_trim(struct vow__core_stack_slab *slab, bool all)
 {
     bool more = false;
     for (uint32_t i = 0; i < slab->n; i++) {
-        struct vow__stack *stack = &slab->stacks[i];
+        struct vow__core_stack *stack = &slab->stacks[i];
         if (stack->in_use)
             continue;
         if (stack->touched && (all || stack->idle)) {
-            (void)madvise(stack->low, vow__stack_size(stack), MADV_DONTNEED);
+            (void)madvise(stack->low, vow__core_stack_size(stack),
+                          MADV_DONTNEED);
             stack->touched = false;
         }
         more |= stack->touched;
@@ -235,13 +246,13 @@ static bool slab_trim(struct vow__stack_slab *slab, bool all)
     return more;
 }
 
-static void free_list_rebuild(struct vow__stacks *s)
+static void free_list_rebuild(struct vow__core_stacks *s)
 {
     for (int i = 0; i < VOW__STACK_CLASSES; i++)
         s->free[i] = NULL;
     for (vow_link *l = s->slabs; l != NULL; l = l->next) {
-        struct vow__stack_slab *slab =
-            VOW__OUTER(l, struct vow__stack_slab, link);
+        struct vow__core_stack_slab *slab =
+            VOW__OUTER(l, struct vow__core_stack_slab, link);
         for (uint32_t i = slab->n; i-- > 0;) {
             if (slab->stacks[i].in_use)
                 continue;
@@ -253,5 +264,6 @@ static void free_list_rebuild(struct vow__stacks *s)
 
 static size_t slab_size(uint32_t n)
 {
-    return sizeof(struct vow__stack_slab) + n * sizeof(struct vow__stack);
+    return sizeof(struct vow__core_stack_slab) +
+           n * sizeof(struct vow__core_stack);
 }

@@ -11,9 +11,9 @@ enum {
     VOW__STACK_SHIFT = 14
 };
 
-struct vow__stack {
-    struct vow__stack *next_free;
-    struct vow__stack_slab *slab;
+struct vow__core_stack {
+    struct vow__core_stack *next_free;
+    struct vow__core_stack_slab *slab;
     char *low;         /* lowest usable address; the guard lies below */
     vow_link in_armed; /* while its guard is one of those that rotate */
     bool guarded;
@@ -22,9 +22,9 @@ struct vow__stack {
     bool idle;    /* was free at the last decay already */
 };
 
-struct vow__stacks {
+struct vow__core_stacks {
     struct vow_alloc alloc;
-    struct vow__stack *free[VOW__STACK_CLASSES];
+    struct vow__core_stack *free[VOW__STACK_CLASSES];
     vow_link *slabs; /* of every class */
     size_t mapped;   /* stacks, in use or free */
     bool rotating;   /* guards by mprotect(), at most guards_max at a time */
@@ -35,30 +35,34 @@ struct vow__stacks {
 };
 
 /* `rotate` forces guards by mprotect(), as on kernels before 6.13. */
-void vow__stacks_init(struct vow__stacks *s, const struct vow_alloc *alloc,
-                      uint32_t guards_max, bool rotate);
+void vow__core_stacks_init(struct vow__core_stacks *s,
+                           const struct vow_alloc *alloc, uint32_t guards_max,
+                           bool rotate);
 /* Unmaps everything. */
-void vow__stacks_fini(struct vow__stacks *s);
+void vow__core_stacks_fini(struct vow__core_stacks *s);
 
 /* The class for so many bytes; -1 when there is none. */
-int vow__stack_class(size_t size);
-size_t vow__stack_size(const struct vow__stack *stack);
+int vow__core_stack_class(size_t size);
+size_t vow__core_stack_size(const struct vow__core_stack *stack);
 
 /* NULL without memory. */
-struct vow__stack *vow__stack_take(struct vow__stacks *s, int class_index);
-void vow__stack_give(struct vow__stacks *s, struct vow__stack *stack);
+struct vow__core_stack *vow__core_stack_take(struct vow__core_stacks *s,
+                                             int class_index);
+void vow__core_stack_give(struct vow__core_stacks *s,
+                          struct vow__core_stack *stack);
 
 /* Call before running on it: its guard page is there afterwards. */
-void vow__stack_arm(struct vow__stacks *s, struct vow__stack *stack);
-static inline void vow__stack_guard(struct vow__stacks *s,
-                                    struct vow__stack *stack)
+void vow__core_stack_arm(struct vow__core_stacks *s,
+                         struct vow__core_stack *stack);
+static inline void vow__core_stack_guard(struct vow__core_stacks *s,
+                                         struct vow__core_stack *stack)
 {
     if (!stack->guarded)
-        vow__stack_arm(s, stack);
+        vow__core_stack_arm(s, stack);
 }
 
 /* Give free stacks back: all of them, or those idle since the last call. True
  * when there will be some more to give. */
-bool vow__stacks_trim(struct vow__stacks *s, bool all);
+bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all);
 
 #endif

@@ -2,10 +2,10 @@
 /* switch.c - the only file that knows about stacks below C, and the only one
  * that tells ASan, TSan and Valgrind about them.
  *
- * HOW   vow__switch_raw() (switch_x86_64.S, switch_aarch64.S) pushes what the
+ * HOW   vow__core_switch_raw() (switch_x86_64.S, switch_aarch64.S) pushes what the
  *       ABI says a function must keep, stores the stack pointer, loads the
  *       other and pops. A new stack is laid out as if it had been left that
- *       way, with vow__switch_start() as where to go on. Elsewhere, or with
+ *       way, with vow__core_switch_start() as where to go on. Elsewhere, or with
  *       VOW_SWITCH_UCONTEXT, swapcontext() does the same, with a system call
  *       for the signal mask.
  * THREADS  a stack is run by the thread that runs its loop.
@@ -33,18 +33,19 @@
 #define VALGRIND_STACK_DEREGISTER(id) ((void)(id))
 #endif
 
-static void leave(struct vow__context *from, struct vow__context *to, int last);
-static void arrive(struct vow__context *c);
-void vow__switch_enter(struct vow__context *c);
+static void leave(struct vow__core_context *from, struct vow__core_context *to,
+                  int last);
+static void arrive(struct vow__core_context *c);
+void vow__core_switch_enter(struct vow__core_context *c);
 
 #ifndef VOW_SWITCH_UCONTEXT
 #ifndef VOW__SWITCH_INLINE
-void vow__switch_raw(void **save_sp, void *load_sp);
+void vow__core_switch_raw(void **save_sp, void *load_sp);
 #endif
-void vow__switch_start(void);
+void vow__core_switch_start(void);
 #endif
 
-void vow__context_here(struct vow__context *c)
+void vow__core_context_here(struct vow__core_context *c)
 {
     memset(c, 0, sizeof(*c));
 }
@@ -57,10 +58,10 @@ void vow__context_here(struct vow__context *c)
 static void start_uc(unsigned high, unsigned low)
 {
     uintptr_t bits = ((uintptr_t)high << 16 << 16) | low;
-    vow__switch_enter((struct vow__context *)bits);
+    vow__core_switch_enter((struct vow__core_context *)bits);
 }
 
-static void lay_out(struct vow__context *c, void *stack, size_t size)
+static void lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t bits = (uintptr_t)c;
     (void)getcontext(&c->uc);
@@ -71,16 +72,17 @@ static void lay_out(struct vow__context *c, void *stack, size_t size)
                 (unsigned)(bits >> 16 >> 16), (unsigned)bits);
 }
 
-static void switch_raw(struct vow__context *from, struct vow__context *to)
+static void switch_raw(struct vow__core_context *from,
+                       struct vow__core_context *to)
 {
     (void)swapcontext(&from->uc, &to->uc);
 }
 
 #elif defined(__x86_64__)
 
-/* As vow__switch_raw() leaves it: control words, r15 r14 r13 r12 rbx rbp, and
- * where to return to. r12 carries the context to vow__switch_start(). */
-static void lay_out(struct vow__context *c, void *stack, size_t size)
+/* As vow__core_switch_raw() leaves it: control words, r15 r14 r13 r12 rbx rbp, and
+ * where to return to. r12 carries the context to vow__core_switch_start(). */
+static void lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
     uint64_t *sp = (uint64_t *)top - 10;
@@ -90,22 +92,22 @@ static void lay_out(struct vow__context *c, void *stack, size_t size)
     memset(sp, 0, 10 * sizeof(*sp));
     sp[0] = mxcsr | (uint64_t)x87 << 32;
     sp[4] = (uint64_t)(uintptr_t)c;
-    sp[7] = (uint64_t)(uintptr_t)vow__switch_start;
+    sp[7] = (uint64_t)(uintptr_t)vow__core_switch_start;
     c->sp = sp;
 }
 
 #elif defined(__aarch64__)
 
-/* As vow__switch_raw() leaves it: d8-d15, x19-x28, fp, lr. x19 carries the
- * context to vow__switch_start(). */
-static void lay_out(struct vow__context *c, void *stack, size_t size)
+/* As vow__core_switch_raw() leaves it: d8-d15, x19-x28, fp, lr. x19 carries the
+ * context to vow__core_switch_start(). */
+static void lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
     uint64_t *sp = (uint64_t *)top - 22;
     memset(sp, 0, 22 * sizeof(*sp));
     __asm__ volatile("mrs %0, fpcr" : "=r"(sp[20]));
     sp[8] = (uint64_t)(uintptr_t)c;
-    sp[19] = (uint64_t)(uintptr_t)vow__switch_start;
+    sp[19] = (uint64_t)(uintptr_t)vow__core_switch_start;
     c->sp = sp;
 }
 
@@ -114,15 +116,15 @@ static void lay_out(struct vow__context *c, void *stack, size_t size)
 #endif
 
 #ifndef VOW_SWITCH_UCONTEXT
-static inline void switch_raw(struct vow__context *from,
-                              struct vow__context *to)
+static inline void switch_raw(struct vow__core_context *from,
+                              struct vow__core_context *to)
 {
-    vow__switch_raw(&from->sp, to->sp);
+    vow__core_switch_raw(&from->sp, to->sp);
 }
 #endif
 
-void vow__context_make(struct vow__context *c, void *stack, size_t size,
-                       void (*entry)(void *arg), void *arg)
+void vow__core_context_make(struct vow__core_context *c, void *stack,
+                            size_t size, void (*entry)(void *arg), void *arg)
 {
     c->entry = entry;
     c->arg = arg;
@@ -139,7 +141,7 @@ void vow__context_make(struct vow__context *c, void *stack, size_t size,
     lay_out(c, stack, size);
 }
 
-void vow__context_end(struct vow__context *c)
+void vow__core_context_end(struct vow__core_context *c)
 {
 #ifdef VOW__TSAN
     __tsan_destroy_fiber(c->tsan);
@@ -148,7 +150,7 @@ void vow__context_end(struct vow__context *c)
     (void)c;
 }
 
-void vow__stack_unmapped(void *low, size_t size)
+void vow__core_stack_unmapped(void *low, size_t size)
 {
 #ifdef VOW__ASAN
     __asan_unpoison_memory_region(low, size);
@@ -160,7 +162,8 @@ void vow__stack_unmapped(void *low, size_t size)
 /* ---- switching ----------------------------------------------------------- */
 
 #ifndef VOW__SWITCH_INLINE
-void vow__switch(struct vow__context *from, struct vow__context *to)
+void vow__core_switch(struct vow__core_context *from,
+                      struct vow__core_context *to)
 {
     leave(from, to, 0);
     switch_raw(from, to);
@@ -168,7 +171,8 @@ void vow__switch(struct vow__context *from, struct vow__context *to)
 }
 #endif
 
-void vow__switch_last(struct vow__context *from, struct vow__context *to)
+void vow__core_switch_last(struct vow__core_context *from,
+                           struct vow__core_context *to)
 {
     leave(from, to, 1);
     switch_raw(from, to);
@@ -176,15 +180,15 @@ void vow__switch_last(struct vow__context *from, struct vow__context *to)
 }
 
 /* First on a new stack, called by the assembly. */
-void vow__switch_enter(struct vow__context *c)
+void vow__core_switch_enter(struct vow__core_context *c)
 {
     arrive(c);
     c->entry(c->arg);
     VOW__ASSERT(!"the entry of a stack returned");
 }
 
-static inline void leave(struct vow__context *from, struct vow__context *to,
-                         int last)
+static inline void leave(struct vow__core_context *from,
+                         struct vow__core_context *to, int last)
 {
 #ifdef VOW__ASAN
     to->from = from;
@@ -200,7 +204,7 @@ static inline void leave(struct vow__context *from, struct vow__context *to,
     (void)last;
 }
 
-static inline void arrive(struct vow__context *c)
+static inline void arrive(struct vow__core_context *c)
 {
 #ifdef VOW__ASAN
     /* Learns where the thread's own stack is, to name it when going back. */

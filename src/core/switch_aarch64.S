@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* switch_aarch64.S - the AAPCS64's callee-saved state, stored and loaded.
  *
- * void vow__switch_raw(void **save_sp, void *load_sp)
+ * void vow__core_switch_raw(void **save_sp, void *load_sp)
  *
  * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). It leaves by a plain
  * branch and not by ret, which would be predicted to go back. */
 #if defined(__aarch64__)
     .text
-    .globl  vow__switch_raw
-    .hidden vow__switch_raw
-    .type   vow__switch_raw, %function
+    .globl  vow__core_switch_raw
+    .hidden vow__core_switch_raw
+    .type   vow__core_switch_raw, %function
     .p2align 4
-vow__switch_raw:
+vow__core_switch_raw:
     .cfi_startproc
     sub     sp, sp, #176
     .cfi_def_cfa_offset 176
@@ -68,20 +68,20 @@ vow__switch_raw:
     .cfi_def_cfa_offset 0
     br      x30
     .cfi_endproc
-    .size   vow__switch_raw, . - vow__switch_raw
+    .size   vow__core_switch_raw, . - vow__core_switch_raw
 
 /* First on a new stack: x19 holds the context; debuggers end here. */
-    .globl  vow__switch_start
-    .hidden vow__switch_start
-    .type   vow__switch_start, %function
+    .globl  vow__core_switch_start
+    .hidden vow__core_switch_start
+    .type   vow__core_switch_start, %function
     .p2align 4
-vow__switch_start:
+vow__core_switch_start:
     .cfi_startproc
     .cfi_undefined x30
     mov     x0, x19
-    bl      vow__switch_enter
+    bl      vow__core_switch_enter
     brk     #1
     .cfi_endproc
-    .size   vow__switch_start, . - vow__switch_start
+    .size   vow__core_switch_start, . - vow__core_switch_start
     .section .note.GNU-stack, "", %progbits
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* switch_x86_64.S - the System V ABI's callee-saved state, pushed and popped.
  *
- * void vow__switch_raw(void **save_sp, void *load_sp)
+ * void vow__core_switch_raw(void **save_sp, void *load_sp)
  *
  * Kept: rbp rbx r12-r15, and the control words of SSE and x87 (rounding and
  * exception masks belong to the callee too). They are loaded only when they
@@ -9,11 +9,11 @@
  * which the processor would predict to go back to where it came from. */
 #if defined(__x86_64__)
     .text
-    .globl  vow__switch_raw
-    .hidden vow__switch_raw
-    .type   vow__switch_raw, @function
+    .globl  vow__core_switch_raw
+    .hidden vow__core_switch_raw
+    .type   vow__core_switch_raw, @function
     .p2align 4
-vow__switch_raw:
+vow__core_switch_raw:
     .cfi_startproc
     pushq   %rbp
     .cfi_adjust_cfa_offset 8
@@ -72,20 +72,20 @@ vow__switch_raw:
     .cfi_register rip, rcx
     jmp     *%rcx
     .cfi_endproc
-    .size   vow__switch_raw, . - vow__switch_raw
+    .size   vow__core_switch_raw, . - vow__core_switch_raw
 
 /* First on a new stack: r12 holds the context; debuggers end here. */
-    .globl  vow__switch_start
-    .hidden vow__switch_start
-    .type   vow__switch_start, @function
+    .globl  vow__core_switch_start
+    .hidden vow__core_switch_start
+    .type   vow__core_switch_start, @function
     .p2align 4
-vow__switch_start:
+vow__core_switch_start:
     .cfi_startproc
     .cfi_undefined rip
     movq    %r12, %rdi
-    call    vow__switch_enter
+    call    vow__core_switch_enter
     ud2
     .cfi_endproc
-    .size   vow__switch_start, . - vow__switch_start
+    .size   vow__core_switch_start, . - vow__core_switch_start
     .section .note.GNU-stack, "", @progbits
 #endif

@@ -17,7 +17,8 @@
 
 static void rearm(vow_loop *loop);
 
-void vow__timer_start(vow_loop *loop, struct vow__timer *t, uint64_t due_ns)
+void vow__core_timer_start(vow_loop *loop, struct vow__core_timer *t,
+                           uint64_t due_ns)
 {
     VOW__ASSERT(!t->armed);
     t->armed = true;
@@ -28,7 +29,7 @@ void vow__timer_start(vow_loop *loop, struct vow__timer *t, uint64_t due_ns)
     rearm(loop);
 }
 
-void vow__timer_stop(vow_loop *loop, struct vow__timer *t)
+void vow__core_timer_stop(vow_loop *loop, struct vow__core_timer *t)
 {
     if (!t->armed)
         return;
@@ -40,27 +41,27 @@ void vow__timer_stop(vow_loop *loop, struct vow__timer *t)
 
 /* Those started meanwhile for now or earlier wait for the next call, so that a
  * timer that starts itself again cannot hold the loop. */
-void vow__timers_run(vow_loop *loop)
+void vow__core_timers_run(vow_loop *loop)
 {
     uint64_t now = vow__clock_now_ns(&loop->clock);
     uint64_t seq = loop->timer_seq;
     while (loop->timers != NULL && loop->timers->key <= now &&
            loop->timers->seq < seq) {
-        struct vow__timer *t =
-            VOW__OUTER(loop->timers, struct vow__timer, node);
-        vow__timer_stop(loop, t);
+        struct vow__core_timer *t =
+            VOW__OUTER(loop->timers, struct vow__core_timer, node);
+        vow__core_timer_stop(loop, t);
         t->fire(loop, t);
     }
 }
 
-uint64_t vow__timers_next_ns(const vow_loop *loop)
+uint64_t vow__core_timers_next_ns(const vow_loop *loop)
 {
     if (loop->timers_strong == 0)
         return UINT64_MAX;
     return loop->timers->key;
 }
 
-void vow__timers_on_uv(uv_timer_t *handle)
+void vow__core_timers_on_uv(uv_timer_t *handle)
 {
     vow_loop *loop = handle->data;
     bool busy = loop->busy;
@@ -69,7 +70,7 @@ void vow__timers_on_uv(uv_timer_t *handle)
     loop->busy = true;
     loop->in = NULL;
     loop->timer_armed_ns = 0;
-    vow__timers_run(loop);
+    vow__core_timers_run(loop);
     rearm(loop); /* it may have been early: keeps T1 */
     loop->in = in;
     loop->busy = busy; /* prepare runs what this made ready, before polling */
@@ -98,6 +99,6 @@ static void rearm(vow_loop *loop)
     uint64_t wait_ns = due > now ? due - now : 0;
     uint64_t ms = wait_ns / VOW__NS_PER_MS + (wait_ns % VOW__NS_PER_MS != 0);
     uv_update_time(loop->uv);
-    (void)uv_timer_start(&loop->timer, vow__timers_on_uv, ms, 0);
+    (void)uv_timer_start(&loop->timer, vow__core_timers_on_uv, ms, 0);
     loop->timer_armed_ns = due;
 }

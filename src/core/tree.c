@@ -11,60 +11,64 @@
  */
 #include "core/promise_internal.h"
 
-static vow_future *derived(const struct vow__node *n);
+static vow_future *derived(const struct vow__core_node *n);
 
-vow_future *vow__upstream(const vow_future *f)
+vow_future *vow__core_future_upstream(const vow_future *f)
 {
-    if (!vow__pending(f))
+    if (!vow__core_future_is_pending(f))
         return NULL;
     if (f->node.relayed)
-        return ((struct vow__watch *)f->user)->node.source;
+        return ((struct vow__core_watch *)f->user)->node.source;
     return f->node.kind == VOW__PROMISE ? NULL : f->node.source;
 }
 
 /* Up from `f` and down from `target` in turns: whichever ends first without
  * having met the other says no. */
-bool vow__waits_for(const vow_future *f, const vow_future *target)
+bool vow__core_future_waits_for(const vow_future *f, const vow_future *target)
 {
     const vow_future *goal = f;
-    struct vow__node *below = vow__first_waiter(target);
+    struct vow__core_node *below = vow__core_future_first_waiter(target);
     while (f != target) {
         if (f == NULL || below == NULL)
             return false;
         if (derived(below) == goal)
             return true;
-        f = vow__upstream(f);
-        below = vow__walk_next(below, target, false);
+        f = vow__core_future_upstream(f);
+        below = vow__core_node_next_below(below, target, false);
     }
     return true;
 }
 
-struct vow__node *vow__first_waiter(const vow_future *f)
+struct vow__core_node *vow__core_future_first_waiter(const vow_future *f)
 {
-    return f->waiters == NULL ? NULL
-                              : VOW__OUTER(f->waiters, struct vow__node, link);
+    return f->waiters == NULL
+               ? NULL
+               : VOW__OUTER(f->waiters, struct vow__core_node, link);
 }
 
-struct vow__node *vow__walk_next(struct vow__node *n, const vow_future *root,
-                                 bool listened)
+struct vow__core_node *vow__core_node_next_below(struct vow__core_node *n,
+                                                 const vow_future *root,
+                                                 bool listened)
 {
     const vow_future *f = derived(n);
-    if (f != NULL && vow__pending(f) && f->waiters != NULL &&
+    if (f != NULL && vow__core_future_is_pending(f) && f->waiters != NULL &&
         (f->node.listened || !listened))
-        return vow__first_waiter(f);
+        return vow__core_future_first_waiter(f);
     while (n->link.next == NULL) {
         vow_future *parent = n->source;
         if (parent == root)
             return NULL;
-        n = parent->node.relayed ? &((struct vow__watch *)parent->user)->node
-                                 : &parent->node;
+        n = parent->node.relayed
+                ? &((struct vow__core_watch *)parent->user)->node
+                : &parent->node;
     }
-    return VOW__OUTER(n->link.next, struct vow__node, link);
+    return VOW__OUTER(n->link.next, struct vow__core_node, link);
 }
 
 /* The future that goes on from this node; NULL: none. */
-static vow_future *derived(const struct vow__node *n)
+static vow_future *derived(const struct vow__core_node *n)
 {
-    return n->kind == VOW__WATCH ? VOW__OUTER(n, struct vow__watch, node)->out
-                                 : VOW__OUTER(n, vow_future, node);
+    return n->kind == VOW__WATCH
+               ? VOW__OUTER(n, struct vow__core_watch, node)->out
+               : VOW__OUTER(n, vow_future, node);
 }

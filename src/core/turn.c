@@ -17,7 +17,7 @@ static bool step(vow_loop *loop);
 static void settle_down(vow_loop *loop);
 static int run_while(vow_loop *loop, const vow_future *until);
 
-bool vow__loop_drain(vow_loop *loop)
+bool vow__core_loop_drain(vow_loop *loop)
 {
     if (enter(loop))
         leave(loop);
@@ -27,10 +27,10 @@ bool vow__loop_drain(vow_loop *loop)
 /* The end of a turn: run what is ready. */
 static inline void leave(vow_loop *loop)
 {
-    loop->handlers_run += vow__nodes_run(loop, loop->turn_max);
+    loop->handlers_run += vow__core_nodes_run(loop, loop->turn_max);
     done(loop);
     if (VOW__UNLIKELY(loop->futures.empties > 0))
-        vow__loop_idle_memory(loop);
+        vow__core_loop_idle_memory(loop);
 }
 
 static inline void done(vow_loop *loop)
@@ -55,9 +55,9 @@ int vow_loop_turn(vow_loop *loop)
 {
     if (!enter(loop))
         return VOW_EBUSY;
-    (void)vow__inbox_run(loop);
+    (void)vow__core_inbox_run(loop);
     if (loop->timers != NULL)
-        vow__timers_run(loop);
+        vow__core_timers_run(loop);
     leave(loop);
     return 0;
 }
@@ -69,11 +69,12 @@ int vow_loop_run(vow_loop *loop)
 
 int vow_loop_run_until(vow_loop *loop, vow_future *f)
 {
-    vow__ref(f);
+    vow__core_future_ref(f);
     int rc = run_while(loop, f);
     if (rc == 0)
-        rc = vow__pending(f) ? VOW_EAGAIN : vow_error_code(vow_error_of(f));
-    vow__unref(f);
+        rc = vow__core_future_is_pending(f) ? VOW_EAGAIN
+                                            : vow_error_code(vow_error_of(f));
+    vow__core_future_unref(f);
     return rc;
 }
 
@@ -85,9 +86,9 @@ static int run_while(vow_loop *loop, const vow_future *until)
     loop->running = true;
     loop->until = until;
     bool more = true;
-    while (more && (until == NULL || vow__pending(until))) {
+    while (more && (until == NULL || vow__core_future_is_pending(until))) {
         (void)enter(loop);
-        bool posted = vow__inbox_run(loop); /* it keeps no loop alive */
+        bool posted = vow__core_inbox_run(loop); /* it keeps no loop alive */
         done(loop);
         if (loop->clock.is_virtual)
             more = step(loop);
@@ -109,7 +110,7 @@ static bool step(vow_loop *loop)
         (void)uv_run(loop->uv, UV_RUN_NOWAIT);
         return true;
     }
-    uint64_t next = vow__timers_next_ns(loop);
+    uint64_t next = vow__core_timers_next_ns(loop);
     if (next > loop->clock.virtual_ns && uv_loop_alive(loop->uv)) {
         (void)uv_run(loop->uv, UV_RUN_ONCE);
         return true;
@@ -145,7 +146,7 @@ static void settle_down(vow_loop *loop)
     bool more = true;
     while (more) {
         (void)enter(loop);
-        more = vow__inbox_run(loop);
+        more = vow__core_inbox_run(loop);
         leave(loop);
         more |= loop->ready != NULL;
     }

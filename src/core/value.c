@@ -20,10 +20,10 @@ void vow_value_drop(vow_value v)
         vow_bytes_unref(v.as.ptr);
         break;
     case VOW_LIST:
-        vow__list_drop(v.as.ptr);
+        vow__core_value_list_drop(v.as.ptr);
         break;
     case VOW__TAG_ALIAS:
-        vow__unref(v.as.ptr);
+        vow__core_future_unref(v.as.ptr);
         break;
     default:
         ((vow_drop_fn)v.tag)(v.as.ptr);
@@ -33,28 +33,29 @@ void vow_value_drop(vow_value v)
 
 enum vow_state vow_state_of(const vow_future *f)
 {
-    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
+    VOW__ASSERT_THREAD_OF(f, vow__core_future_loop(f));
     return (enum vow_state)f->node.state;
 }
 
 vow_value vow_get(const vow_future *f)
 {
-    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
-    return f->node.state == VOW_FULFILLED ? *vow__value_of(f) : vow_nothing();
+    VOW__ASSERT_THREAD_OF(f, vow__core_future_loop(f));
+    return f->node.state == VOW_FULFILLED ? *vow__core_future_value(f)
+                                          : vow_nothing();
 }
 
 vow_error *vow_error_of(vow_future *f)
 {
-    VOW__ASSERT_THREAD_OF(f, vow__loop_of(f));
+    VOW__ASSERT_THREAD_OF(f, vow__core_future_loop(f));
     if (f->node.state != VOW_REJECTED)
         return NULL;
     f->node.handled = 1;
-    return vow__error_in(f);
+    return vow__core_future_error(f);
 }
 
 vow_loop *vow_future_loop(const vow_future *f)
 {
-    return vow__loop_of(f);
+    return vow__core_future_loop(f);
 }
 
 const char *vow_future_site(const vow_future *f)
@@ -75,15 +76,16 @@ vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
 
 /* Ours: without memory it is the constant error of the same code, so that a
  * broken promise stays a broken promise. */
-vow_error *vow__error(vow_loop *loop, const char *site, int code,
-                      vow_error *cause, const char *text)
+vow_error *vow__core_error_new(vow_loop *loop, const char *site, int code,
+                               vow_error *cause, const char *text)
 {
-    return vow__error_or(vow_error_new_at(site, loop, code, cause,
-                                          text == NULL ? NULL : "%s", text),
-                         code);
+    return vow__core_error_or(vow_error_new_at(site, loop, code, cause,
+                                               text == NULL ? NULL : "%s",
+                                               text),
+                              code);
 }
 
-vow_error *vow__error_or(vow_error *e, int code)
+vow_error *vow__core_error_or(vow_error *e, int code)
 {
     return e == vow__error_static(VOW_ENOMEM) ? vow__error_static(code) : e;
 }

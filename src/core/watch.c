@@ -11,7 +11,7 @@
 #include "core/promise_internal.h"
 
 struct watch {
-    struct vow__watch inner;
+    struct vow__core_watch inner;
     vow_watch_fn fn;
     void *user;
     vow_future *of; /* whose end it is; with node.rest counted apart from the
@@ -22,8 +22,8 @@ _Static_assert(sizeof(struct watch) <= sizeof(vow_watch),
 
 static void watch_start(struct watch *w, vow_future *f);
 static void watch_behind(struct watch *w, vow_future *f);
-static void run_at_end(struct vow__watch *inner);
-static void run_when_settled(struct vow__watch *inner);
+static void run_at_end(struct vow__core_watch *inner);
+static void run_when_settled(struct vow__core_watch *inner);
 
 void vow_watch_start(vow_watch *watch, vow_future *f, vow_watch_fn fn,
                      void *user)
@@ -43,18 +43,18 @@ void vow_watch_settled(vow_watch *watch, vow_future *f, vow_watch_fn fn,
 
 static void watch_start(struct watch *w, vow_future *f)
 {
-    VOW__ASSERT_THREAD(vow__loop_of(f));
+    VOW__ASSERT_THREAD(vow__core_future_loop(f));
     w->inner.node.kind = VOW__WATCH;
     w->of = f;
-    watch_behind(w, vow__ref(f));
+    watch_behind(w, vow__core_future_ref(f));
 }
 
 /* The reference is moved. */
 static void watch_behind(struct watch *w, vow_future *f)
 {
     bool handled = f->node.handled;
-    vow__wait_moved(vow__loop_of(f), &w->inner.node, f);
-    vow__ghost(f, 1);
+    vow__core_node_wait_moved(vow__core_future_loop(f), &w->inner.node, f);
+    vow__core_future_count_end_ref(f, 1);
     f->node.handled = handled;
 }
 
@@ -65,45 +65,45 @@ bool vow_watch_stop(vow_watch *watch)
     vow_future *of = w->of;
     if (f == NULL)
         return false;
-    (void)vow__unwait(vow__loop_of(f), &w->inner.node);
-    vow__ghost(f, -1);
-    vow__unref(f);
+    (void)vow__core_node_unwait(vow__core_future_loop(f), &w->inner.node);
+    vow__core_future_count_end_ref(f, -1);
+    vow__core_future_unref(f);
     if (w->inner.node.rest)
-        vow__unref(of);
+        vow__core_future_unref(of);
     return true;
 }
 
 /* Settled: it has ended, or what it let go of is waited for in turn. */
-static void run_at_end(struct vow__watch *inner)
+static void run_at_end(struct vow__core_watch *inner)
 {
     struct watch *w = VOW__OUTER(inner, struct watch, inner);
     vow_future *f = inner->node.source;
     vow_future *of = w->of;
-    vow_loop *loop = vow__loop_of(of);
-    vow_future *rest = vow__rest_next(of);
+    vow_loop *loop = vow__core_future_loop(of);
+    vow_future *rest = vow__core_rest_next(of);
     if (rest == NULL) {
         run_when_settled(inner);
         return;
     }
-    vow__ghost(f, -1);
+    vow__core_future_count_end_ref(f, -1);
     bool again = inner->node.rest;
     inner->node.rest = 1;
     watch_behind(w, rest);
     if (again)
-        vow__unref(f);
-    vow__reap(loop);
+        vow__core_future_unref(f);
+    vow__core_futures_reap(loop);
 }
 
 /* The block may be gone when fn returns. */
-static void run_when_settled(struct vow__watch *inner)
+static void run_when_settled(struct vow__core_watch *inner)
 {
     struct watch *w = VOW__OUTER(inner, struct watch, inner);
     vow_future *f = inner->node.source;
     vow_future *of = w->of;
     inner->node.source = NULL;
-    vow__ghost(f, -1);
+    vow__core_future_count_end_ref(f, -1);
     if (inner->node.rest)
-        vow__unref(f);
+        vow__core_future_unref(f);
     w->fn(of, w->user);
-    vow__unref(of);
+    vow__core_future_unref(of);
 }

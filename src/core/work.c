@@ -29,7 +29,7 @@ enum {
     CLOSE_WAIT_NS = 1000000000 /* for running jobs, when the loop closes */
 };
 
-struct vow__work_pool {
+struct vow__core_work_pool {
     uv_mutex_t mutex;
     uv_cond_t some;   /* a job is waiting, or stop is set */
     uv_cond_t fewer;  /* a thread ended */
@@ -48,8 +48,8 @@ struct vow__work_pool {
 
 struct vow_job {
     vow_link in_queue;
-    struct vow__work_pool *pool; /* counted */
-    vow_remote *remote;          /* owned */
+    struct vow__core_work_pool *pool; /* counted */
+    vow_remote *remote;               /* owned */
     vow_work_fn fn;
     void *arg;
     struct vow_alloc alloc;
@@ -58,21 +58,21 @@ struct vow_job {
 };
 
 static int pool_open(vow_loop *loop);
-static void pool_unref(struct vow__work_pool *p);
-static void pool_free(struct vow__work_pool *p);
+static void pool_unref(struct vow__core_work_pool *p);
+static void pool_free(struct vow__core_work_pool *p);
 static int submit(vow_loop *loop, vow_job *job);
-static int thread_add(struct vow__work_pool *p);
+static int thread_add(struct vow__core_work_pool *p);
 static void thread_main(void *arg);
-static vow_job *next_job(struct vow__work_pool *p);
-static void job_run(struct vow__work_pool *p, vow_job *job);
+static vow_job *next_job(struct vow__core_work_pool *p);
+static void job_run(struct vow__core_work_pool *p, vow_job *job);
 static void on_cancel(vow_future *out, vow_error *why, void *user);
 static void on_detach(void *user);
 static void job_discard(vow_job *job);
 static void job_unref(vow_job *job);
 static void on_tick(uv_timer_t *handle);
 
-static const struct vow__remote_ops remote_ops = {.on_cancel = on_cancel,
-                                                  .on_detach = on_detach};
+static const struct vow__core_remote_ops remote_ops = {.on_cancel = on_cancel,
+                                                       .on_detach = on_detach};
 
 /* ---- on the loop's thread ------------------------------------------------ */
 
@@ -89,7 +89,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
         return vow_refused_at(site, loop, rc, NULL);
     vow_job *job = vow__mem_zero(&loop->alloc, sizeof(*job));
     if (job == NULL)
-        return vow__no_memory(loop);
+        return vow__core_future_no_memory(loop);
     vow_future *f = vow_promise_remote_at(site, loop, &job->remote);
     job->pool = loop->work;
     if (job->remote == NULL) {
@@ -103,11 +103,11 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
     uv_mutex_lock(&job->pool->mutex);
     job->pool->refs++;
     uv_mutex_unlock(&job->pool->mutex);
-    vow__remote_attach(job->remote, &remote_ops, job);
+    vow__core_remote_attach(job->remote, &remote_ops, job);
     f->node.runs = 1;
     rc = submit(loop, job);
     if (rc < 0) {
-        vow__reject_code(loop, f, rc, NULL);
+        vow__core_future_reject_code(loop, f, rc, NULL);
         job_discard(job);
     }
     return f;
@@ -117,7 +117,7 @@ static int pool_open(vow_loop *loop)
 {
     if (loop->work != NULL)
         return 0;
-    struct vow__work_pool *p = vow__mem_zero(&loop->alloc, sizeof(*p));
+    struct vow__core_work_pool *p = vow__mem_zero(&loop->alloc, sizeof(*p));
     if (p == NULL)
         return VOW_ENOMEM;
     int rc = uv_mutex_init(&p->mutex);
@@ -150,7 +150,7 @@ fail:
 
 static int submit(vow_loop *loop, vow_job *job)
 {
-    struct vow__work_pool *p = loop->work;
+    struct vow__core_work_pool *p = loop->work;
     int rc = 0;
     uv_mutex_lock(&p->mutex);
     if (p->queued >= loop->work_queue_max)
@@ -178,7 +178,7 @@ static int submit(vow_loop *loop, vow_job *job)
 static void on_tick(uv_timer_t *handle)
 {
     vow_loop *loop = handle->data;
-    struct vow__work_pool *p = loop->work;
+    struct vow__core_work_pool *p = loop->work;
     uv_mutex_lock(&p->mutex);
     bool waiting = p->queued > 0;
     if (waiting && p->idle == 0 && p->started == p->seen &&
@@ -194,7 +194,7 @@ static void on_tick(uv_timer_t *handle)
 static void on_cancel(vow_future *out, vow_error *why, void *user)
 {
     vow_job *job = user;
-    struct vow__work_pool *p = job->pool;
+    struct vow__core_work_pool *p = job->pool;
     uv_mutex_lock(&p->mutex);
     bool queued = job->queued;
     if (queued) {
@@ -205,14 +205,15 @@ static void on_cancel(vow_future *out, vow_error *why, void *user)
     uv_mutex_unlock(&p->mutex);
     if (!queued)
         return;
-    vow__reject(vow__loop_of(out), out, vow_error_ref(why));
+    vow__core_future_reject(vow__core_future_loop(out), out,
+                            vow_error_ref(why));
     job_discard(job);
 }
 
 /* It will never run, and its promise is settled. */
 static void job_discard(vow_job *job)
 {
-    vow__remote_discard(job->remote);
+    vow__core_remote_discard(job->remote);
     job_unref(job);
 }
 
@@ -225,15 +226,15 @@ static void job_unref(vow_job *job)
 {
     if (atomic_fetch_sub_explicit(&job->refs, 1, memory_order_acq_rel) > 1)
         return;
-    struct vow__work_pool *p = job->pool;
+    struct vow__core_work_pool *p = job->pool;
     struct vow_alloc alloc = job->alloc;
     vow__mem_free(&alloc, job, sizeof(*job));
     pool_unref(p);
 }
 
-size_t vow__work_count(const vow_loop *loop)
+size_t vow__core_work_count(const vow_loop *loop)
 {
-    struct vow__work_pool *p = loop->work;
+    struct vow__core_work_pool *p = loop->work;
     if (p == NULL)
         return 0;
     uv_mutex_lock(&p->mutex);
@@ -242,9 +243,9 @@ size_t vow__work_count(const vow_loop *loop)
     return n;
 }
 
-void vow__work_close(vow_loop *loop)
+void vow__core_work_close(vow_loop *loop)
 {
-    struct vow__work_pool *p = loop->work;
+    struct vow__core_work_pool *p = loop->work;
     vow_link *l;
     if (p == NULL)
         return;
@@ -258,11 +259,11 @@ void vow__work_close(vow_loop *loop)
     uv_mutex_unlock(&p->mutex);
     while ((l = vow__list_take(&queue)) != NULL) {
         vow_job *job = VOW__OUTER(l, vow_job, in_queue);
-        vow__reject_code(loop, vow__remote_future(job->remote), VOW_ECLOSED,
-                         NULL);
+        vow__core_future_reject_code(loop, vow__core_remote_future(job->remote),
+                                     VOW_ECLOSED, NULL);
         job_discard(job);
     }
-    vow__remotes_ask(loop);
+    vow__core_remotes_ask(loop);
     const struct vow__clock real = {0};
     uint64_t end = vow__clock_now_ns(&real) + CLOSE_WAIT_NS;
     uv_mutex_lock(&p->mutex);
@@ -276,7 +277,7 @@ void vow__work_close(vow_loop *loop)
 /* ---- on the pool's threads ----------------------------------------------- */
 
 /* With the mutex held. */
-static int thread_add(struct vow__work_pool *p)
+static int thread_add(struct vow__core_work_pool *p)
 {
     uv_thread_t id;
     int rc = uv_thread_create(&id, thread_main, p);
@@ -289,7 +290,7 @@ static int thread_add(struct vow__work_pool *p)
 
 static void thread_main(void *arg)
 {
-    struct vow__work_pool *p = arg;
+    struct vow__core_work_pool *p = arg;
     vow_job *job;
     (void)pthread_detach(pthread_self());
     uv_mutex_lock(&p->mutex);
@@ -307,7 +308,7 @@ static void thread_main(void *arg)
 }
 
 /* With the mutex held: a job, or NULL when the thread shall end. */
-static vow_job *next_job(struct vow__work_pool *p)
+static vow_job *next_job(struct vow__core_work_pool *p)
 {
     while (p->queue == NULL && !p->stop && p->threads <= p->usual) {
         p->idle++;
@@ -327,19 +328,19 @@ static vow_job *next_job(struct vow__work_pool *p)
 
 /* The count goes down before the result goes out: whoever sees the result sees
  * the thread free. */
-static void job_run(struct vow__work_pool *p, vow_job *job)
+static void job_run(struct vow__core_work_pool *p, vow_job *job)
 {
     vow_remote *remote = job->remote;
     vow_next next = job->fn(job, job->arg);
     uv_mutex_lock(&p->mutex);
     p->running--;
     uv_mutex_unlock(&p->mutex);
-    (void)vow__remote_settle(remote, next);
+    (void)vow__core_remote_settle(remote, next);
     vow_remote_unref(remote);
     job_unref(job);
 }
 
-static void pool_unref(struct vow__work_pool *p)
+static void pool_unref(struct vow__core_work_pool *p)
 {
     uv_mutex_lock(&p->mutex);
     uint32_t refs = --p->refs;
@@ -348,7 +349,7 @@ static void pool_unref(struct vow__work_pool *p)
         pool_free(p);
 }
 
-static void pool_free(struct vow__work_pool *p)
+static void pool_free(struct vow__core_work_pool *p)
 {
     struct vow_alloc alloc = p->alloc;
     uv_cond_destroy(&p->fewer);

@@ -28,11 +28,11 @@
 enum { STACK_BYTES = 256 * 1024, ROUNDS = 100000, RING = 50 };
 
 static const char *case_wrong;
-static struct vow__context base;
+static struct vow__core_context base;
 
 /* One stack with what runs on it. */
 struct side {
-    struct vow__context context;
+    struct vow__core_context context;
     char *stack;
     uint64_t count;
     struct side *next;
@@ -44,34 +44,34 @@ static void side_open(struct side *s, void (*entry)(void *arg))
     if (s->stack == NULL)
         abort();
     s->count = 0;
-    vow__context_make(&s->context, s->stack, STACK_BYTES, entry, s);
+    vow__core_context_make(&s->context, s->stack, STACK_BYTES, entry, s);
 }
 
 static void side_close(struct side *s)
 {
-    vow__context_end(&s->context);
+    vow__core_context_end(&s->context);
     free(s->stack);
 }
 
 static void go(struct side *s)
 {
-    vow__switch(&base, &s->context);
+    vow__core_switch(&base, &s->context);
 }
 
 static void back(struct side *s)
 {
-    vow__switch(&s->context, &base);
+    vow__core_switch(&s->context, &base);
 }
 
 static void back_for_ever(struct side *s)
 {
-    vow__switch_last(&s->context, &base);
+    vow__core_switch_last(&s->context, &base);
 }
 
 static const char *begin(void)
 {
     case_wrong = NULL;
-    vow__context_here(&base);
+    vow__core_context_here(&base);
     return NULL;
 }
 
@@ -110,7 +110,8 @@ static void hand_on(void *arg)
     memset(mine, (int)(intptr_t)s->stack & 0x7F, sizeof(mine));
     for (int i = 0; i < 100; i++) {
         s->count++;
-        vow__switch(&s->context, s->next == NULL ? &base : &s->next->context);
+        vow__core_switch(&s->context,
+                         s->next == NULL ? &base : &s->next->context);
         for (size_t k = 0; k < sizeof(mine); k++)
             EXPECT(mine[k] == ((int)(intptr_t)s->stack & 0x7F));
     }
@@ -150,8 +151,9 @@ static const char *stack_can_be_used_again_when_its_work_has_ended(void)
     for (uint64_t i = 1; i <= 10000; i++) {
         go(&s);
         EXPECT(s.count == i);
-        vow__context_end(&s.context);
-        vow__context_make(&s.context, s.stack, STACK_BYTES, end_at_once, &s);
+        vow__core_context_end(&s.context);
+        vow__core_context_make(&s.context, s.stack, STACK_BYTES, end_at_once,
+                               &s);
     }
     side_close(&s);
     return case_wrong;
@@ -180,9 +182,9 @@ static const char *stack_is_aligned_to_16_at_entry(void)
     for (size_t odd = 0; odd < 32; odd++) { /* whatever its end is */
         struct side s;
         side_open(&s, look_at_stack);
-        vow__context_end(&s.context);
-        vow__context_make(&s.context, s.stack, STACK_BYTES - odd, look_at_stack,
-                          &s);
+        vow__core_context_end(&s.context);
+        vow__core_context_make(&s.context, s.stack, STACK_BYTES - odd,
+                               look_at_stack, &s);
         go(&s);
         side_close(&s);
     }
@@ -235,15 +237,17 @@ static const char *deep_calls_may_leave_and_return_at_any_depth(void)
 /* vow_test_switch_with() fills all registers that a function must keep from
  * `in`, switches, and stores in `out` what they are afterwards. */
 enum { KEPT = 18 };
-void vow_test_switch(struct vow__context *from, struct vow__context *to);
-void vow_test_switch_with(struct vow__context *from, struct vow__context *to,
-                          const uint64_t *in, uint64_t *out);
+void vow_test_switch(struct vow__core_context *from,
+                     struct vow__core_context *to);
+void vow_test_switch_with(struct vow__core_context *from,
+                          struct vow__core_context *to, const uint64_t *in,
+                          uint64_t *out);
 
 /* For the assembly, to which an inline function is unknown. */
-__attribute__((noinline, used)) void vow_test_switch(struct vow__context *from,
-                                                     struct vow__context *to)
+__attribute__((noinline, used)) void
+vow_test_switch(struct vow__core_context *from, struct vow__core_context *to)
 {
-    vow__switch(from, to);
+    vow__core_switch(from, to);
 }
 
 /* clang-format off */
@@ -306,12 +310,12 @@ __asm__(
     ".size vow_test_switch_with, . - vow_test_switch_with\n");
 #else
 enum { KEPT_HERE = 0 };
-void vow_test_switch_with(struct vow__context *from, struct vow__context *to,
+void vow_test_switch_with(struct vow__core_context *from, struct vow__core_context *to,
                           const uint64_t *in, uint64_t *out)
 {
     (void)in;
     (void)out;
-    vow__switch(from, to);
+    vow__core_switch(from, to);
 }
 #endif
 /* clang-format on */

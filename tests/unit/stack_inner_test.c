@@ -16,19 +16,19 @@ enum { KIB = 1024, GUARD = 64 * KIB, FEW = 4, MANY = 1000 };
 
 struct fixture {
     struct test_alloc alloc;
-    struct vow__stacks stacks;
+    struct vow__core_stacks stacks;
 };
 
 static void open_stacks(struct fixture *x, uint32_t guards_max, bool rotate)
 {
     test_alloc_init(&x->alloc);
     struct vow_alloc hook = test_alloc_hook(&x->alloc);
-    vow__stacks_init(&x->stacks, &hook, guards_max, rotate);
+    vow__core_stacks_init(&x->stacks, &hook, guards_max, rotate);
 }
 
 static void close_stacks(struct fixture *x)
 {
-    vow__stacks_fini(&x->stacks);
+    vow__core_stacks_fini(&x->stacks);
     CHECK_UINT_EQ(x->stacks.mapped, 0);
     CHECK_UINT_EQ(x->stacks.guards, 0);
     CHECK_PTR_EQ(x->stacks.armed, NULL);
@@ -36,17 +36,18 @@ static void close_stacks(struct fixture *x)
 }
 
 /* As a fiber does: its control block is written before it first runs. */
-static struct vow__stack *take(struct fixture *x, int class_index)
+static struct vow__core_stack *take(struct fixture *x, int class_index)
 {
-    struct vow__stack *stack = vow__stack_take(&x->stacks, class_index);
+    struct vow__core_stack *stack =
+        vow__core_stack_take(&x->stacks, class_index);
     CHECK(stack != NULL);
-    stack->low[vow__stack_size(stack) - 1] = 1;
+    stack->low[vow__core_stack_size(stack) - 1] = 1;
     return stack;
 }
 
-static void arm(struct fixture *x, struct vow__stack *stack)
+static void arm(struct fixture *x, struct vow__core_stack *stack)
 {
-    vow__stack_guard(&x->stacks, stack);
+    vow__core_stack_guard(&x->stacks, stack);
 }
 
 /* Asks the kernel, which does not die of it. */
@@ -63,13 +64,13 @@ static bool is_readable(const char *at)
 }
 
 /* The guard is there, all of it and nothing else. */
-static void check_guard(const struct vow__stack *stack, bool there)
+static void check_guard(const struct vow__core_stack *stack, bool there)
 {
     CHECK_INT_EQ(stack->guarded, there);
     CHECK_INT_EQ(is_readable(stack->low - 1), !there);
     CHECK_INT_EQ(is_readable(stack->low - GUARD), !there);
     CHECK(is_readable(stack->low));
-    CHECK(is_readable(stack->low + vow__stack_size(stack) - 1));
+    CHECK(is_readable(stack->low + vow__core_stack_size(stack) - 1));
 }
 
 /* 0 under sanitizers, whose shadows of our mappings are mappings too. */
@@ -101,16 +102,16 @@ static size_t address_space(void)
 
 TEST(stack, classes_are_powers_of_two_from_16_kib_to_1_gib)
 {
-    CHECK_INT_EQ(vow__stack_class(0), 0);
-    CHECK_INT_EQ(vow__stack_class(1), 0);
+    CHECK_INT_EQ(vow__core_stack_class(0), 0);
+    CHECK_INT_EQ(vow__core_stack_class(1), 0);
     for (int i = 0; i < VOW__STACK_CLASSES; i++) {
         size_t size = (size_t)16 * KIB << i;
-        CHECK_INT_EQ(vow__stack_class(size), i);
-        CHECK_INT_EQ(vow__stack_class(size - 1), i);
-        CHECK_INT_EQ(vow__stack_class(size + 1),
+        CHECK_INT_EQ(vow__core_stack_class(size), i);
+        CHECK_INT_EQ(vow__core_stack_class(size - 1), i);
+        CHECK_INT_EQ(vow__core_stack_class(size + 1),
                      i + 1 < VOW__STACK_CLASSES ? i + 1 : -1);
     }
-    CHECK_INT_EQ(vow__stack_class(SIZE_MAX), -1);
+    CHECK_INT_EQ(vow__core_stack_class(SIZE_MAX), -1);
 }
 
 TEST(stack, of_each_class_can_be_written_from_end_to_end)
@@ -118,8 +119,8 @@ TEST(stack, of_each_class_can_be_written_from_end_to_end)
     struct fixture x;
     open_stacks(&x, 8, false);
     for (int i = 0; i < VOW__STACK_CLASSES; i++) {
-        struct vow__stack *stack = take(&x, i);
-        size_t size = vow__stack_size(stack);
+        struct vow__core_stack *stack = take(&x, i);
+        size_t size = vow__core_stack_size(stack);
         CHECK_UINT_EQ(size, (size_t)16 * KIB << i);
         CHECK_UINT_EQ((uintptr_t)stack->low % 4096, 0);
         stack->low[0] = 1;
@@ -134,7 +135,7 @@ TEST(stack, of_each_class_can_be_written_from_end_to_end)
 TEST(stack, many_share_a_mapping_each_with_room_for_its_guard)
 {
     struct fixture x;
-    struct vow__stack *stacks[64];
+    struct vow__core_stack *stacks[64];
     open_stacks(&x, 8, false);
     for (int i = 0; i < 64; i++) {
         stacks[i] = take(&x, 0);
@@ -169,12 +170,12 @@ TEST_TRAPS(stack, room_for_no_guard_at_all_is_refused)
 TEST(stack, given_back_last_is_taken_first)
 {
     struct fixture x;
-    struct vow__stack *stacks[FEW];
+    struct vow__core_stack *stacks[FEW];
     open_stacks(&x, 8, false);
     for (int i = 0; i < FEW; i++)
         stacks[i] = take(&x, 3);
     for (int i = 0; i < FEW; i++)
-        vow__stack_give(&x.stacks, stacks[i]);
+        vow__core_stack_give(&x.stacks, stacks[i]);
     for (int i = FEW; i-- > 0;)
         CHECK_PTR_EQ(take(&x, 3), stacks[i]);
     close_stacks(&x);
@@ -184,10 +185,10 @@ TEST(stack, is_taken_again_by_its_own_class_only)
 {
     struct fixture x;
     open_stacks(&x, 8, false);
-    struct vow__stack *small = take(&x, 0);
-    struct vow__stack *large = take(&x, 3);
-    vow__stack_give(&x.stacks, small);
-    vow__stack_give(&x.stacks, large);
+    struct vow__core_stack *small = take(&x, 0);
+    struct vow__core_stack *large = take(&x, 3);
+    vow__core_stack_give(&x.stacks, small);
+    vow__core_stack_give(&x.stacks, large);
     CHECK_PTR_EQ(take(&x, 3), large);
     CHECK_PTR_EQ(take(&x, 0), small);
     close_stacks(&x);
@@ -198,7 +199,7 @@ TEST(stack, without_memory_for_its_books_is_null)
     struct fixture x;
     open_stacks(&x, 8, false);
     x.alloc.fail_at = 1;
-    CHECK_PTR_EQ(vow__stack_take(&x.stacks, 0), NULL);
+    CHECK_PTR_EQ(vow__core_stack_take(&x.stacks, 0), NULL);
     CHECK_UINT_EQ(x.stacks.mapped, 0);
     (void)take(&x, 0);
     close_stacks(&x);
@@ -212,7 +213,7 @@ TEST(stack, without_address_space_is_null_and_loses_nothing)
     CHECK_INT_EQ(getrlimit(RLIMIT_AS, &limit), 0);
     limit.rlim_cur = address_space() + (size_t)512 * KIB * KIB;
     CHECK_INT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-    CHECK_PTR_EQ(vow__stack_take(&x.stacks, VOW__STACK_CLASSES - 1), NULL);
+    CHECK_PTR_EQ(vow__core_stack_take(&x.stacks, VOW__STACK_CLASSES - 1), NULL);
     CHECK_UINT_EQ(x.alloc.live_blocks, 0);
     CHECK_PTR_EQ(x.stacks.slabs, NULL);
     (void)take(&x, 0);
@@ -225,11 +226,11 @@ TEST(stack, trim_unmaps_what_is_not_in_use)
 {
     struct fixture x;
     open_stacks(&x, 8, false);
-    struct vow__stack *stack = take(&x, 2);
+    struct vow__core_stack *stack = take(&x, 2);
     char *low = stack->low;
-    vow__stack_give(&x.stacks, stack);
+    vow__core_stack_give(&x.stacks, stack);
     CHECK(is_readable(low));
-    CHECK(!vow__stacks_trim(&x.stacks, true));
+    CHECK(!vow__core_stacks_trim(&x.stacks, true));
     CHECK(!is_readable(low));
     CHECK_UINT_EQ(x.stacks.mapped, 0);
     CHECK_UINT_EQ(x.alloc.live_blocks, 0);
@@ -241,8 +242,8 @@ TEST(stack, trim_of_none_does_nothing)
 {
     struct fixture x;
     open_stacks(&x, 8, false);
-    CHECK(!vow__stacks_trim(&x.stacks, true));
-    CHECK(!vow__stacks_trim(&x.stacks, false));
+    CHECK(!vow__core_stacks_trim(&x.stacks, true));
+    CHECK(!vow__core_stacks_trim(&x.stacks, false));
     close_stacks(&x);
 }
 
@@ -250,15 +251,15 @@ TEST(stack, trim_gives_the_pages_of_free_neighbours_back_and_keeps_the_used)
 {
     struct fixture x;
     open_stacks(&x, 8, false);
-    struct vow__stack *used = take(&x, 2);
-    struct vow__stack *freed = take(&x, 2);
+    struct vow__core_stack *used = take(&x, 2);
+    struct vow__core_stack *freed = take(&x, 2);
     used->low[0] = 7;
     freed->low[0] = 8;
-    vow__stack_give(&x.stacks, freed);
-    CHECK(!vow__stacks_trim(&x.stacks, true));
+    vow__core_stack_give(&x.stacks, freed);
+    CHECK(!vow__core_stacks_trim(&x.stacks, true));
     CHECK_INT_EQ(used->low[0], 7);
     CHECK_INT_EQ(freed->low[0], 0); /* a fresh page */
-    CHECK_INT_EQ(used->low[vow__stack_size(used) - 1], 1);
+    CHECK_INT_EQ(used->low[vow__core_stack_size(used) - 1], 1);
     check_guard(freed, freed->guarded);
     CHECK_PTR_EQ(take(&x, 2), freed);
     close_stacks(&x);
@@ -268,11 +269,11 @@ TEST(stack, idle_one_goes_back_with_the_second_trim)
 {
     struct fixture x;
     open_stacks(&x, 8, false);
-    struct vow__stack *stack = take(&x, 2);
-    vow__stack_give(&x.stacks, stack);
-    CHECK(vow__stacks_trim(&x.stacks, false));
+    struct vow__core_stack *stack = take(&x, 2);
+    vow__core_stack_give(&x.stacks, stack);
+    CHECK(vow__core_stacks_trim(&x.stacks, false));
     CHECK(x.stacks.mapped > 0);
-    CHECK(!vow__stacks_trim(&x.stacks, false));
+    CHECK(!vow__core_stacks_trim(&x.stacks, false));
     CHECK_UINT_EQ(x.stacks.mapped, 0);
     close_stacks(&x);
 }
@@ -282,10 +283,10 @@ TEST(stack, used_between_two_trims_stays)
     struct fixture x;
     open_stacks(&x, 8, false);
     for (int i = 0; i < 5; i++) {
-        struct vow__stack *stack = take(&x, 2);
+        struct vow__core_stack *stack = take(&x, 2);
         stack->low[0] = 9;
-        vow__stack_give(&x.stacks, stack);
-        CHECK(vow__stacks_trim(&x.stacks, false));
+        vow__core_stack_give(&x.stacks, stack);
+        CHECK(vow__core_stacks_trim(&x.stacks, false));
         CHECK_INT_EQ(stack->low[0], 9);
     }
     CHECK_UINT_EQ(x.alloc.allocs, 1);
@@ -295,19 +296,19 @@ TEST(stack, used_between_two_trims_stays)
 TEST(stack, trim_of_one_mapping_keeps_the_free_ones_of_others)
 {
     struct fixture x;
-    static struct vow__stack *stacks[64 + 3];
+    static struct vow__core_stack *stacks[64 + 3];
     open_stacks(&x, 8, false);
     for (int i = 0; i < 64 + 3; i++) /* a full mapping, and some of another */
         stacks[i] = take(&x, 0);
-    struct vow__stack *large = take(&x, 3);
+    struct vow__core_stack *large = take(&x, 3);
     for (int i = 0; i < 64; i++)
-        vow__stack_give(&x.stacks, stacks[i]);
-    vow__stack_give(&x.stacks, stacks[65]);
-    CHECK(!vow__stacks_trim(&x.stacks, true));
+        vow__core_stack_give(&x.stacks, stacks[i]);
+    vow__core_stack_give(&x.stacks, stacks[65]);
+    CHECK(!vow__core_stacks_trim(&x.stacks, true));
     CHECK_UINT_EQ(x.alloc.live_blocks, 2);
     size_t mapped = x.stacks.mapped;
     for (int i = 0; i < 64 - 2; i++) {
-        struct vow__stack *again = take(&x, 0);
+        struct vow__core_stack *again = take(&x, 0);
         CHECK(again != stacks[64]);
         CHECK(again != stacks[66]);
         CHECK_PTR_EQ(again->slab, stacks[64]->slab);
@@ -342,7 +343,7 @@ TEST(stack, rotating_guard_is_there_once_it_is_armed)
 {
     struct fixture x;
     open_stacks(&x, FEW, true);
-    struct vow__stack *stack = take(&x, 0);
+    struct vow__core_stack *stack = take(&x, 0);
     check_guard(stack, false);
     arm(&x, stack);
     check_guard(stack, true);
@@ -355,7 +356,7 @@ TEST(stack, rotating_guard_is_there_once_it_is_armed)
 TEST(stack, oldest_rotating_guard_makes_room_for_the_newest)
 {
     struct fixture x;
-    struct vow__stack *stacks[3 * FEW];
+    struct vow__core_stack *stacks[3 * FEW];
     open_stacks(&x, FEW, true);
     for (int i = 0; i < 3 * FEW; i++) {
         stacks[i] = take(&x, 0);
@@ -372,7 +373,7 @@ TEST(stack, oldest_rotating_guard_makes_room_for_the_newest)
 TEST(stack, rotating_guard_comes_back_when_its_stack_runs_again)
 {
     struct fixture x;
-    struct vow__stack *stacks[FEW + 1];
+    struct vow__core_stack *stacks[FEW + 1];
     open_stacks(&x, FEW, true);
     for (int i = 0; i <= FEW; i++) {
         stacks[i] = take(&x, 0);
@@ -389,8 +390,8 @@ TEST(stack, single_rotating_guard_follows_whoever_runs)
 {
     struct fixture x;
     open_stacks(&x, 1, true);
-    struct vow__stack *a = take(&x, 0);
-    struct vow__stack *b = take(&x, 0);
+    struct vow__core_stack *a = take(&x, 0);
+    struct vow__core_stack *b = take(&x, 0);
     for (int i = 0; i < 10; i++) {
         arm(&x, a);
         check_guard(a, true);
@@ -406,7 +407,7 @@ TEST_OPTS(stack, write_into_a_rotating_guard_dies, .expect_signal = SIGSEGV)
 {
     struct fixture x;
     open_stacks(&x, FEW, true);
-    struct vow__stack *stack = take(&x, 0);
+    struct vow__core_stack *stack = take(&x, 0);
     arm(&x, stack);
     ((volatile char *)stack->low)[-1] = 1;
 }
@@ -416,7 +417,7 @@ TEST_OPTS(stack, write_into_a_guard_that_came_back_dies,
 {
     struct fixture x;
     open_stacks(&x, 1, true);
-    struct vow__stack *a = take(&x, 0);
+    struct vow__core_stack *a = take(&x, 0);
     arm(&x, a);
     arm(&x, take(&x, 0));
     ((volatile char *)a->low)[-1] = 1; /* not there now */
@@ -429,7 +430,7 @@ TEST_OPTS(stack, write_into_the_far_end_of_a_guard_dies,
 {
     struct fixture x;
     open_stacks(&x, FEW, true);
-    struct vow__stack *stack = take(&x, 0);
+    struct vow__core_stack *stack = take(&x, 0);
     arm(&x, stack);
     ((volatile char *)stack->low)[-GUARD] = 1;
 }
@@ -439,7 +440,7 @@ TEST_OPTS(stack, write_below_dies_with_whatever_guard_the_kernel_has,
 {
     struct fixture x;
     open_stacks(&x, FEW, false);
-    struct vow__stack *stack = take(&x, 0);
+    struct vow__core_stack *stack = take(&x, 0);
     arm(&x, stack);
     ((volatile char *)stack->low)[-1] = 1;
 }
@@ -447,7 +448,7 @@ TEST_OPTS(stack, write_below_dies_with_whatever_guard_the_kernel_has,
 TEST(stack, contents_survive_the_rotation_of_guards)
 {
     struct fixture x;
-    struct vow__stack *stacks[3 * FEW];
+    struct vow__core_stack *stacks[3 * FEW];
     open_stacks(&x, FEW, true);
     for (int i = 0; i < 3 * FEW; i++) {
         stacks[i] = take(&x, 0);
@@ -465,7 +466,7 @@ TEST(stack, contents_survive_the_rotation_of_guards)
 TEST(stack, thousand_stacks_with_8_rotating_guards_need_few_mappings)
 {
     struct fixture x;
-    static struct vow__stack *stacks[MANY];
+    static struct vow__core_stack *stacks[MANY];
     size_t before = mappings();
     open_stacks(&x, 8, true);
     for (int round = 0; round < 3; round++) {
@@ -487,15 +488,15 @@ TEST(stack, trim_takes_armed_guards_along)
 {
     struct fixture x;
     open_stacks(&x, FEW, true);
-    struct vow__stack *kept = take(&x, 0);
+    struct vow__core_stack *kept = take(&x, 0);
     arm(&x, kept);
-    struct vow__stack *gone[2] = {take(&x, 3), take(&x, 3)};
+    struct vow__core_stack *gone[2] = {take(&x, 3), take(&x, 3)};
     arm(&x, gone[0]);
     arm(&x, gone[1]);
-    vow__stack_give(&x.stacks, gone[0]);
-    vow__stack_give(&x.stacks, gone[1]);
+    vow__core_stack_give(&x.stacks, gone[0]);
+    vow__core_stack_give(&x.stacks, gone[1]);
     CHECK_UINT_EQ(x.stacks.guards, 3);
-    CHECK(!vow__stacks_trim(&x.stacks, true));
+    CHECK(!vow__core_stacks_trim(&x.stacks, true));
     CHECK_UINT_EQ(x.stacks.guards, 1);
     CHECK_UINT_EQ(armed_length(&x), 1);
     check_guard(kept, true);
@@ -506,7 +507,7 @@ TEST(stack, trim_takes_armed_guards_along)
 TEST(stack, guard_that_cannot_be_armed_is_counted_and_gives_all_others_up)
 {
     struct fixture x;
-    struct vow__stack *stacks[3];
+    struct vow__core_stack *stacks[3];
     open_stacks(&x, FEW, true);
     for (int i = 0; i < 3; i++)
         stacks[i] = take(&x, 0);
@@ -534,7 +535,7 @@ TEST(stack, guard_that_cannot_be_armed_is_counted_and_gives_all_others_up)
 /* Stacks in use carry their number at both ends; the model knows the order in
  * which guards were armed. */
 struct model {
-    struct vow__stack *stacks[100];
+    struct vow__core_stack *stacks[100];
     size_t n;
 };
 
@@ -543,7 +544,7 @@ static void check_model(const struct fixture *x, const struct model *m)
     CHECK_UINT_EQ(x->stacks.guards, armed_length(x));
     CHECK(x->stacks.guards <= x->stacks.guards_max);
     for (const vow_link *l = x->stacks.armed; l != NULL; l = l->next)
-        CHECK(VOW__OUTER(l, struct vow__stack, in_armed)->guarded);
+        CHECK(VOW__OUTER(l, struct vow__core_stack, in_armed)->guarded);
     for (size_t i = 0; i < m->n; i++) {
         CHECK(m->stacks[i]->in_use);
         CHECK_INT_EQ(m->stacks[i]->low[0], m->stacks[i]->low[100]);
@@ -560,15 +561,15 @@ TEST(stack, rotating_guards_keep_their_invariants_in_random_operations)
         uint64_t r = test_random(&random);
         size_t any = m.n == 0 ? 0 : (r >> 8) % m.n;
         if (r % 32 == 0) {
-            (void)vow__stacks_trim(&x.stacks, r % 64 == 0);
+            (void)vow__core_stacks_trim(&x.stacks, r % 64 == 0);
         } else if (r % 4 == 1 && m.n > 0) {
-            vow__stack_give(&x.stacks, m.stacks[any]);
+            vow__core_stack_give(&x.stacks, m.stacks[any]);
             m.stacks[any] = m.stacks[--m.n];
         } else if (r % 4 == 2 && m.n > 0) {
             arm(&x, m.stacks[any]);
             CHECK(!is_readable(m.stacks[any]->low - 1));
         } else if (m.n < 100) {
-            struct vow__stack *stack = take(&x, (int)((r >> 16) % 6));
+            struct vow__core_stack *stack = take(&x, (int)((r >> 16) % 6));
             stack->low[0] = stack->low[100] = (char)(r >> 24);
             m.stacks[m.n++] = stack;
         }

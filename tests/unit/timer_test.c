@@ -10,7 +10,7 @@ enum { MS = 1000000, MANY = 200 };
 
 /* A timer that writes down when it fired, and then does `then`. */
 struct probe {
-    struct vow__timer timer;
+    struct vow__core_timer timer;
     int id;
     int fired;
     uint64_t at_ns;
@@ -21,7 +21,7 @@ struct probe {
 static int order[MANY];
 static size_t n_order;
 
-static void on_fire(vow_loop *loop, struct vow__timer *t)
+static void on_fire(vow_loop *loop, struct vow__core_timer *t)
 {
     struct probe *p = VOW__OUTER(t, struct probe, timer);
     CHECK(!t->armed);
@@ -41,8 +41,8 @@ static struct probe probe(int id, bool weak)
 
 static void start_ms(struct world *w, struct probe *p, uint64_t ms)
 {
-    vow__timer_start(w->loop, &p->timer,
-                     vow__clock_due_ns(&w->loop->clock, ms));
+    vow__core_timer_start(w->loop, &p->timer,
+                          vow__clock_due_ns(&w->loop->clock, ms));
 }
 
 static void check_order(const int *ids, size_t n)
@@ -93,7 +93,7 @@ TEST(timer, stopped_and_started_again_goes_behind_its_equals)
     struct probe p[3] = {probe(0, false), probe(1, false), probe(2, false)};
     for (int i = 0; i < 3; i++)
         start_ms(&w, &p[i], 5);
-    vow__timer_stop(w.loop, &p[0].timer);
+    vow__core_timer_stop(w.loop, &p[0].timer);
     start_ms(&w, &p[0], 5);
     world_advance_ms(&w, 5);
     check_order((int[]){1, 2, 0}, 3);
@@ -109,7 +109,7 @@ TEST(timer, delays_and_sleeps_share_one_order_with_it)
     start_ms(&w, &p, 5);
     vow_future *after = vow_delay(w.loop, 5);
     w.loop->clock.virtual_ns = 5 * MS;
-    vow__timers_run(w.loop);
+    vow__core_timers_run(w.loop);
     CHECK_INT_EQ(vow_state_of(before), VOW_FULFILLED);
     CHECK_INT_EQ(p.fired, 1);
     CHECK_INT_EQ(vow_state_of(after), VOW_FULFILLED);
@@ -123,10 +123,10 @@ TEST(timer, stopping_one_that_is_not_started_does_nothing)
     struct world w;
     world_open(&w);
     struct probe p = probe(0, false);
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     start_ms(&w, &p, 1);
-    vow__timer_stop(w.loop, &p.timer);
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     CHECK_UINT_EQ(w.loop->timers_strong, 0);
     world_advance_ms(&w, 10);
     CHECK_INT_EQ(p.fired, 0);
@@ -146,22 +146,22 @@ TEST_TRAPS(timer, starting_one_twice_dies)
 
 static void start_again_now(vow_loop *loop, struct probe *p)
 {
-    vow__timer_start(loop, &p->timer, vow_loop_now_ns(loop));
+    vow__core_timer_start(loop, &p->timer, vow_loop_now_ns(loop));
 }
 
 static void start_again_in_2_ms(vow_loop *loop, struct probe *p)
 {
-    vow__timer_start(loop, &p->timer, vow_loop_now_ns(loop) + 2 * MS);
+    vow__core_timer_start(loop, &p->timer, vow_loop_now_ns(loop) + 2 * MS);
 }
 
 static void stop_other(vow_loop *loop, struct probe *p)
 {
-    vow__timer_stop(loop, &p->other->timer);
+    vow__core_timer_stop(loop, &p->other->timer);
 }
 
 static void start_other_now(vow_loop *loop, struct probe *p)
 {
-    vow__timer_start(loop, &p->other->timer, vow_loop_now_ns(loop));
+    vow__core_timer_start(loop, &p->other->timer, vow_loop_now_ns(loop));
 }
 
 TEST(timer, restarted_inside_fire_for_now_waits_for_the_next_run)
@@ -172,10 +172,10 @@ TEST(timer, restarted_inside_fire_for_now_waits_for_the_next_run)
     p.then = start_again_now;
     start_ms(&w, &p, 0);
     for (int i = 1; i <= 3; i++) {
-        vow__timers_run(w.loop);
+        vow__core_timers_run(w.loop);
         CHECK_INT_EQ(p.fired, i);
     }
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -187,9 +187,9 @@ TEST(timer, restarted_inside_fire_does_not_hold_up_its_equals)
     p[0].then = start_again_now;
     start_ms(&w, &p[0], 0);
     start_ms(&w, &p[1], 0);
-    vow__timers_run(w.loop);
+    vow__core_timers_run(w.loop);
     check_order((int[]){0, 1}, 2);
-    vow__timer_stop(w.loop, &p[0].timer);
+    vow__core_timer_stop(w.loop, &p[0].timer);
     world_close(&w);
 }
 
@@ -203,7 +203,7 @@ TEST(timer, restarted_inside_fire_for_later_fires_at_each_time)
     world_advance_ms(&w, 10);
     CHECK_INT_EQ(p.fired, 5); /* 1 3 5 7 9 */
     CHECK_UINT_EQ(p.at_ns, 9 * MS);
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -243,11 +243,11 @@ TEST(timer, weak_one_does_not_keep_a_virtual_loop_running)
     world_open(&w);
     struct probe p = probe(0, true);
     start_ms(&w, &p, 1);
-    CHECK_UINT_EQ(vow__timers_next_ns(w.loop), UINT64_MAX);
+    CHECK_UINT_EQ(vow__core_timers_next_ns(w.loop), UINT64_MAX);
     world_run(&w);
     CHECK_INT_EQ(p.fired, 0);
     CHECK_UINT_EQ(vow_loop_now_ns(w.loop), 0);
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -259,7 +259,7 @@ TEST(timer, weak_one_does_not_keep_a_real_loop_running)
     start_ms(&w, &p, 3600 * 1000); /* else the test would time out */
     world_run(&w);
     CHECK_INT_EQ(p.fired, 0);
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -286,7 +286,7 @@ TEST(timer, loop_goes_no_further_than_the_last_strong_one)
     world_run(&w);
     check_order((int[]){0}, 1);
     CHECK_UINT_EQ(vow_loop_now_ns(w.loop), MS);
-    vow__timer_stop(w.loop, &p[1].timer);
+    vow__core_timer_stop(w.loop, &p[1].timer);
     world_close(&w);
 }
 
@@ -317,8 +317,8 @@ TEST(timer, is_never_early_in_real_time)
     uint64_t now = vow_loop_now_ns(w.loop);
     for (int i = 0; i < MANY; i++) { /* parts of milliseconds too */
         p[i] = probe(i, false);
-        vow__timer_start(w.loop, &p[i].timer,
-                         now + test_random(&random) % (20 * MS));
+        vow__core_timer_start(w.loop, &p[i].timer,
+                              now + test_random(&random) % (20 * MS));
     }
     world_run(&w);
     for (int i = 0; i < MANY; i++)
@@ -333,10 +333,10 @@ TEST(timer, libuv_that_is_early_fires_nothing_and_is_set_again)
     struct probe p = probe(0, false);
     start_ms(&w, &p, 3600 * 1000);
     (void)uv_timer_stop(&w.loop->timer);
-    vow__timers_on_uv(&w.loop->timer);
+    vow__core_timers_on_uv(&w.loop->timer);
     CHECK_INT_EQ(p.fired, 0);
     CHECK(uv_is_active((uv_handle_t *)&w.loop->timer));
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -354,13 +354,13 @@ TEST(timer, libuv_timer_is_set_for_the_first_and_only_while_there_is_one)
     CHECK(uv_timer_get_due_in(handle) <= 1000 * 1000);
     start_ms(&w, &p[2], 2000 * 1000); /* later: nothing changes */
     CHECK(uv_timer_get_due_in(handle) <= 1000 * 1000);
-    vow__timer_stop(w.loop, &p[1].timer);
+    vow__core_timer_stop(w.loop, &p[1].timer);
     CHECK(uv_timer_get_due_in(handle) > 1000 * 1000);
     CHECK(uv_has_ref((uv_handle_t *)handle));
-    vow__timer_stop(w.loop, &p[0].timer);
+    vow__core_timer_stop(w.loop, &p[0].timer);
     CHECK(uv_is_active((uv_handle_t *)handle));
     CHECK(!uv_has_ref((uv_handle_t *)handle)); /* T2 */
-    vow__timer_stop(w.loop, &p[2].timer);
+    vow__core_timer_stop(w.loop, &p[2].timer);
     CHECK(!uv_is_active((uv_handle_t *)handle));
     world_close(&w);
 }
@@ -372,7 +372,7 @@ TEST(timer, virtual_time_uses_no_libuv_timer)
     struct probe p = probe(0, false);
     start_ms(&w, &p, 1);
     CHECK(!uv_is_active((uv_handle_t *)&w.loop->timer));
-    vow__timer_stop(w.loop, &p.timer);
+    vow__core_timer_stop(w.loop, &p.timer);
     world_close(&w);
 }
 
@@ -383,13 +383,13 @@ TEST(timer, due_at_the_end_of_time_waits_in_real_time)
     struct world w;
     world_open_real(&w);
     struct probe p[2] = {probe(0, true), probe(1, false)};
-    vow__timer_start(w.loop, &p[0].timer, UINT64_MAX);
+    vow__core_timer_start(w.loop, &p[0].timer, UINT64_MAX);
     CHECK(uv_timer_get_due_in(&w.loop->timer) > UINT32_MAX);
     start_ms(&w, &p[1], 1);
     world_run(&w);
     check_order((int[]){1}, 1);
     CHECK(p[0].timer.armed);
-    vow__timer_stop(w.loop, &p[0].timer);
+    vow__core_timer_stop(w.loop, &p[0].timer);
     world_close(&w);
 }
 
@@ -398,12 +398,12 @@ TEST(timer, due_at_the_end_of_time_is_not_jumped_to)
     struct world w;
     world_open(&w);
     struct probe p[2] = {probe(0, false), probe(1, false)};
-    vow__timer_start(w.loop, &p[0].timer, UINT64_MAX);
+    vow__core_timer_start(w.loop, &p[0].timer, UINT64_MAX);
     start_ms(&w, &p[1], 1);
     world_run(&w);
     check_order((int[]){1}, 1);
     CHECK_UINT_EQ(vow_loop_now_ns(w.loop), MS);
-    vow__timer_stop(w.loop, &p[0].timer);
+    vow__core_timer_stop(w.loop, &p[0].timer);
     world_close(&w);
 }
 
@@ -413,7 +413,7 @@ TEST(timer, due_centuries_from_now_fires_then)
     struct world w;
     world_open(&w);
     struct probe p = probe(0, false);
-    vow__timer_start(w.loop, &p.timer, due);
+    vow__core_timer_start(w.loop, &p.timer, due);
     world_run(&w);
     CHECK_INT_EQ(p.fired, 1);
     CHECK_UINT_EQ(p.at_ns, due);
@@ -426,7 +426,7 @@ TEST(timer, due_before_now_fires_without_turning_time_back)
     world_open(&w);
     world_advance_ms(&w, 100);
     struct probe p = probe(0, false);
-    vow__timer_start(w.loop, &p.timer, 7);
+    vow__core_timer_start(w.loop, &p.timer, 7);
     world_run(&w);
     CHECK_INT_EQ(p.fired, 1);
     CHECK_UINT_EQ(vow_loop_now_ns(w.loop), 100 * MS);
@@ -460,13 +460,13 @@ TEST(timer, agree_with_a_model_in_random_starts_stops_and_advances)
             for (int i = 0; i < MANY; i++)
                 CHECK_INT_EQ(p[i].fired, want[i]);
         } else if (p[any].timer.armed) {
-            vow__timer_stop(w.loop, &p[any].timer);
+            vow__core_timer_stop(w.loop, &p[any].timer);
         } else {
             start_ms(&w, &p[any], (r >> 32) % 100);
         }
     }
     for (int i = 0; i < MANY; i++)
-        vow__timer_stop(w.loop, &p[i].timer);
+        vow__core_timer_stop(w.loop, &p[i].timer);
     CHECK_PTR_EQ(w.loop->timers, NULL);
     CHECK_UINT_EQ(w.loop->timers_strong, 0);
     world_close(&w);
