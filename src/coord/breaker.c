@@ -204,7 +204,7 @@ static vow_next start_call(vow_value v, void *user)
     c->probe = b->state == VOW_BREAKER_HALF_OPEN;
     b->probing += c->probe;
     vow_future *work =
-        vow__started(c->site, b->loop, c->start(b->loop, 1, c->arg));
+        vow__coord_started(c->site, b->loop, c->start(b->loop, 1, c->arg));
     const vow_step see = {.ok = call_succeeded,
                           .fail = call_failed,
                           .user = c,

@@ -137,7 +137,7 @@ static void start_attempt(void *user)
     vow_context *before = vow_context_enter(h->loop, h->context);
     vow_future *work = h->start(h->loop, a->number, h->arg);
     vow_context_leave(h->loop, before);
-    work = vow__started(h->site, h->loop, work);
+    work = vow__coord_started(h->site, h->loop, work);
     attach(a, work);
     vow_future_unref(work);
     if (h->end == NULL || a->seen == NULL || h->started >= h->opts.most)

@@ -18,35 +18,38 @@
 
 #include <string.h>
 
-static int quota_new(struct vow__quota *q, const struct vow_alloc *alloc,
-                     struct vow__limits limits, uint32_t room);
-static uint64_t stamp_at(const struct vow__quota *q, uint64_t nth);
-static void space_out(struct vow__quota *q);
+static int quota_new(struct vow__coord_quota *q, const struct vow_alloc *alloc,
+                     struct vow__coord_limits limits, uint32_t room);
+static uint64_t stamp_at(const struct vow__coord_quota *q, uint64_t nth);
+static void space_out(struct vow__coord_quota *q);
 static uint64_t plus(uint64_t a, uint64_t b);
 
-int vow__quota_init(struct vow__quota *q, const struct vow_alloc *alloc,
-                    struct vow__limits limits)
+int vow__coord_quota_init(struct vow__coord_quota *q,
+                          const struct vow_alloc *alloc,
+                          struct vow__coord_limits limits)
 {
     return quota_new(q, alloc, limits, limits.rate);
 }
 
-static int quota_new(struct vow__quota *q, const struct vow_alloc *alloc,
-                     struct vow__limits limits, uint32_t room)
+static int quota_new(struct vow__coord_quota *q, const struct vow_alloc *alloc,
+                     struct vow__coord_limits limits, uint32_t room)
 {
-    *q = (struct vow__quota){.rate = limits.rate, .room = room};
-    vow__quota_change(q, limits);
+    *q = (struct vow__coord_quota){.rate = limits.rate, .room = room};
+    vow__coord_quota_change(q, limits);
     if (room > 0)
         q->ring = vow__mem_new(alloc, room * sizeof(q->ring[0]));
     return room > 0 && q->ring == NULL ? VOW_ENOMEM : 0;
 }
 
-void vow__quota_fini(struct vow__quota *q, const struct vow_alloc *alloc)
+void vow__coord_quota_fini(struct vow__coord_quota *q,
+                           const struct vow_alloc *alloc)
 {
     vow__mem_free(alloc, q->ring, q->room * sizeof(q->ring[0]));
     q->ring = NULL;
 }
 
-void vow__quota_change(struct vow__quota *q, struct vow__limits limits)
+void vow__coord_quota_change(struct vow__coord_quota *q,
+                             struct vow__coord_limits limits)
 {
     q->most = limits.most == 0 ? UINT32_MAX : limits.most;
     q->top = q->most;
@@ -55,9 +58,10 @@ void vow__quota_change(struct vow__quota *q, struct vow__limits limits)
     space_out(q);
 }
 
-int vow__quota_prepare(struct vow__quota *fresh, const struct vow__quota *q,
-                       const struct vow_alloc *alloc, struct vow__limits limits,
-                       uint64_t now_ns)
+int vow__coord_quota_prepare(struct vow__coord_quota *fresh,
+                             const struct vow__coord_quota *q,
+                             const struct vow_alloc *alloc,
+                             struct vow__coord_limits limits, uint64_t now_ns)
 {
     uint32_t kept = 0;
     while (kept < q->used &&
@@ -67,8 +71,9 @@ int vow__quota_prepare(struct vow__quota *fresh, const struct vow__quota *q,
                      kept > limits.rate ? kept : limits.rate);
 }
 
-void vow__quota_replace(struct vow__quota *q, struct vow__quota *fresh,
-                        const struct vow_alloc *alloc)
+void vow__coord_quota_replace(struct vow__coord_quota *q,
+                              struct vow__coord_quota *fresh,
+                              const struct vow_alloc *alloc)
 {
     uint32_t kept = q->used < fresh->room ? q->used : fresh->room;
     for (uint32_t i = 0; i < kept; i++)
@@ -79,12 +84,12 @@ void vow__quota_replace(struct vow__quota *q, struct vow__quota *fresh,
     fresh->reserved = q->reserved;
     fresh->last_weight = kept > 0 ? q->last_weight : 0;
     space_out(fresh);
-    vow__quota_fini(q, alloc);
+    vow__coord_quota_fini(q, alloc);
     *q = *fresh;
 }
 
-uint64_t vow__quota_when_slow(const struct vow__quota *q, uint32_t weight,
-                              uint64_t now_ns)
+uint64_t vow__coord_quota_when_slow(const struct vow__coord_quota *q,
+                                    uint32_t weight, uint64_t now_ns)
 {
     uint64_t when = q->even ? q->even_ns : 0;
     uint64_t n = (uint64_t)q->used + q->reserved + weight;
@@ -100,8 +105,9 @@ uint64_t vow__quota_when_slow(const struct vow__quota *q, uint32_t weight,
     return when <= now_ns ? 0 : when;
 }
 
-uint64_t vow__quota_earliest(const struct vow__quota *q, uint64_t ahead,
-                             uint32_t weight, uint64_t now_ns)
+uint64_t vow__coord_quota_earliest(const struct vow__coord_quota *q,
+                                   uint64_t ahead, uint32_t weight,
+                                   uint64_t now_ns)
 {
     if (q->rate == 0)
         return now_ns;
@@ -122,7 +128,7 @@ uint64_t vow__quota_earliest(const struct vow__quota *q, uint64_t ahead,
     return q->even && q->even_ns > when ? q->even_ns : when;
 }
 
-uint64_t vow__quota_forgotten_ns(const struct vow__quota *q)
+uint64_t vow__coord_quota_forgotten_ns(const struct vow__coord_quota *q)
 {
     uint64_t when = q->even ? q->even_ns : 0;
     if (q->used > 0) {
@@ -132,7 +138,8 @@ uint64_t vow__quota_forgotten_ns(const struct vow__quota *q)
     return when;
 }
 
-void vow__quota_stamp(struct vow__quota *q, uint32_t weight, uint64_t now_ns)
+void vow__coord_quota_stamp(struct vow__coord_quota *q, uint32_t weight,
+                            uint64_t now_ns)
 {
     if (q->rate == 0)
         return;
@@ -147,7 +154,7 @@ void vow__quota_stamp(struct vow__quota *q, uint32_t weight, uint64_t now_ns)
 }
 
 /* The last start has used up its share of the window. */
-static void space_out(struct vow__quota *q)
+static void space_out(struct vow__coord_quota *q)
 {
     q->even_ns = 0;
     if (!q->even || q->last_weight == 0 || q->used == 0)
@@ -159,7 +166,7 @@ static void space_out(struct vow__quota *q)
 }
 
 /* The nth stamp from the oldest, which is number 1. */
-static uint64_t stamp_at(const struct vow__quota *q, uint64_t nth)
+static uint64_t stamp_at(const struct vow__coord_quota *q, uint64_t nth)
 {
     VOW__ASSERT(nth >= 1);
     VOW__ASSERT(nth <= q->used);
@@ -173,10 +180,10 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return b > UINT64_MAX - a ? UINT64_MAX : a + b;
 }
 
-void vow__tick_init(struct vow__tick *t, vow_loop *loop)
+void vow__coord_tick_init(struct vow__coord_tick *t, vow_loop *loop)
 {
     bool real = (vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) == 0;
-    *t = (struct vow__tick){.loop = loop};
+    *t = (struct vow__coord_tick){.loop = loop};
     t->quick = real && vow__clock_has_cycles();
-    (void)vow__tick_read(t);
+    (void)vow__coord_tick_read(t);
 }

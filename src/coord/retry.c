@@ -104,7 +104,7 @@ static vow_next start_attempt(vow_value v, void *user)
     if (past(r, 0))
         return vow_fail_code(VOW_ETIMEDOUT, NULL);
     vow_future *attempt = r->start(r->loop, ++r->attempt, r->arg);
-    attempt = vow__started(r->site, r->loop, attempt);
+    attempt = vow__coord_started(r->site, r->loop, attempt);
     if (r->due_ns == UINT64_MAX)
         return vow_follow(attempt);
     uint64_t now = vow_loop_now_ns(r->loop); /* start() may have taken long */

@@ -10,8 +10,8 @@
 #include "base/assert.h"
 #include "vow/promise.h"
 
-static inline vow_future *vow__started(const char *site, vow_loop *loop,
-                                       vow_future *f)
+static inline vow_future *vow__coord_started(const char *site, vow_loop *loop,
+                                             vow_future *f)
 {
     if (VOW__LIKELY(f != NULL && vow_future_loop(f) == loop))
         return f;

@@ -2,7 +2,7 @@
 /* gate_findings_test.c - gate: code of others that cancels the job it is called
  * for, changes right after a job was let in, keys and levels in each other's
  * way, and limits that change within a window. */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 #include "harness.h"
 #include "load.h"
 

@@ -4,7 +4,7 @@
  * WHY   Every limiter of our seeds is a setting of one: a serializer has one
  *       place, a semaphore weights, a throttle a rate. In one object they are
  *       granted together, so none is held while another is waited for.
- * HOW   What asks becomes a job and joins the line (gate_line.c). Whatever may
+ * HOW   What asks becomes a job and joins the line (gate_queue.c). Whatever may
  *       change who is next calls vow__gate_admit(), which runs nobody's code:
  *       it moves jobs to `starting`, from where the loop's queue begins them
  *       (gate_run.c). A permit that need not wait makes no job at all.
@@ -14,7 +14,7 @@
  *   G3  a job and a permit hold a reference to the gate, and one use of a group
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 enum {
     JOBS_PER_SLAB = 32,
@@ -23,7 +23,7 @@ enum {
     QUEUE_MAX = 1048576
 };
 
-const char vow__job_kind = 0;
+const char vow__gate_job_kind = 0;
 
 static const vow_gate_opts gate_defaults = {.size = sizeof(gate_defaults)};
 static const vow_job_opts job_defaults = {.size = sizeof(job_defaults)};
@@ -35,7 +35,7 @@ static vow_future *refuse(const char *site, vow_gate *g, int code,
                           const char *text);
 VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
                                 const char *site, uint32_t weight);
-static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
+static struct extra *extra_new(vow_gate *g, const struct vow__gate_task *task,
                                const vow_job_opts *o);
 static size_t extra_size(const vow_gate *g);
 static void run_drop(void *context);
@@ -68,13 +68,13 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     g->opts = o;
     g->refs = 1;
     g->timer_ns = UINT64_MAX;
-    g->nobody.quota.most = UINT32_MAX;
-    g->nobody.quota.top = UINT32_MAX;
+    g->no_key.quota.most = UINT32_MAX;
+    g->no_key.quota.top = UINT32_MAX;
     g->anchor = vow_resolved(loop, vow_nothing());
-    rc = vow__quota_init(&g->quota, &g->alloc, vow__gate_limits(&o));
+    rc = vow__coord_quota_init(&g->quota, &g->alloc, vow__gate_limits(&o));
     if (rc < 0 || vow_state_of(g->anchor) != VOW_FULFILLED) {
         vow_future_unref(g->anchor);
-        vow__quota_fini(&g->quota, alloc);
+        vow__coord_quota_fini(&g->quota, alloc);
         vow__mem_free(alloc, g, sizeof(*g));
         return VOW_ENOMEM;
     }
@@ -90,7 +90,7 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
         g->runs.per_slab = JOBS_PER_SLAB;
     }
     vow__table_init(&g->keys, &g->alloc, vow_loop_random(loop));
-    vow__tick_init(&g->tick, loop);
+    vow__coord_tick_init(&g->tick, loop);
     (void)vow_oracle_ref(o.oracle);
     if (o.backing != NULL)
         o.backing->ref(o.backing);
@@ -125,19 +125,21 @@ int vow__gate_complete(vow_gate_opts *o)
     return 0;
 }
 
-struct vow__limits vow__gate_limits(const vow_gate_opts *o)
+struct vow__coord_limits vow__gate_limits(const vow_gate_opts *o)
 {
-    return (struct vow__limits){.most = o->concurrent,
-                                .rate = o->rate,
-                                .window_ns = o->window_ms * VOW__NS_PER_MS,
-                                .even = o->even};
+    return (struct vow__coord_limits){.most = o->concurrent,
+                                      .rate = o->rate,
+                                      .window_ns =
+                                          o->window_ms * VOW__NS_PER_MS,
+                                      .even = o->even};
 }
 
-struct vow__limits vow__gate_key_limits(const vow_gate_opts *o)
+struct vow__coord_limits vow__gate_key_limits(const vow_gate_opts *o)
 {
-    return (struct vow__limits){.most = o->key_concurrent,
-                                .rate = o->key_rate,
-                                .window_ns = o->key_window_ms * VOW__NS_PER_MS};
+    return (struct vow__coord_limits){.most = o->key_concurrent,
+                                      .rate = o->key_rate,
+                                      .window_ns =
+                                          o->key_window_ms * VOW__NS_PER_MS};
 }
 
 vow_gate *vow_gate_ref(vow_gate *g)
@@ -167,12 +169,12 @@ static void gate_free(vow_gate *g)
     (void)vow_call_stop(&g->timer);
     (void)vow_call_stop(&g->begin);
     (void)vow_call_stop(&g->tidy);
-    vow__groups_free(g);
+    vow__gate_groups_free(g);
     vow__table_fini(&g->keys);
     vow__slab_fini(&g->jobs);
     vow__slab_fini(&g->permits);
     vow__slab_fini(&g->runs);
-    vow__quota_fini(&g->quota, &alloc);
+    vow__coord_quota_fini(&g->quota, &alloc);
     vow_oracle_unref(g->opts.oracle);
     vow__mem_free(&alloc, g, sizeof(*g));
     if (backing != NULL)
@@ -187,7 +189,7 @@ void vow__gate_slow(vow_gate *g, uint32_t bit, bool on)
 
 uint64_t vow__gate_now(vow_gate *g)
 {
-    return (g->slow & SLOW_TIMED) == 0 ? 0 : vow__tick_low(&g->tick);
+    return (g->slow & SLOW_TIMED) == 0 ? 0 : vow__coord_tick_low(&g->tick);
 }
 
 /* ---- asking -------------------------------------------------------------- */
@@ -197,7 +199,7 @@ vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
 {
     VOW__ASSERT_THREAD(g->loop);
     const vow_job_opts *o = job == NULL ? &job_defaults : job;
-    const struct vow__task task = {.start = start, .arg = arg};
+    const struct vow__gate_task task = {.start = start, .arg = arg};
     if (start == NULL)
         return refuse(site, g, VOW_EINVAL, "a job needs a start function");
     if (o->size == sizeof(*o) && o->retry != NULL)
@@ -210,7 +212,7 @@ vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
 {
     VOW__ASSERT_THREAD(g->loop);
     const vow_job_opts *o = job == NULL ? &job_defaults : job;
-    const struct vow__task task = {.start = NULL};
+    const struct vow__gate_task task = {.start = NULL};
     if (o->size == sizeof(*o) &&
         (o->retry != NULL || o->nested == VOW_NESTED_LEND))
         return refuse(site, g, VOW_EINVAL,
@@ -219,32 +221,32 @@ vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
 }
 
 vow_future *vow__gate_submit(vow_gate *g, const char *site,
-                             const struct vow__task *task,
+                             const struct vow__gate_task *task,
                              const vow_job_opts *o)
 {
     const char *text = NULL;
     struct group *group;
     int rc = job_check(g, o, &text);
     if (rc == 0)
-        rc = vow__group_get(g, o->key, &group);
+        rc = vow__gate_group_get(g, o->key, &group);
     if (rc < 0)
         return refuse(site, g, rc, text);
     struct job *j = NULL;
-    if (!vow__quota_possible(&group->quota, o->weight))
+    if (!vow__coord_quota_possible(&group->quota, o->weight))
         text = "the weight is above what the key's limits will ever allow";
     else
-        j = vow__job_new(g, site, task, o);
+        j = vow__gate_job_new(g, site, task, o);
     if (j == NULL) {
-        vow__group_leave(g, group);
+        vow__gate_group_leave(g, group);
         rc = text == NULL ? VOW_ENOMEM : VOW_EINVAL;
         return refuse(site, g, rc, text);
     }
     j->group = group;
     vow_future *future = vow_deferred_future(j->out);
-    rc = vow__line_join(j, &text);
+    rc = vow__gate_queue_join(j, &text);
     if (rc < 0) {
         g->refused++;
-        vow__job_reject(j, rc, text);
+        vow__gate_job_reject(j, rc, text);
     }
     if (g->leaving != NULL)
         vow__gate_flush(g);
@@ -260,7 +262,7 @@ static int job_check(const vow_gate *g, const vow_job_opts *o,
         *ret_text = "options of another version";
     else if (o->priority < LOWEST || o->priority > HIGHEST)
         *ret_text = "the priority is not between -16 and 15";
-    else if (!vow__quota_possible(&g->quota, o->weight))
+    else if (!vow__coord_quota_possible(&g->quota, o->weight))
         *ret_text = "the weight is above what the limits will ever allow";
     else if (o->nested > VOW_NESTED_APART)
         *ret_text = "an unknown way to nest";
@@ -274,8 +276,9 @@ static vow_future *refuse(const char *site, vow_gate *g, int code,
     return vow_refused_at(site, g->loop, code, text);
 }
 
-struct job *vow__job_new(vow_gate *g, const char *site,
-                         const struct vow__task *task, const vow_job_opts *o)
+struct job *vow__gate_job_new(vow_gate *g, const char *site,
+                              const struct vow__gate_task *task,
+                              const vow_job_opts *o)
 {
     struct extra *x = NULL;
     bool is_task = task->start != NULL;
@@ -286,7 +289,7 @@ struct job *vow__job_new(vow_gate *g, const char *site,
     struct job *j = job_new(g, is_task ? &g->jobs : &g->permits, site,
                             o->weight == 0 ? 1 : o->weight);
     if (j == NULL) {
-        vow__extra_free(g, x);
+        vow__gate_extra_free(g, x);
         return NULL;
     }
     j->extra = x;
@@ -303,7 +306,7 @@ struct job *vow__job_new(vow_gate *g, const char *site,
     return j;
 }
 
-struct job *vow__permit_new(vow_gate *g, const char *site, uint32_t weight)
+struct job *vow__gate_permit_new(vow_gate *g, const char *site, uint32_t weight)
 {
     return job_new(g, &g->permits, site, weight);
 }
@@ -311,20 +314,20 @@ struct job *vow__permit_new(vow_gate *g, const char *site, uint32_t weight)
 VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
                                 const char *site, uint32_t weight)
 {
-    struct vow__slab *home;
-    struct job *j = vow__slab_take(pool, &home);
+    struct vow__slab *slab;
+    struct job *j = vow__slab_take(pool, &slab);
     if (j == NULL)
         return NULL;
     vow_future *future = vow_promise_at(site, g->loop, &j->out);
     if (!vow_deferred_pending(j->out)) { /* there was no memory for it */
         vow_deferred_unref(j->out);
         vow_future_unref(future);
-        vow__slab_give(home, j);
+        vow__slab_give(slab, j);
         return NULL;
     }
     g->refs++;
-    j->home = home;
-    j->group = &g->nobody;
+    j->slab = slab;
+    j->group = &g->no_key;
     j->extra = NULL;
     j->u.since_ns = 0;
     j->number = ++g->numbers;
@@ -337,14 +340,14 @@ VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
     return j;
 }
 
-static struct extra *extra_new(vow_gate *g, const struct vow__task *task,
+static struct extra *extra_new(vow_gate *g, const struct vow__gate_task *task,
                                const vow_job_opts *o)
 {
     struct extra *x = vow__mem_zero(&g->alloc, extra_size(g));
     if (x == NULL)
         return NULL;
     x->bytes = o->bytes;
-    x->again = vow__again_ref(task->again);
+    x->again = vow__gate_attempts_ref(task->again);
     x->deadline_ms = o->deadline_ms;
     if (o->deadline_ms > 0)
         x->due_ns = vow_loop_due_ns(g->loop, o->deadline_ms);
@@ -356,21 +359,21 @@ static size_t extra_size(const vow_gate *g)
     return vow__gate_backed(g) ? sizeof(struct backed) : sizeof(struct extra);
 }
 
-void vow__extra_free(vow_gate *g, struct extra *x)
+void vow__gate_extra_free(vow_gate *g, struct extra *x)
 {
     if (x == NULL)
         return;
     (void)vow_call_stop(&x->call);
     if (x->lender != NULL)
         vow_context_unref(&x->lender->context);
-    vow__again_unref(x->again);
+    vow__gate_attempts_unref(x->again);
     if (vow__gate_backed(g))
         (void)vow_watch_stop(&VOW__OUTER(x, struct backed, extra)->watch);
     vow__mem_free(&g->alloc, x, extra_size(g));
 }
 
 /* Lets go of the gate in the end, since the job lies in its memory. */
-void vow__job_free(struct job *j)
+void vow__gate_job_free(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     if (j->is_task && j->state >= JOB_RUNS && j->state <= JOB_ENDED)
@@ -378,27 +381,27 @@ void vow__job_free(struct job *j)
     else if (j->is_task)
         vow_context_unref(j->in.caller);
     if (j->extra != NULL)
-        vow__extra_free(g, j->extra);
-    if (j->group != &g->nobody)
-        vow__group_leave(g, j->group);
-    vow__slab_give(j->home, j);
+        vow__gate_extra_free(g, j->extra);
+    if (j->group != &g->no_key)
+        vow__gate_group_leave(g, j->group);
+    vow__slab_give(j->slab, j);
     if (!g->tidying && g->jobs.empties + g->permits.empties > 0)
         tidy_later(g);
     vow_gate_unref(g);
 }
 
-struct run *vow__run_new(struct job *j)
+struct run *vow__gate_run_new(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
-    struct vow__slab *home;
-    struct run *r = vow__slab_take(&g->runs, &home);
+    struct vow__slab *slab;
+    struct run *r = vow__slab_take(&g->runs, &slab);
     if (r == NULL)
         return NULL;
-    r->home = home;
+    r->slab = slab;
     r->gate = vow_gate_ref(g);
     r->job = j;
     r->lent = 0;
-    r->context.owner = &vow__job_kind;
+    r->context.owner = &vow__gate_job_kind;
     r->context.drop = run_drop;
     vow_context *before = vow_context_enter(g->loop, j->in.caller);
     vow_context_init(&r->context, g->loop);
@@ -415,7 +418,7 @@ static void run_drop(void *context)
 {
     struct run *r = VOW__OUTER(context, struct run, context);
     vow_gate *g = r->gate;
-    vow__slab_give(r->home, r);
+    vow__slab_give(r->slab, r);
     vow_gate_unref(g);
 }
 
@@ -450,13 +453,15 @@ bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
             (job != NULL && (job->key != NULL || job->size != sizeof(*job)))))
         return try_slowly(g, job == NULL ? &job_defaults : job, weight,
                           ret_permit);
-    if (!vow__quota_fits(&g->quota, weight))
+    if (!vow__coord_quota_fits(&g->quota, weight))
         return false;
     if (g->quota.rate > 0) {
         if (weight > g->quota.rate ||
-            vow__quota_when(&g->quota, weight, vow__tick_low(&g->tick)) != 0)
+            vow__coord_quota_when(&g->quota, weight,
+                                  vow__coord_tick_low(&g->tick)) != 0)
             return false;
-        vow__quota_stamp(&g->quota, weight, vow__tick_high(&g->tick));
+        vow__coord_quota_stamp(&g->quota, weight,
+                               vow__coord_tick_high(&g->tick));
     }
     vow__gate_grant(g, weight, ret_permit);
     return true;
@@ -468,17 +473,17 @@ static bool try_slowly(vow_gate *g, const vow_job_opts *o, uint32_t weight,
     const char *text = NULL;
     struct group *group;
     if (vow__gate_backed(g) || job_check(g, o, &text) < 0 ||
-        vow__group_get(g, o->key, &group) < 0)
+        vow__gate_group_get(g, o->key, &group) < 0)
         return false;
     if (!free_now(g, group, weight)) {
-        vow__group_leave(g, group);
+        vow__gate_group_leave(g, group);
         return false;
     }
     g->numbers++;
     uint64_t now = vow__gate_begins(g, group, weight, g->numbers);
     vow__gate_take(g, group, weight);
     *ret_permit = (vow_permit){.of = g, .since_ns = now, .weight = weight};
-    ret_permit->group = group == &g->nobody ? NULL : group;
+    ret_permit->group = group == &g->no_key ? NULL : group;
     return true;
 }
 
@@ -491,14 +496,14 @@ static bool free_now(vow_gate *g, struct group *group, uint32_t weight)
     if (g->ring != NULL || g->lent != NULL || g->outside != NULL ||
         group->waiting > 0)
         return false;
-    return vow__quota_possible(&group->quota, weight) &&
-           vow__quota_fits(&g->quota, weight) &&
-           vow__quota_fits(&group->quota, weight) &&
-           vow__quota_when(&g->quota, weight, now) == 0 &&
-           vow__quota_when(&group->quota, weight, now) == 0;
+    return vow__coord_quota_possible(&group->quota, weight) &&
+           vow__coord_quota_fits(&g->quota, weight) &&
+           vow__coord_quota_fits(&group->quota, weight) &&
+           vow__coord_quota_when(&g->quota, weight, now) == 0 &&
+           vow__coord_quota_when(&group->quota, weight, now) == 0;
 }
 
-vow_value vow__permit_value(struct job *j)
+vow_value vow__gate_permit_value(struct job *j)
 {
     return vow_own(j, permit_drop);
 }
@@ -507,8 +512,8 @@ vow_permit vow_permit_take(vow_value granted)
 {
     vow_permit p = {0};
     struct job *j = granted.as.ptr;
-    if (VOW__UNLIKELY(granted.tag != vow__permit_value(NULL).tag))
-        return vow__backed_take(granted);
+    if (VOW__UNLIKELY(granted.tag != vow__gate_permit_value(NULL).tag))
+        return vow__gate_backed_take(granted);
     if (j->weight == 0)
         return p;
     return permit_of(j);
@@ -517,7 +522,7 @@ vow_permit vow_permit_take(vow_value granted)
 /* Moved out, with the use of the group. */
 static vow_permit permit_of(struct job *j)
 {
-    struct group *nobody = &vow__gate_of(j)->nobody;
+    struct group *nobody = &vow__gate_of(j)->no_key;
     vow_permit p = {.of = vow__gate_of(j), .since_ns = j->u.since_ns};
     p.group = j->group == nobody ? NULL : j->group;
     p.weight = j->weight;
@@ -531,7 +536,7 @@ static void permit_drop(void *job)
 {
     struct job *j = job;
     vow_permit p = permit_of(j);
-    vow__job_free(j);
+    vow__gate_job_free(j);
     vow_permit_release(&p);
 }
 
@@ -555,19 +560,19 @@ void vow_permit_release(vow_permit *p)
 /* Of a permit that has one, or a grant. */
 static struct group *group_of(const vow_permit *p)
 {
-    return vow__gate_backed(p->of) ? vow__backed_release(p) : p->group;
+    return vow__gate_backed(p->of) ? vow__gate_backed_release(p) : p->group;
 }
 
 static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
 {
-    struct group *group = p->group == NULL ? &g->nobody : group_of(p);
+    struct group *group = p->group == NULL ? &g->no_key : group_of(p);
     g->refs++;
     if (g->opts.oracle != NULL)
         vow_oracle_end(g->opts.oracle, weight);
     if (p->since_ns > 0)
         vow__gate_learn(g, p->since_ns, NULL, group);
     vow__gate_release(g, group, weight);
-    vow__group_leave(g, group);
+    vow__gate_group_leave(g, group);
     vow__gate_admit(g);
     vow_gate_unref(g);
 }

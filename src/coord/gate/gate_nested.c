@@ -12,7 +12,7 @@
  *   N1  lent of a job == weights of those that run in its places <= its weight
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 static bool behind_one(vow_gate *g, const struct job *j, uint64_t held);
 static uint64_t held_above(const struct job *j, vow_context *c,
@@ -21,7 +21,7 @@ static struct run *lender_above(const struct job *j, vow_context *from);
 static struct run *next_above(const vow_gate *g, vow_context *c);
 static uint64_t when_lent(vow_gate *g, const struct job *j, uint64_t now_ns);
 
-bool vow__job_stuck(const struct job *j)
+bool vow__gate_job_stuck(const struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     uint64_t in_group;
@@ -41,12 +41,13 @@ static bool behind_one(vow_gate *g, const struct job *j, uint64_t held)
     struct group *group = NULL;
     for (int i = 0; i < LEVELS; i++)
         for (vow_link *l = j->group->level[i]; l != NULL; l = l->next)
-            if (held + vow__job_of(l)->slots > g->quota.top &&
-                vow__job_of(l) != j && vow__job_before(g, vow__job_of(l), j))
+            if (held + vow__gate_job_of(l)->slots > g->quota.top &&
+                vow__gate_job_of(l) != j &&
+                vow__gate_job_before(g, vow__gate_job_of(l), j))
                 return true;
-    while ((group = vow__group_next(g, group)) != NULL)
+    while ((group = vow__gate_group_next(g, group)) != NULL)
         if (group != j->group && group->waiting > 0 &&
-            held + vow__group_best(g, group)->slots > g->quota.top)
+            held + vow__gate_group_best(g, group)->slots > g->quota.top)
             return true;
     return false;
 }
@@ -79,7 +80,7 @@ static struct run *next_above(const vow_gate *g, vow_context *c)
 {
     for (; c != NULL; c = vow_context_parent(c)) {
         struct run *r = VOW__OUTER(c, struct run, context);
-        if (c->owner == &vow__job_kind && !c->ended && r->gate == g)
+        if (c->owner == &vow__gate_job_kind && !c->ended && r->gate == g)
             return r;
     }
     return NULL;
@@ -87,17 +88,17 @@ static struct run *next_above(const vow_gate *g, vow_context *c)
 
 /* ---- lending ------------------------------------------------------------- */
 
-bool vow__job_lend(struct job *j)
+bool vow__gate_job_lend(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct run *r = lender_above(j, vow_context_current(g->loop));
     if (r == NULL)
         return false;
-    vow__line_leave(j);
+    vow__gate_queue_leave(j);
     (void)vow_context_ref(&r->context);
     j->extra->lender = r;
     j->slots = 0;
-    vow__line_lend(j);
+    vow__gate_queue_lend(j);
     vow__gate_admit(g);
     return true;
 }
@@ -121,12 +122,12 @@ static struct run *lender_above(const struct job *j, vow_context *from)
     return r;
 }
 
-struct job *vow__lent_next(vow_gate *g, uint64_t now_ns, uint64_t *wake)
+struct job *vow__gate_lent_next(vow_gate *g, uint64_t now_ns, uint64_t *wake)
 {
     for (vow_link *l = g->lent; l != NULL; l = l->next) {
-        uint64_t when = when_lent(g, vow__job_of(l), now_ns);
+        uint64_t when = when_lent(g, vow__gate_job_of(l), now_ns);
         if (when == 0)
-            return vow__job_of(l);
+            return vow__gate_job_of(l);
         *wake = when < *wake ? when : *wake;
     }
     return NULL;
@@ -137,12 +138,12 @@ static uint64_t when_lent(vow_gate *g, const struct job *j, uint64_t now_ns)
     const struct run *r = j->extra->lender;
     if (r->context.ended || (uint64_t)r->lent + j->weight > r->job->weight)
         return UINT64_MAX; /* another has them: keeps N1 */
-    uint64_t when = vow__quota_when(&g->quota, j->weight, now_ns);
-    uint64_t own = vow__group_blocks(j->group, j, now_ns);
+    uint64_t when = vow__coord_quota_when(&g->quota, j->weight, now_ns);
+    uint64_t own = vow__gate_group_blocks(j->group, j, now_ns);
     return own > when ? own : when;
 }
 
-void vow__job_borrow(struct job *j)
+void vow__gate_job_borrow(struct job *j)
 {
     if (j->extra == NULL || j->extra->lender == NULL)
         return;
@@ -152,11 +153,11 @@ void vow__job_borrow(struct job *j)
 
 /* To the next above that has as many, or else to the line: unless it would
  * wait there for one above. */
-void vow__lent_orphans(vow_gate *g, struct run *lender)
+void vow__gate_lent_orphans(vow_gate *g, struct run *lender)
 {
     vow_link *next = g->lent;
     while (next != NULL) {
-        struct job *j = vow__job_of(next);
+        struct job *j = vow__gate_job_of(next);
         next = next->next;
         if (j->extra->lender != lender)
             continue;
@@ -169,12 +170,13 @@ void vow__lent_orphans(vow_gate *g, struct run *lender)
         vow_context_unref(&lender->context); /* which has its own job's left */
         if (r != NULL)
             continue; /* still lent */
-        vow__line_leave(j);
+        vow__gate_queue_leave(j);
         j->slots = j->weight;
         if (held_above(j, above, &in_group) + j->slots > g->quota.top)
-            vow__job_leaves(j, vow_error_new_at(vow__job_site(j), g->loop,
-                                                VOW_EDEADLK, NULL, NULL));
+            vow__gate_job_leaves(j, vow_error_new_at(vow__gate_job_site(j),
+                                                     g->loop, VOW_EDEADLK, NULL,
+                                                     NULL));
         else
-            vow__line_return(j);
+            vow__gate_queue_return(j);
     }
 }

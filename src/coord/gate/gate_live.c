@@ -10,25 +10,26 @@
  *       and is settled in the end, because that may run others' code.
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 static const double DECREASE = 0.7;
 enum { MEAN_OF = 8 };
 
 typedef bool (*job_test)(const struct job *j);
 
-struct verdict {
+struct rejection {
     int code;
     const char *text;
     vow_error *cause; /* borrowed, may be NULL */
 };
 
 static int quotas_new(vow_gate *g, const vow_gate_opts *o,
-                      struct vow__quota **ret_fresh);
+                      struct vow__coord_quota **ret_fresh);
 static void quotas_change(vow_gate *g, const vow_gate_opts *o,
-                          struct vow__quota *fresh);
-static void expel(vow_gate *g, job_test out, const struct verdict *v);
-static void expel_list(vow_link *first, job_test out, const struct verdict *v);
+                          struct vow__coord_quota *fresh);
+static void expel(vow_gate *g, job_test out, const struct rejection *v);
+static void expel_list(vow_link *first, job_test out,
+                       const struct rejection *v);
 static bool everyone(const struct job *j);
 static bool impossible(const struct job *j);
 static void overload(vow_gate *g, struct group *group, uint64_t ms,
@@ -46,7 +47,7 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
 {
     VOW__ASSERT_THREAD(g->loop);
     vow_gate_opts o = *opts;
-    struct vow__quota *fresh = NULL;
+    struct vow__coord_quota *fresh = NULL;
     int rc = vow__gate_complete(&o);
     bool rates = o.rate != g->opts.rate || o.key_rate != g->opts.key_rate;
     if (rc == 0 && rates)
@@ -64,57 +65,59 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
     if (o.oracle != NULL)
         vow_oracle_expect(o.oracle, o.concurrent, o.rate, o.window_ms);
     struct group *group = NULL;
-    while ((group = vow__group_next(g, group)) != NULL)
+    while ((group = vow__gate_group_next(g, group)) != NULL)
         if (group->waiting > 0 && group->place != GROUP_IN_RING)
-            vow__group_place(g, group, GROUP_IN_RING, 0);
+            vow__gate_group_place(g, group, GROUP_IN_RING, 0);
     vow__gate_refuse_waits(g);
-    expel(g, impossible,
-          &(struct verdict){.code = VOW_EINVAL,
+    expel(
+        g, impossible,
+        &(struct rejection){.code = VOW_EINVAL,
                             .text = "the limits became smaller than the job"});
     return 0;
 }
 
 /* Quotas with the new limits: the gate's, then the keys' in their order. */
 static int quotas_new(vow_gate *g, const vow_gate_opts *o,
-                      struct vow__quota **ret_fresh)
+                      struct vow__coord_quota **ret_fresh)
 {
     size_t n = g->keys.count + 1;
     uint64_t now = vow__gate_now(g);
-    struct vow__quota *fresh = vow__mem_zero(&g->alloc, n * sizeof(fresh[0]));
+    struct vow__coord_quota *fresh =
+        vow__mem_zero(&g->alloc, n * sizeof(fresh[0]));
     if (fresh == NULL)
         return VOW_ENOMEM;
-    struct vow__quota *next = fresh;
-    struct group *group = &g->nobody;
-    int rc = vow__quota_prepare(next++, &g->quota, &g->alloc,
-                                vow__gate_limits(o), now);
-    while (rc == 0 && (group = vow__group_next(g, group)) != NULL)
-        rc = vow__quota_prepare(next++, &group->quota, &g->alloc,
-                                vow__gate_key_limits(o), now);
+    struct vow__coord_quota *next = fresh;
+    struct group *group = &g->no_key;
+    int rc = vow__coord_quota_prepare(next++, &g->quota, &g->alloc,
+                                      vow__gate_limits(o), now);
+    while (rc == 0 && (group = vow__gate_group_next(g, group)) != NULL)
+        rc = vow__coord_quota_prepare(next++, &group->quota, &g->alloc,
+                                      vow__gate_key_limits(o), now);
     if (rc == 0) {
         *ret_fresh = fresh;
         return 0;
     }
     while (next > fresh)
-        vow__quota_fini(--next, &g->alloc);
+        vow__coord_quota_fini(--next, &g->alloc);
     vow__mem_free(&g->alloc, fresh, n * sizeof(fresh[0]));
     return rc;
 }
 
 /* `fresh` is NULL when the rates stay. */
 static void quotas_change(vow_gate *g, const vow_gate_opts *o,
-                          struct vow__quota *fresh)
+                          struct vow__coord_quota *fresh)
 {
-    struct vow__quota *next = fresh;
-    struct group *group = &g->nobody;
+    struct vow__coord_quota *next = fresh;
+    struct group *group = &g->no_key;
     if (fresh == NULL)
-        vow__quota_change(&g->quota, vow__gate_limits(o));
+        vow__coord_quota_change(&g->quota, vow__gate_limits(o));
     else
-        vow__quota_replace(&g->quota, next++, &g->alloc);
-    while ((group = vow__group_next(g, group)) != NULL)
+        vow__coord_quota_replace(&g->quota, next++, &g->alloc);
+    while ((group = vow__gate_group_next(g, group)) != NULL)
         if (fresh == NULL)
-            vow__quota_change(&group->quota, vow__gate_key_limits(o));
+            vow__coord_quota_change(&group->quota, vow__gate_key_limits(o));
         else
-            vow__quota_replace(&group->quota, next++, &g->alloc);
+            vow__coord_quota_replace(&group->quota, next++, &g->alloc);
     vow__mem_free(&g->alloc, fresh, (g->keys.count + 1) * sizeof(fresh[0]));
 }
 
@@ -142,10 +145,10 @@ void vow_gate_report(vow_gate *g, const char *key, uint64_t retry_after_ms)
 {
     VOW__ASSERT_THREAD(g->loop);
     struct group *group;
-    if (vow__group_get(g, key, &group) < 0)
-        group = &g->nobody; /* no memory to pause one: pause them all */
+    if (vow__gate_group_get(g, key, &group) < 0)
+        group = &g->no_key; /* no memory to pause one: pause them all */
     overload(g, group, retry_after_ms, UINT64_MAX);
-    vow__group_leave(g, group);
+    vow__gate_group_leave(g, group);
     vow__gate_recall(g);
     vow__gate_admit(g);
 }
@@ -165,10 +168,10 @@ static void overload(vow_gate *g, struct group *group, uint64_t ms,
 {
     uint64_t now = vow_loop_now_ns(g->loop);
     uint64_t until = vow_loop_due_ns(g->loop, ms);
-    uint64_t *paused = group == &g->nobody ? &g->paused_ns : &group->paused_ns;
+    uint64_t *paused = group == &g->no_key ? &g->paused_ns : &group->paused_ns;
     if (ms > 0 && until > *paused) {
         *paused = until;
-        vow__asks_recall(g, group == &g->nobody ? NULL : group);
+        vow__gate_backing_recall(g, group == &g->no_key ? NULL : group);
     }
     vow__gate_slow(g, SLOW_PAUSED, g->paused || g->paused_ns > now);
     if (g->opts.adapt_min > 0 && began_ns >= g->cut_ns) {
@@ -214,9 +217,9 @@ void vow_gate_clear(vow_gate *g, vow_error *why)
 {
     VOW__ASSERT_THREAD(g->loop);
     expel(g, everyone,
-          &(struct verdict){.code = VOW_ECANCELED,
-                            .text = "the gate's queue was cleared",
-                            .cause = why});
+          &(struct rejection){.code = VOW_ECANCELED,
+                              .text = "the gate's queue was cleared",
+                              .cause = why});
 }
 
 void vow_gate_close(vow_gate *g)
@@ -224,17 +227,18 @@ void vow_gate_close(vow_gate *g)
     VOW__ASSERT_THREAD(g->loop);
     g->closed = true;
     vow__gate_slow(g, SLOW_CLOSED, true);
-    expel(g, everyone,
-          &(struct verdict){.code = VOW_ECLOSED, .text = "the gate is closed"});
+    expel(
+        g, everyone,
+        &(struct rejection){.code = VOW_ECLOSED, .text = "the gate is closed"});
 }
 
 /* Reject those who wait and meet the test. */
-static void expel(vow_gate *g, job_test out, const struct verdict *v)
+static void expel(vow_gate *g, job_test out, const struct rejection *v)
 {
     struct group *group = NULL;
     vow_gate_ref(g);
     vow__gate_recall(g); /* let in, but not called: they wait */
-    while ((group = vow__group_next(g, group)) != NULL)
+    while ((group = vow__gate_group_next(g, group)) != NULL)
         for (uint32_t left = group->levels; left != 0; left &= left - 1)
             expel_list(group->level[__builtin_ctz(left)], out, v);
     expel_list(g->lent, out, v);
@@ -245,17 +249,17 @@ static void expel(vow_gate *g, job_test out, const struct verdict *v)
 }
 
 /* Each gets an error of its own, which names where it was asked for. */
-static void expel_list(vow_link *first, job_test out, const struct verdict *v)
+static void expel_list(vow_link *first, job_test out, const struct rejection *v)
 {
     while (first != NULL) {
-        struct job *j = vow__job_of(first);
+        struct job *j = vow__gate_job_of(first);
         first = first->next;
         if (!out(j))
             continue;
-        vow__line_leave(j);
-        vow__job_leaves(j, vow_error_new_at(vow__job_site(j),
-                                            vow__gate_of(j)->loop, v->code,
-                                            v->cause, "%s", v->text));
+        vow__gate_queue_leave(j);
+        vow__gate_job_leaves(j, vow_error_new_at(vow__gate_job_site(j),
+                                                 vow__gate_of(j)->loop, v->code,
+                                                 v->cause, "%s", v->text));
     }
 }
 
@@ -267,8 +271,8 @@ static bool everyone(const struct job *j)
 
 static bool impossible(const struct job *j)
 {
-    if (j->state == JOB_OUTSIDE && !vow__job_may_queue(j))
+    if (j->state == JOB_OUTSIDE && !vow__gate_job_may_queue(j))
         return true;
-    return !vow__quota_possible(&vow__gate_of(j)->quota, j->weight) ||
-           !vow__quota_possible(&j->group->quota, j->weight);
+    return !vow__coord_quota_possible(&vow__gate_of(j)->quota, j->weight) ||
+           !vow__coord_quota_possible(&j->group->quota, j->weight);
 }

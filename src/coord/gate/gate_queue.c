@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_line.c - who waits, in which order, and who is next.
+/* gate_queue.c - who waits, in which order, and who is next.
  *
  * WHY   An order that can be told in a sentence: keys in turn, then priority
  *       with ageing, then arrival. Nobody starves, and nobody waits behind
@@ -15,7 +15,7 @@
  * LIMITS  joining, leaving and being let in are O(levels in use).
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 enum { LOOK_AHEAD = 64, OUTSIDE_MAX = 1048576 };
 
@@ -45,23 +45,23 @@ static void on_timer(void *gate);
 
 /* ---- joining ------------------------------------------------------------- */
 
-int vow__line_join(struct job *j, const char **ret_text)
+int vow__gate_queue_join(struct job *j, const char **ret_text)
 {
     vow_gate *g = vow__gate_of(j);
     j->u.since_ns = vow__gate_now(g);
-    vow_on_cancel_now(j->out, vow__job_cancel, j);
+    vow_on_cancel_now(j->out, vow__gate_job_cancel, j);
     bool last = waits_last(j);
     if (g->outside != NULL)
         go_outside(j);
     else
-        vow__line_insert(j);
+        vow__gate_queue_insert(j);
     if (!last)
         vow__gate_admit(g);
     if (j->state != JOB_WAITS && j->state != JOB_OUTSIDE)
         return 0;
     int rc = stays(j, ret_text);
     if (rc < 0) {
-        vow__line_leave(j);
+        vow__gate_queue_leave(j);
         vow__gate_admit(g);
     }
     return rc;
@@ -76,33 +76,33 @@ static bool waits_last(const struct job *j)
             g->opts.bypass_count == 0 && g->opts.bypass_ms == 0);
 }
 
-void vow__line_insert(struct job *j)
+void vow__gate_queue_insert(struct job *j)
 {
     insert_before(j, NULL);
 }
 
 /* The lists are in order of arrival. */
-void vow__line_return(struct job *j)
+void vow__gate_queue_return(struct job *j)
 {
     vow_link *next = j->group->level[j->level];
     if (j->slots == 0) {
-        vow__line_lend(j);
+        vow__gate_queue_lend(j);
     } else {
-        while (next != NULL && vow__job_of(next)->number < j->number)
+        while (next != NULL && vow__gate_job_of(next)->number < j->number)
             next = next->next;
         insert_before(j, next);
     }
-    vow__job_bound(j);
+    vow__gate_job_bound(j);
 }
 
-void vow__job_bound(struct job *j)
+void vow__gate_job_bound(struct job *j)
 {
-    if (vow__job_due_ns(j) != 0)
+    if (vow__gate_job_due_ns(j) != 0)
         vow_call_at(&j->extra->call, vow__gate_of(j)->loop, j->extra->due_ns,
                     on_deadline, j);
 }
 
-void vow__line_lend(struct job *j)
+void vow__gate_queue_lend(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     j->state = JOB_LENT;
@@ -126,10 +126,10 @@ static void insert_before(struct job *j, vow_link *next)
         g->heaviest = j->slots;
     vow__gate_waiting(g, 1);
     g->queued++;
-    g->queued_bytes += vow__job_bytes(j);
+    g->queued_bytes += vow__gate_job_bytes(j);
     if (group->place != GROUP_IN_RING &&
-        (group->waiting == 1 || vow__group_best(g, group) == j))
-        vow__group_place(g, group, GROUP_IN_RING, 0);
+        (group->waiting == 1 || vow__gate_group_best(g, group) == j))
+        vow__gate_group_place(g, group, GROUP_IN_RING, 0);
 }
 
 static void in_order_of_arrival(vow_link **list, struct extra *x)
@@ -147,20 +147,20 @@ static void in_order_of_arrival(vow_link **list, struct extra *x)
 /* A newcomer could not start: may it wait? */
 static int stays(struct job *j, const char **ret_text)
 {
-    if (j->nested != VOW_NESTED_APART && vow__job_stuck(j)) {
+    if (j->nested != VOW_NESTED_APART && vow__gate_job_stuck(j)) {
         *ret_text = "it would wait for a job that it is part of";
-        if (j->nested == VOW_NESTED_REFUSE || !vow__job_lend(j))
+        if (j->nested == VOW_NESTED_REFUSE || !vow__gate_job_lend(j))
             return VOW_EDEADLK;
         if (j->state != JOB_LENT)
             return 0;
     }
-    if (vow__job_due_ns(j) != 0 && too_late(j)) {
+    if (vow__gate_job_due_ns(j) != 0 && too_late(j)) {
         *ret_text = "it could not start before its deadline";
         return VOW_ETIMEDOUT;
     }
     int rc = make_room(j, ret_text);
     if (rc == 0 && j->state < JOB_STARTS)
-        vow__job_bound(j);
+        vow__gate_job_bound(j);
     return rc;
 }
 
@@ -180,7 +180,7 @@ static int make_room(struct job *j, const char **ret_text)
     *ret_text = "the queue of the gate is full";
     if (j->state == JOB_LENT)
         return g->lent_count > OUTSIDE_MAX ? VOW_EQUEUEFULL : 0;
-    if (!vow__job_may_queue(j))
+    if (!vow__gate_job_may_queue(j))
         return VOW_EQUEUEFULL;
     if (j->state == JOB_OUTSIDE)
         return g->outside_count > OUTSIDE_MAX ? VOW_EQUEUEFULL : 0;
@@ -190,7 +190,7 @@ static int make_room(struct job *j, const char **ret_text)
         if (!enough_below(j))
             return VOW_EQUEUEFULL;
         if (o->overflow == VOW_OVERFLOW_WAIT) {
-            vow__line_leave(j);
+            vow__gate_queue_leave(j);
             go_outside(j);
             break;
         }
@@ -200,8 +200,9 @@ static int make_room(struct job *j, const char **ret_text)
             out = lowest(g);
         if (out == j)
             return VOW_EQUEUEFULL;
-        vow__line_leave(out);
-        vow__job_leaves(out, vow_error_new_at(vow__job_site(out), g->loop,
+        vow__gate_queue_leave(out);
+        vow__gate_job_leaves(out,
+                             vow_error_new_at(vow__gate_job_site(out), g->loop,
                                               VOW_EQUEUEFULL, NULL,
                                               "dropped to make room"));
     }
@@ -229,11 +230,11 @@ static size_t queue_max(const vow_gate *g)
     return g->opts.queue_max == VOW_NO_QUEUE ? 0 : g->opts.queue_max;
 }
 
-bool vow__job_may_queue(const struct job *j)
+bool vow__gate_job_may_queue(const struct job *j)
 {
     const vow_gate *g = vow__gate_of(j);
     size_t most = g->opts.queue_bytes;
-    return queue_max(g) > 0 && (most == 0 || vow__job_bytes(j) <= most);
+    return queue_max(g) > 0 && (most == 0 || vow__gate_job_bytes(j) <= most);
 }
 
 static struct job *oldest(vow_gate *g)
@@ -270,22 +271,23 @@ static bool too_late(struct job *j)
         g->opts.bypass_ms == 0)
         ahead = group->waiting_weight - j->weight;
     return g->paused_ns >= due || group->paused_ns >= due ||
-           vow__quota_earliest(&g->quota, ahead, j->weight, now) >= due ||
-           vow__quota_earliest(&group->quota, ahead, j->weight, now) >= due;
+           vow__coord_quota_earliest(&g->quota, ahead, j->weight, now) >= due ||
+           vow__coord_quota_earliest(&group->quota, ahead, j->weight, now) >=
+               due;
 }
 
 static void on_deadline(void *job)
 {
     struct job *j = job;
     vow_gate *g = vow_gate_ref(vow__gate_of(j));
-    if (j->state == JOB_ASKS)
-        vow__ask_end(j);
+    if (j->state == JOB_BACKING)
+        vow__gate_backing_ask_end(j);
     else
-        vow__line_leave(j);
+        vow__gate_queue_leave(j);
     g->expired++;
     vow__gate_admit(g);
-    vow__job_reject_with(
-        j, vow_error_new_at(vow__job_site(j), g->loop, VOW_ETIMEDOUT, NULL,
+    vow__gate_job_reject_with(
+        j, vow_error_new_at(vow__gate_job_site(j), g->loop, VOW_ETIMEDOUT, NULL,
                             "still waiting after %llu ms",
                             (unsigned long long)j->extra->deadline_ms));
     vow_gate_unref(g);
@@ -293,7 +295,7 @@ static void on_deadline(void *job)
 
 /* ---- leaving ------------------------------------------------------------- */
 
-void vow__line_leave(struct job *j)
+void vow__gate_queue_leave(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
@@ -317,11 +319,11 @@ void vow__line_leave(struct job *j)
     group->waiting--;
     group->waiting_weight -= j->weight;
     g->queued--;
-    g->queued_bytes -= vow__job_bytes(j);
+    g->queued_bytes -= vow__gate_job_bytes(j);
     if (group->waiting == 0)
-        vow__group_place(g, group, GROUP_NOWHERE, 0);
+        vow__gate_group_place(g, group, GROUP_UNLISTED, 0);
     else if (group->place != GROUP_IN_RING) /* another is its first: keeps K1 */
-        vow__group_place(g, group, GROUP_IN_RING, 0);
+        vow__gate_group_place(g, group, GROUP_IN_RING, 0);
 }
 
 /* ---- being let in -------------------------------------------------------- */
@@ -330,7 +332,7 @@ void vow__gate_admit(vow_gate *g)
 {
     struct job *j;
     if (vow__gate_plain(g) &&
-        (g->nobody.levels & ~(UINT32_C(1) << -LOWEST)) == 0) {
+        (g->no_key.levels & ~(UINT32_C(1) << -LOWEST)) == 0) {
         admit_plain(g);
         return;
     }
@@ -346,10 +348,10 @@ void vow__gate_admit(vow_gate *g)
 /* The same as below, in short. */
 static void admit_plain(vow_gate *g)
 {
-    vow_link **line = &g->nobody.level[-LOWEST];
+    vow_link **line = &g->no_key.level[-LOWEST];
     while (*line != NULL && !vow_loop_closing(g->loop)) {
-        struct job *j = vow__job_of(*line);
-        if (!vow__quota_fits(&g->quota, j->slots))
+        struct job *j = vow__gate_job_of(*line);
+        if (!vow__coord_quota_fits(&g->quota, j->slots))
             return;
         take_turn(j);
     }
@@ -360,7 +362,7 @@ static void take_turn(struct job *j)
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
     bool in_turn = j->state == JOB_WAITS;
-    vow__line_leave(j);
+    vow__gate_queue_leave(j);
     if (vow_deferred_canceled(j->out)) { /* and its hook is in the queue */
         j->state = JOB_LEFT;
         if (j->extra != NULL)
@@ -368,8 +370,8 @@ static void take_turn(struct job *j)
         return;
     }
     if (in_turn && group->waiting > 0 && group->link.next != NULL)
-        vow__group_place(g, group, GROUP_IN_RING, 0); /* to the end */
-    vow__job_let_in(j);
+        vow__gate_group_place(g, group, GROUP_IN_RING, 0); /* to the end */
+    vow__gate_job_let_in(j);
 }
 
 /* The job whose turn it is, if it can start now. Otherwise the timer is set,
@@ -382,9 +384,10 @@ static struct job *next_able(vow_gate *g, uint64_t now_ns)
         !vow_loop_closing(g->loop)) {
         wake = g->paused_ns;
         if (!vow__gate_paused(g, now_ns)) {
-            wake = g->later == NULL ? UINT64_MAX : vow__groups_wake(g, now_ns);
+            wake = g->later == NULL ? UINT64_MAX
+                                    : vow__gate_groups_wake(g, now_ns);
             if (g->lent != NULL)
-                j = vow__lent_next(g, now_ns, &wake);
+                j = vow__gate_lent_next(g, now_ns, &wake);
             if (j == NULL)
                 j = next_in_ring(g, now_ns, &wake);
         }
@@ -399,48 +402,48 @@ static struct job *next_in_ring(vow_gate *g, uint64_t now_ns, uint64_t *wake)
 {
     while (g->ring != NULL) {
         struct group *group = VOW__OUTER(g->ring, struct group, link);
-        struct job *j = vow__group_best(g, group);
-        uint64_t when = vow__group_blocks(group, j, now_ns);
-        if (when == 0 && !vow__quota_fits(&g->quota, j->slots))
+        struct job *j = vow__gate_group_best(g, group);
+        uint64_t when = vow__gate_group_blocks(group, j, now_ns);
+        if (when == 0 && !vow__coord_quota_fits(&g->quota, j->slots))
             return passer(g, j, now_ns, wake);
         if (when == 0) {
-            when = vow__quota_when(&g->quota, j->weight, now_ns);
+            when = vow__coord_quota_when(&g->quota, j->weight, now_ns);
             *wake = when < *wake ? when : *wake;
             return when == 0 ? j : NULL;
         }
         *wake = when < *wake ? when : *wake;
-        vow__group_place(g, group,
-                         when == UINT64_MAX ? GROUP_NOWHERE : GROUP_LATER,
-                         when); /* keeps K1 */
+        vow__gate_group_place(g, group,
+                              when == UINT64_MAX ? GROUP_UNLISTED : GROUP_LATER,
+                              when); /* keeps K1 */
     }
     return NULL;
 }
 
 /* What its own key says: 0 now, a time, or UINT64_MAX: when a place of the key
  * comes back or a start of it is stamped. */
-uint64_t vow__group_blocks(const struct group *group, const struct job *j,
-                           uint64_t now_ns)
+uint64_t vow__gate_group_blocks(const struct group *group, const struct job *j,
+                                uint64_t now_ns)
 {
     if (now_ns < group->paused_ns)
         return group->paused_ns;
-    if (!vow__quota_fits(&group->quota, j->slots))
+    if (!vow__coord_quota_fits(&group->quota, j->slots))
         return UINT64_MAX;
-    return vow__quota_when(&group->quota, j->weight, now_ns);
+    return vow__coord_quota_when(&group->quota, j->weight, now_ns);
 }
 
-struct job *vow__group_best(const vow_gate *g, const struct group *group)
+struct job *vow__gate_group_best(const vow_gate *g, const struct group *group)
 {
     struct job *best = NULL;
     for (uint32_t left = group->levels; left != 0; left &= left - 1) {
-        struct job *j = vow__job_of(group->level[__builtin_ctz(left)]);
-        if (best == NULL || vow__job_before(g, j, best))
+        struct job *j = vow__gate_job_of(group->level[__builtin_ctz(left)]);
+        if (best == NULL || vow__gate_job_before(g, j, best))
             best = j;
     }
     return best;
 }
 
-bool vow__job_before(const vow_gate *g, const struct job *a,
-                     const struct job *b)
+bool vow__gate_job_before(const vow_gate *g, const struct job *a,
+                          const struct job *b)
 {
     int64_t age = (int64_t)(g->opts.age_ms * VOW__NS_PER_MS);
     int64_t rank_a = (int64_t)a->u.since_ns - a->level * age;
@@ -461,15 +464,16 @@ static struct job *passer(vow_gate *g, struct job *first, uint64_t now_ns,
     for (struct job *j = first; looked < LOOK_AHEAD; looked++) {
         if (!may_be_passed(g, j, now_ns) || j->link.next == NULL)
             return NULL;
-        j = vow__job_of(j->link.next);
-        if (!vow__quota_fits(&g->quota, j->slots))
+        j = vow__gate_job_of(j->link.next);
+        if (!vow__coord_quota_fits(&g->quota, j->slots))
             continue;
-        uint64_t when = vow__quota_when(&g->quota, j->weight, now_ns);
-        uint64_t own = vow__group_blocks(j->group, j, now_ns);
+        uint64_t when = vow__coord_quota_when(&g->quota, j->weight, now_ns);
+        uint64_t own = vow__gate_group_blocks(j->group, j, now_ns);
         when = own > when ? own : when;
         *wake = when < *wake ? when : *wake;
         if (when == 0) {
-            for (struct job *p = first; p != j; p = vow__job_of(p->link.next))
+            for (struct job *p = first; p != j;
+                 p = vow__gate_job_of(p->link.next))
                 p->passed++;
             return j;
         }
@@ -491,11 +495,11 @@ static bool fetch_outside(vow_gate *g)
 {
     bool some = false;
     while (g->outside != NULL) {
-        struct job *j = vow__job_of(g->outside);
-        if (!vow__gate_has_room(g, vow__job_bytes(j)))
+        struct job *j = vow__gate_job_of(g->outside);
+        if (!vow__gate_has_room(g, vow__gate_job_bytes(j)))
             break;
-        vow__line_leave(j);
-        vow__line_insert(j);
+        vow__gate_queue_leave(j);
+        vow__gate_queue_insert(j);
         some = true;
     }
     return some;
@@ -516,7 +520,7 @@ static void on_timer(void *gate)
 {
     vow_gate *g = vow_gate_ref(gate);
     g->timer_ns = UINT64_MAX;
-    (void)vow__tick_read(&g->tick);
+    (void)vow__coord_tick_read(&g->tick);
     vow__gate_admit(g);
     vow_gate_unref(g);
 }

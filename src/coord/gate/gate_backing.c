@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_ask.c - limits of somebody else: a job that has its places here asks the
+/* gate_backing.c - limits of somebody else: a job that has its places here asks the
  * backing, and what it was granted is held as long as its places are.
  *
  * WHY   A limit that processes share is far away, and often used up. Who cannot
@@ -16,7 +16,7 @@
  * LIMITS  as many ask at once as the own limits let in.
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 #include "coord/started.h"
 
 static void ask(void *job);
@@ -35,12 +35,12 @@ static struct backed *backed_of(const struct job *j)
 
 /* ---- asking -------------------------------------------------------------- */
 
-void vow__job_asks(struct job *j)
+void vow__gate_backing_ask(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     g->quota.reserved += j->weight;
     j->group->quota.reserved += j->weight;
-    j->state = JOB_ASKS;
+    j->state = JOB_BACKING;
     vow__list_push(&g->asking, &j->link);
     g->asking_count++;
     vow_call_soon(&j->extra->call, g->loop, ask, j);
@@ -51,20 +51,20 @@ static void ask(void *job)
     struct job *j = job;
     vow_gate *g = vow__gate_of(j);
     const vow_backing *to = g->opts.backing;
-    const char *site = vow__job_site(j);
-    const char *key = j->group == &g->nobody ? NULL : j->group->named.name;
+    const char *site = vow__gate_job_site(j);
+    const char *key = j->group == &g->no_key ? NULL : j->group->named.name;
     if (vow_deferred_canceled(j->out) || vow_loop_closing(g->loop))
         return; /* its hook is in the queue, or will be */
     vow_future *asked = to->acquire(to, site, key, j->weight);
-    backed_of(j)->asked = vow__started(site, g->loop, asked);
+    backed_of(j)->asked = vow__coord_started(site, g->loop, asked);
     vow_watch_settled(&backed_of(j)->watch, backed_of(j)->asked, on_answer, j);
-    vow__job_bound(j);
+    vow__gate_job_bound(j);
 }
 
-void vow__ask_end(struct job *j)
+void vow__gate_backing_ask_end(struct job *j)
 {
     vow_future *asked = leave(j);
-    vow__job_give_back(j);
+    vow__gate_job_give_back(j);
     if (asked == NULL)
         return;
     (void)vow_cancel(asked, NULL);
@@ -87,16 +87,16 @@ static vow_future *leave(struct job *j)
 }
 
 /* From the last to the first, each before all that came after it. */
-void vow__asks_recall(vow_gate *g, const struct group *group)
+void vow__gate_backing_recall(vow_gate *g, const struct group *group)
 {
     vow_link *l = g->asking == NULL ? NULL : g->asking->prev;
     while (l != NULL) {
-        struct job *j = vow__job_of(l);
+        struct job *j = vow__gate_job_of(l);
         l = l == g->asking ? NULL : l->prev;
         if (group != NULL && j->group != group)
             continue;
-        vow__ask_end(j);
-        vow__line_return(j);
+        vow__gate_backing_ask_end(j);
+        vow__gate_queue_return(j);
     }
 }
 
@@ -123,16 +123,16 @@ static void answered(struct job *j, vow_future *asked)
     if (refusal != NULL || granted == NULL) {
         g->refused++;
         vow_error_ref(refusal);
-        vow__job_give_back(j);
+        vow__gate_job_give_back(j);
         if (refusal != NULL)
-            vow__job_reject_with(j, refusal);
+            vow__gate_job_reject_with(j, refusal);
         else
-            vow__job_reject(j, VOW_EINVAL, "the backing granted nothing");
+            vow__gate_job_reject(j, VOW_EINVAL, "the backing granted nothing");
     } else if (vow_deferred_canceled(j->out)) {
-        vow__job_give_back(j);
+        vow__gate_job_give_back(j);
         j->state = JOB_LEFT; /* its hook is in the queue */
     } else if (j->is_task) {
-        vow__job_starts(j);
+        vow__gate_job_starts(j);
     } else {
         grant(j);
     }
@@ -147,7 +147,7 @@ static void grant(struct job *j)
     j->out = NULL;
     j->u.since_ns =
         vow__gate_begins(vow__gate_of(j), j->group, j->weight, j->number);
-    vow__job_unreserve(j);
+    vow__gate_job_unreserve(j);
     (void)vow_resolve_drop(out, vow_own(j, permit_drop));
 }
 
@@ -159,7 +159,7 @@ static void tell_start(vow_grant *g)
         g->started(g);
 }
 
-void vow__grant_guard(struct job *j, vow_future *attempt)
+void vow__gate_grant_watch(struct job *j, vow_future *attempt)
 {
     const struct job *holder = j;
     while (holder->extra->borrows)
@@ -181,7 +181,7 @@ static void on_lost(vow_future *lost, void *job)
         (void)vow_cancel(backed_of(j)->attempt, why);
 }
 
-void vow__grant_back(struct job *j)
+void vow__gate_grant_return(struct job *j)
 {
     vow_grant *g = backed_of(j)->grant;
     backed_of(j)->grant = NULL;
@@ -191,7 +191,7 @@ void vow__grant_back(struct job *j)
 /* ---- permits ------------------------------------------------------------- */
 
 /* Moved out with the extra, which has the grant and the use of the group. */
-vow_permit vow__backed_take(vow_value granted)
+vow_permit vow__gate_backed_take(vow_value granted)
 {
     vow_permit p = {0};
     struct job *j = granted.as.ptr;
@@ -203,7 +203,7 @@ vow_permit vow__backed_take(vow_value granted)
     p = (vow_permit){.of = g, .group = backed_of(j), .weight = j->weight};
     p.since_ns = j->u.since_ns;
     j->extra = NULL;
-    j->group = &g->nobody;
+    j->group = &g->no_key;
     j->weight = 0;
     return p;
 }
@@ -211,17 +211,17 @@ vow_permit vow__backed_take(vow_value granted)
 /* The future is gone; with it goes what nobody took. */
 static void permit_drop(void *job)
 {
-    vow_permit p = vow__backed_take(vow_own(job, permit_drop));
-    vow__job_free(job);
+    vow_permit p = vow__gate_backed_take(vow_own(job, permit_drop));
+    vow__gate_job_free(job);
     vow_permit_release(&p);
 }
 
-struct group *vow__backed_release(const vow_permit *p)
+struct group *vow__gate_backed_release(const vow_permit *p)
 {
     struct backed *b = p->group;
     struct group *group = b->group;
     vow_grant *granted = b->grant;
-    vow__extra_free(p->of, &b->extra);
+    vow__gate_extra_free(p->of, &b->extra);
     vow_grant_release(granted);
     return group;
 }

@@ -15,7 +15,7 @@
  * LIMITS  O(1) per turn, O(log keys) per time to wait for.
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 #include <string.h>
 
@@ -26,10 +26,10 @@ static uint64_t forgotten_ns(const struct group *group);
 static void purge(vow_gate *g);
 static void free_idle(vow_gate *g);
 
-int vow__group_get(vow_gate *g, const char *key, struct group **ret_group)
+int vow__gate_group_get(vow_gate *g, const char *key, struct group **ret_group)
 {
     if (key == NULL) {
-        *ret_group = &g->nobody; /* always there: its users are not counted */
+        *ret_group = &g->no_key; /* always there: its users are not counted */
         return 0;
     }
     size_t length = strlen(key);
@@ -38,7 +38,7 @@ int vow__group_get(vow_gate *g, const char *key, struct group **ret_group)
         return group_new(g, key, length, ret_group);
     struct group *group = VOW__OUTER(n, struct group, named);
     if (group->place == GROUP_IDLE)
-        vow__group_place(g, group, GROUP_NOWHERE, 0); /* keeps K2 */
+        vow__gate_group_place(g, group, GROUP_UNLISTED, 0); /* keeps K2 */
     group->users++;
     *ret_group = group;
     return 0;
@@ -59,10 +59,10 @@ static int group_new(vow_gate *g, const char *key, size_t length,
     group->named.name = name;
     group->named.length = length;
     group->users = 1;
-    if (vow__quota_init(&group->quota, &g->alloc,
-                        vow__gate_key_limits(&g->opts)) < 0 ||
+    if (vow__coord_quota_init(&group->quota, &g->alloc,
+                              vow__gate_key_limits(&g->opts)) < 0 ||
         vow__table_add(&g->keys, &group->named) < 0) {
-        vow__quota_fini(&group->quota, &g->alloc);
+        vow__coord_quota_fini(&group->quota, &g->alloc);
         vow__mem_free(&g->alloc, group, size);
         return VOW_ENOMEM;
     }
@@ -73,30 +73,30 @@ static int group_new(vow_gate *g, const char *key, size_t length,
 static void group_free(vow_gate *g, struct group *group)
 {
     vow__table_remove(&g->keys, &group->named);
-    vow__quota_fini(&group->quota, &g->alloc);
+    vow__coord_quota_fini(&group->quota, &g->alloc);
     vow__mem_free(&g->alloc, group, sizeof(*group) + group->named.length + 1);
 }
 
-void vow__group_leave(vow_gate *g, struct group *group)
+void vow__gate_group_leave(vow_gate *g, struct group *group)
 {
-    if (group == &g->nobody)
+    if (group == &g->no_key)
         return;
     VOW__ASSERT(group->users > 0);
     if (--group->users > 0)
         return;
     uint64_t until = forgotten_ns(group);
     if (until == 0 || until <= vow__gate_now(g)) {
-        vow__group_place(g, group, GROUP_NOWHERE, 0);
+        vow__gate_group_place(g, group, GROUP_UNLISTED, 0);
         group_free(g, group);
     } else {
-        vow__group_place(g, group, GROUP_IDLE, until);
+        vow__gate_group_place(g, group, GROUP_IDLE, until);
     }
 }
 
 /* When it is the same as a new one. */
 static uint64_t forgotten_ns(const struct group *group)
 {
-    uint64_t until = vow__quota_forgotten_ns(&group->quota);
+    uint64_t until = vow__coord_quota_forgotten_ns(&group->quota);
     return group->paused_ns > until ? group->paused_ns : until;
 }
 
@@ -110,12 +110,12 @@ static void purge(vow_gate *g)
 static void free_idle(vow_gate *g)
 {
     struct group *group = VOW__OUTER(g->idle, struct group, later);
-    vow__group_place(g, group, GROUP_NOWHERE, 0);
+    vow__gate_group_place(g, group, GROUP_UNLISTED, 0);
     group_free(g, group);
 }
 
-void vow__group_place(vow_gate *g, struct group *group, enum group_place place,
-                      uint64_t until_ns)
+void vow__gate_group_place(vow_gate *g, struct group *group,
+                           enum group_place place, uint64_t until_ns)
 {
     if (group->place == GROUP_IN_RING)
         vow__list_remove(&g->ring, &group->link);
@@ -134,26 +134,26 @@ void vow__group_place(vow_gate *g, struct group *group, enum group_place place,
         vow__heap_insert(&g->later, &group->later);
 }
 
-uint64_t vow__groups_wake(vow_gate *g, uint64_t now_ns)
+uint64_t vow__gate_groups_wake(vow_gate *g, uint64_t now_ns)
 {
     while (g->later != NULL && g->later->key <= now_ns)
-        vow__group_place(g, VOW__OUTER(g->later, struct group, later),
-                         GROUP_IN_RING, 0);
+        vow__gate_group_place(g, VOW__OUTER(g->later, struct group, later),
+                              GROUP_IN_RING, 0);
     return g->later == NULL ? UINT64_MAX : g->later->key;
 }
 
-void vow__groups_free(vow_gate *g)
+void vow__gate_groups_free(vow_gate *g)
 {
     while (g->idle != NULL)
         free_idle(g);
     VOW__ASSERT(g->keys.count == 0);
 }
 
-struct group *vow__group_next(vow_gate *g, const struct group *group)
+struct group *vow__gate_group_next(vow_gate *g, const struct group *group)
 {
     if (group == NULL)
-        return &g->nobody;
+        return &g->no_key;
     struct vow__table_node *n =
-        vow__table_next(&g->keys, group == &g->nobody ? NULL : &group->named);
+        vow__table_next(&g->keys, group == &g->no_key ? NULL : &group->named);
     return n == NULL ? NULL : VOW__OUTER(n, struct group, named);
 }

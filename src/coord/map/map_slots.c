@@ -7,7 +7,7 @@
  *       used again. The array of results doubles and is copied.
  * THREADS  loop thread only.
  */
-#include "coord/map_internal.h"
+#include "coord/map/map_internal.h"
 
 #include <string.h>
 

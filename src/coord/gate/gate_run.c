@@ -16,7 +16,7 @@
  *       run others' code
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 #include "coord/started.h"
 
 enum { BEGIN_AT_ONCE = 64 };
@@ -36,14 +36,14 @@ static bool borrows(const struct job *j);
 
 /* ---- let in -------------------------------------------------------------- */
 
-void vow__job_let_in(struct job *j)
+void vow__gate_job_let_in(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     vow__gate_take(g, j->group, j->slots);
     if (j->extra != NULL) {
         (void)vow_call_stop(&j->extra->call);
         if (vow__gate_backed(g) && j->extra->lender == NULL) {
-            vow__job_asks(j);
+            vow__gate_backing_ask(j);
             return;
         }
     }
@@ -51,13 +51,13 @@ void vow__job_let_in(struct job *j)
         grant(j);
         return;
     }
-    vow__job_borrow(j);
+    vow__gate_job_borrow(j);
     g->quota.reserved += j->weight;
     j->group->quota.reserved += j->weight;
     starts(j);
 }
 
-void vow__job_starts(struct job *j)
+void vow__gate_job_starts(struct job *j)
 {
     starts(j);
 }
@@ -78,7 +78,7 @@ static void grant(struct job *j)
     j->out = NULL;
     j->u.since_ns =
         vow__gate_begins(vow__gate_of(j), j->group, j->weight, j->number);
-    (void)vow_resolve_drop(out, vow__permit_value(j));
+    (void)vow_resolve_drop(out, vow__gate_permit_value(j));
 }
 
 uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
@@ -89,32 +89,33 @@ uint64_t vow__gate_begins(vow_gate *g, struct group *group, uint32_t weight,
         vow_oracle_start(g->opts.oracle, weight, number);
     if ((g->slow & SLOW_TIMED) == 0)
         return 0;
-    uint64_t now = vow__tick_read(&g->tick);
-    vow__quota_stamp(&g->quota, weight, now);
-    vow__quota_stamp(&group->quota, weight, now);
+    uint64_t now = vow__coord_tick_read(&g->tick);
+    vow__coord_quota_stamp(&g->quota, weight, now);
+    vow__coord_quota_stamp(&group->quota, weight, now);
     return now;
 }
 
 /* From the last to the first, each before all that came after it. */
 void vow__gate_recall(vow_gate *g)
 {
-    vow__asks_recall(g, NULL);
+    vow__gate_backing_recall(g, NULL);
     while (g->starting != NULL) {
-        struct job *j = vow__job_of(g->starting->prev);
+        struct job *j = vow__gate_job_of(g->starting->prev);
         vow__list_remove(&g->starting, &j->link);
-        vow__job_give_back(j);
-        vow__line_return(j);
+        vow__gate_job_give_back(j);
+        vow__gate_queue_return(j);
     }
 }
 
-void vow__job_unreserve(struct job *j)
+void vow__gate_job_unreserve(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
     g->quota.reserved -= j->weight;
     group->quota.reserved -= j->weight;
     if (group->waiting > 0 && group->place != GROUP_IN_RING)
-        vow__group_place(g, group, GROUP_IN_RING, 0); /* it may be able now */
+        vow__gate_group_place(g, group, GROUP_IN_RING,
+                              0); /* it may be able now */
 }
 
 /* ---- begun --------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static void begin_some(void *gate)
         vow_link *l = vow__list_take(&g->starting);
         if (l == NULL)
             break;
-        begin(vow__job_of(l));
+        begin(vow__gate_job_of(l));
     }
     g->beginning = false;
     if (g->starting != NULL && !vow_call_pending(&g->begin))
@@ -142,14 +143,14 @@ static void begin(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     if (vow_deferred_canceled(j->out) || vow_loop_closing(g->loop)) {
-        vow__job_give_back(j);
+        vow__gate_job_give_back(j);
         j->state = JOB_LEFT; /* its hook is in the queue, or will be */
         return;
     }
-    struct run *run = vow__run_new(j);
+    struct run *run = vow__gate_run_new(j);
     if (run == NULL) {
-        vow__job_give_back(j);
-        vow__job_reject(j, VOW_ENOMEM, NULL);
+        vow__gate_job_give_back(j);
+        vow__gate_job_reject(j, VOW_ENOMEM, NULL);
         return;
     }
     if (g->opts.oracle != NULL && borrows(j)) /* in the lender's place */
@@ -159,14 +160,14 @@ static void begin(struct job *j)
     g->started++;
     vow_context *before = vow_context_enter(g->loop, &run->context);
     uint32_t number =
-        j->extra == NULL ? 1 : vow__again_attempt(j->extra->again);
+        j->extra == NULL ? 1 : vow__gate_attempts_number(j->extra->again);
     vow_future *attempt = j->start(g->loop, number, j->arg);
     vow_context_leave(g->loop, before);
-    (void)vow__tick_low(&g->tick);
-    j->u.since_ns = vow__tick_high(&g->tick);
-    vow__quota_stamp(&g->quota, j->weight, j->u.since_ns);
-    vow__quota_stamp(&j->group->quota, j->weight, j->u.since_ns);
-    vow__job_unreserve(j);
+    (void)vow__coord_tick_low(&g->tick);
+    j->u.since_ns = vow__coord_tick_high(&g->tick);
+    vow__coord_quota_stamp(&g->quota, j->weight, j->u.since_ns);
+    vow__coord_quota_stamp(&j->group->quota, j->weight, j->u.since_ns);
+    vow__gate_job_unreserve(j);
     follow(j, attempt);
 }
 
@@ -175,7 +176,8 @@ static void follow(struct job *j, vow_future *attempt)
 {
     vow_deferred *out = vow_deferred_ref(j->out);
     vow_future *ended = NULL;
-    attempt = vow__started(vow__job_site(j), vow__gate_of(j)->loop, attempt);
+    attempt = vow__coord_started(vow__gate_job_site(j), vow__gate_of(j)->loop,
+                                 attempt);
     if (vow_ended(attempt))
         job_end(j, attempt);
     else
@@ -209,11 +211,12 @@ static vow_future *wait_for_end(struct job *j, vow_future *attempt)
     if (vow_state_of(attempt) != VOW_PENDING)
         return NULL; /* it has let go of what runs */
     if (j->extra != NULL && vow__gate_backed(vow__gate_of(j)))
-        vow__grant_guard(j, attempt);
-    uint64_t due_ns = vow__job_due_ns(j);
+        vow__gate_grant_watch(j, attempt);
+    uint64_t due_ns = vow__gate_job_due_ns(j);
     if (due_ns == 0 || due_ns == UINT64_MAX)
         return NULL;
-    vow_future *bounded = vow_deadline_at(vow__job_site(j), attempt, due_ns);
+    vow_future *bounded =
+        vow_deadline_at(vow__gate_job_site(j), attempt, due_ns);
     if (vow_state_of(bounded) == VOW_REJECTED) /* it cannot be bounded */
         (void)vow_cancel(attempt, NULL);
     return bounded;
@@ -239,7 +242,7 @@ static void job_end(struct job *j, vow_future *attempt)
     vow__gate_learn(g, j->u.since_ns, failure, j->group);
     j->state = JOB_ENDED;
     vow_context_end(&j->in.run->context);
-    vow__job_places_back(j);
+    vow__gate_job_places_back(j);
     if (!g->beginning) /* else it will soon be done for several */
         vow__gate_admit(g);
     if (g->leaving != NULL)
@@ -248,7 +251,7 @@ static void job_end(struct job *j, vow_future *attempt)
     vow_gate_unref(g);
 }
 
-void vow__job_places_back(struct job *j)
+void vow__gate_job_places_back(struct job *j)
 {
     while (j != NULL && j->state == JOB_ENDED && j->in.run->lent == 0) {
         vow_gate *g = vow__gate_of(j);
@@ -256,8 +259,8 @@ void vow__job_places_back(struct job *j)
             vow_oracle_end(g->opts.oracle, j->slots);
         struct job *lender = places_of(j);
         if (g->lent != NULL)
-            vow__lent_orphans(g, j->in.run);
-        vow__job_free(j);
+            vow__gate_lent_orphans(g, j->in.run);
+        vow__gate_job_free(j);
         j = lender;
     }
 }
@@ -273,7 +276,7 @@ static struct job *places_of(struct job *j)
 static struct job *loans_of(struct job *j)
 {
     if (vow__gate_backed(vow__gate_of(j)))
-        vow__grant_back(j);
+        vow__gate_grant_return(j);
     if (!borrows(j))
         return NULL;
     j->extra->lender->lent -= j->weight;
@@ -286,16 +289,16 @@ static bool borrows(const struct job *j)
     return j->extra != NULL && j->extra->borrows;
 }
 
-void vow__job_give_back(struct job *j)
+void vow__gate_job_give_back(struct job *j)
 {
-    vow__job_unreserve(j);
-    vow__job_places_back(places_of(j));
+    vow__gate_job_unreserve(j);
+    vow__gate_job_places_back(places_of(j));
 }
 
 void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots)
 {
     g->quota.held += slots;
-    if (group != &g->nobody)
+    if (group != &g->no_key)
         group->quota.held += slots;
     g->active++;
 }
@@ -303,39 +306,40 @@ void vow__gate_take(vow_gate *g, struct group *group, uint32_t slots)
 void vow__gate_release(vow_gate *g, struct group *group, uint32_t slots)
 {
     g->quota.held -= slots;
-    if (group != &g->nobody)
+    if (group != &g->no_key)
         group->quota.held -= slots;
     g->active--;
-    if (group->waiting > 0 && group->place == GROUP_NOWHERE)
-        vow__group_place(g, group, GROUP_IN_RING, 0); /* it may be able now */
+    if (group->waiting > 0 && group->place == GROUP_UNLISTED)
+        vow__gate_group_place(g, group, GROUP_IN_RING,
+                              0); /* it may be able now */
 }
 
 /* ---- ended without having begun ------------------------------------------ */
 
-void vow__job_reject(struct job *j, int code, const char *text)
+void vow__gate_job_reject(struct job *j, int code, const char *text)
 {
     text = text == NULL ? vow_error_text(code) : text;
-    vow__job_reject_with(j, vow_error_new_at(vow__job_site(j),
-                                             vow__gate_of(j)->loop, code, NULL,
-                                             "%s", text));
+    vow__gate_job_reject_with(j, vow_error_new_at(vow__gate_job_site(j),
+                                                  vow__gate_of(j)->loop, code,
+                                                  NULL, "%s", text));
 }
 
-void vow__job_reject_with(struct job *j, vow_error *e)
+void vow__gate_job_reject_with(struct job *j, vow_error *e)
 {
     vow_deferred *out = j->out;
     j->out = NULL;
     vow_on_cancel(out, NULL, NULL);
-    vow__job_free(j);
+    vow__gate_job_free(j);
     (void)vow_reject_drop(out, e); /* keeps R2 */
 }
 
-void vow__job_leaves(struct job *j, vow_error *verdict)
+void vow__gate_job_leaves(struct job *j, vow_error *rejection)
 {
     vow_gate *g = vow__gate_of(j);
     if (j->extra != NULL)
         (void)vow_call_stop(&j->extra->call);
     j->state = JOB_LEAVES;
-    j->u.verdict = verdict;
+    j->u.rejection = rejection;
     g->dropped++;
     vow__list_push(&g->leaving, &j->link);
 }
@@ -345,11 +349,12 @@ void vow__gate_flush(vow_gate *g)
     vow_link *l;
     vow_gate_ref(g);
     while ((l = vow__list_take(&g->leaving)) != NULL)
-        vow__job_reject_with(vow__job_of(l), vow__job_of(l)->u.verdict);
+        vow__gate_job_reject_with(vow__gate_job_of(l),
+                                  vow__gate_job_of(l)->u.rejection);
     vow_gate_unref(g);
 }
 
-void vow__job_cancel(vow_error *why, void *job)
+void vow__gate_job_cancel(vow_error *why, void *job)
 {
     struct job *j = job;
     vow_gate *g = vow_gate_ref(vow__gate_of(j));
@@ -361,16 +366,16 @@ void vow__job_cancel(vow_error *why, void *job)
     g->canceled += j->state != JOB_LEAVES;
     if (j->state == JOB_LEAVES) {
         vow__list_remove(&g->leaving, &j->link);
-        vow_error_unref(j->u.verdict);
+        vow_error_unref(j->u.rejection);
     } else if (j->state == JOB_STARTS) {
         vow__list_remove(&g->starting, &j->link);
-        vow__job_give_back(j);
-    } else if (j->state == JOB_ASKS) {
-        vow__ask_end(j);
+        vow__gate_job_give_back(j);
+    } else if (j->state == JOB_BACKING) {
+        vow__gate_backing_ask_end(j);
     } else if (j->state != JOB_LEFT) {
-        vow__line_leave(j);
+        vow__gate_queue_leave(j);
     }
-    vow__job_reject_with(j, vow_error_ref(why));
+    vow__gate_job_reject_with(j, vow_error_ref(why));
     vow__gate_admit(g);
     vow_gate_unref(g);
 }

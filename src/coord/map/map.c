@@ -21,7 +21,7 @@
  */
 #include "vow/map.h"
 #include "base/sm.h"
-#include "coord/map_internal.h"
+#include "coord/map/map_internal.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 struct wait {
     vow_link link;
@@ -68,7 +68,7 @@ bool vow__gate_has_room(const vow_gate *g, size_t bytes)
 {
     const vow_gate_opts *o = &g->opts;
     if (o->queue_max == VOW_NO_QUEUE)
-        return g->waiting == 0 && vow__quota_fits(&g->quota, 1);
+        return g->waiting == 0 && vow__coord_quota_fits(&g->quota, 1);
     return g->queued < o->queue_max &&
            (o->queue_bytes == 0 || (bytes <= o->queue_bytes &&
                                     g->queued_bytes <= o->queue_bytes - bytes));

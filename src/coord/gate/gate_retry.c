@@ -8,11 +8,11 @@
  *       joins the line at once, so that it keeps its place of arrival.
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 #include <string.h>
 
-struct vow__again {
+struct vow__gate_attempts {
     vow_gate *gate; /* counted */
     uint32_t refs;  /* one of the chain, one per attempt that is a job */
     const char *site;
@@ -31,11 +31,11 @@ struct vow__again {
     char key[];
 };
 
-static struct vow__again *again_new(const char *site, vow_gate *g,
-                                    vow_start_fn start, void *arg,
-                                    const vow_job_opts *o);
+static struct vow__gate_attempts *again_new(const char *site, vow_gate *g,
+                                            vow_start_fn start, void *arg,
+                                            const vow_job_opts *o);
 static vow_future *attempt(vow_loop *loop, uint32_t number, void *user);
-static vow_future *submit(struct vow__again *a, uint32_t number);
+static vow_future *submit(struct vow__gate_attempts *a, uint32_t number);
 static bool worth_it(vow_error *error, void *user);
 static void chain_drop(void *user);
 static void on_ended(vow_future *all, void *user);
@@ -43,7 +43,7 @@ static void on_ended(vow_future *all, void *user);
 vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
                             void *arg, const vow_job_opts *o)
 {
-    struct vow__again *a = again_new(site, g, start, arg, o);
+    struct vow__gate_attempts *a = again_new(site, g, start, arg, o);
     if (a == NULL)
         return vow_refused_at(site, g->loop, VOW_ENOMEM, NULL);
     vow_retry_opts retry = *o->retry;
@@ -75,12 +75,12 @@ vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
     return result;
 }
 
-static struct vow__again *again_new(const char *site, vow_gate *g,
-                                    vow_start_fn start, void *arg,
-                                    const vow_job_opts *o)
+static struct vow__gate_attempts *again_new(const char *site, vow_gate *g,
+                                            vow_start_fn start, void *arg,
+                                            const vow_job_opts *o)
 {
     size_t key = o->key == NULL ? 0 : strlen(o->key) + 1;
-    struct vow__again *a = vow__mem_zero(&g->alloc, sizeof(*a) + key);
+    struct vow__gate_attempts *a = vow__mem_zero(&g->alloc, sizeof(*a) + key);
     if (a == NULL)
         return NULL;
     a->gate = vow_gate_ref(g);
@@ -99,14 +99,14 @@ static struct vow__again *again_new(const char *site, vow_gate *g,
 
 static vow_future *attempt(vow_loop *loop, uint32_t number, void *user)
 {
-    struct vow__again *a = user;
+    struct vow__gate_attempts *a = user;
     vow_future *first = a->first;
     (void)loop;
     a->first = NULL;
     return first != NULL ? first : submit(a, number);
 }
 
-static vow_future *submit(struct vow__again *a, uint32_t number)
+static vow_future *submit(struct vow__gate_attempts *a, uint32_t number)
 {
     if (a->due_ns != UINT64_MAX) {
         uint64_t now = vow_loop_now_ns(a->gate->loop);
@@ -116,7 +116,7 @@ static vow_future *submit(struct vow__again *a, uint32_t number)
         if (a->job.deadline_ms == 0)
             a->job.deadline_ms = 1; /* vow_retry() is exact */
     }
-    const struct vow__task task = {
+    const struct vow__gate_task task = {
         .start = a->start, .arg = a->arg, .again = a};
     a->attempt = number;
     vow_future *f = vow__gate_submit(a->gate, a->site, &task, &a->job);
@@ -129,7 +129,7 @@ static vow_future *submit(struct vow__again *a, uint32_t number)
 
 static bool worth_it(vow_error *error, void *user)
 {
-    struct vow__again *a = user;
+    struct vow__gate_attempts *a = user;
     if (a->hopeless)
         return false;
     if (a->retry_if != NULL)
@@ -143,7 +143,7 @@ static bool worth_it(vow_error *error, void *user)
 /* The chain is done with: nothing will be attempted any more. */
 static void chain_drop(void *user)
 {
-    struct vow__again *a = user;
+    struct vow__gate_attempts *a = user;
     vow_future *first = a->first;
     a->first = NULL;
     a->result = NULL;
@@ -151,23 +151,23 @@ static void chain_drop(void *user)
         (void)vow_cancel(first, NULL);
         vow_future_unref(first);
     }
-    vow__again_unref(a);
+    vow__gate_attempts_unref(a);
 }
 
 static void on_ended(vow_future *all, void *user)
 {
     (void)all;
-    vow__again_unref(user);
+    vow__gate_attempts_unref(user);
 }
 
-struct vow__again *vow__again_ref(struct vow__again *a)
+struct vow__gate_attempts *vow__gate_attempts_ref(struct vow__gate_attempts *a)
 {
     if (a != NULL)
         a->refs++;
     return a;
 }
 
-void vow__again_unref(struct vow__again *a)
+void vow__gate_attempts_unref(struct vow__gate_attempts *a)
 {
     if (a == NULL || --a->refs > 0)
         return;
@@ -176,12 +176,12 @@ void vow__again_unref(struct vow__again *a)
     vow_gate_unref(g);
 }
 
-uint32_t vow__again_attempt(const struct vow__again *a)
+uint32_t vow__gate_attempts_number(const struct vow__gate_attempts *a)
 {
     return a == NULL ? 1 : a->attempt;
 }
 
-const vow_future *vow__again_result(const struct vow__again *a)
+const vow_future *vow__gate_attempts_result(const struct vow__gate_attempts *a)
 {
     return a == NULL ? NULL : a->result;
 }

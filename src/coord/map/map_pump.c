@@ -19,7 +19,7 @@
  *       still in the queue
  * THREADS  loop thread only.
  */
-#include "coord/map_internal.h"
+#include "coord/map/map_internal.h"
 
 static void on_settled(vow_future *f, void *user);
 static void on_ended(vow_future *f, void *user);

@@ -8,7 +8,7 @@
  * LIMITS  O(jobs that wait).
  * THREADS  loop thread only.
  */
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
         x.state = VOW_JOB_STARTS;
     else if (j != NULL)
         x.state = VOW_JOB_WAITS;
-    if (x.state == VOW_JOB_WAITS && j->state == JOB_ASKS) {
+    if (x.state == VOW_JOB_WAITS && j->state == JOB_BACKING) {
         x.blocked = VOW_BY_BACKING;
     } else if (x.state == VOW_JOB_WAITS) {
         uint64_t weight = 0;
@@ -106,8 +106,8 @@ static const struct job *find(const vow_gate *g, const vow_future *f)
         j = find_in(g->lent, f);
     if (j == NULL)
         j = find_in(g->outside, f);
-    while (j == NULL &&
-           (group = vow__group_next((vow_gate *)(uintptr_t)g, group)) != NULL)
+    while (j == NULL && (group = vow__gate_group_next((vow_gate *)(uintptr_t)g,
+                                                      group)) != NULL)
         for (int i = 0; j == NULL && i < LEVELS; i++)
             j = find_in(group->level[i], f);
     return j;
@@ -115,15 +115,15 @@ static const struct job *find(const vow_gate *g, const vow_future *f)
 
 static bool attempt_of(const struct job *j, const vow_future *f)
 {
-    return j->extra != NULL && vow__again_result(j->extra->again) == f;
+    return j->extra != NULL && vow__gate_attempts_result(j->extra->again) == f;
 }
 
 static const struct job *find_in(vow_link *list, const vow_future *f)
 {
     for (; list != NULL; list = list->next)
-        if (vow_deferred_future(vow__job_of(list)->out) == f ||
-            attempt_of(vow__job_of(list), f))
-            return vow__job_of(list);
+        if (vow_deferred_future(vow__gate_job_of(list)->out) == f ||
+            attempt_of(vow__gate_job_of(list), f))
+            return vow__gate_job_of(list);
     return NULL;
 }
 
@@ -132,18 +132,18 @@ static const struct job *find_in(vow_link *list, const vow_future *f)
 static uint32_t blocked_by(vow_gate *g, const struct job *j, size_t ahead,
                            uint64_t now_ns)
 {
-    const struct vow__quota *own = &j->group->quota;
+    const struct vow__coord_quota *own = &j->group->quota;
     uint32_t bits = 0;
     if (j->state == JOB_OUTSIDE)
         bits |= VOW_BY_ROOM;
     if (ahead > 0)
         bits |= VOW_BY_ORDER;
-    if (!vow__quota_fits(&g->quota, j->slots))
+    if (!vow__coord_quota_fits(&g->quota, j->slots))
         bits |= VOW_BY_CONCURRENCY;
-    if (vow__quota_when(&g->quota, j->weight, now_ns) != 0)
+    if (vow__coord_quota_when(&g->quota, j->weight, now_ns) != 0)
         bits |= VOW_BY_RATE;
-    if (!vow__quota_fits(own, j->slots) ||
-        vow__quota_when(own, j->weight, now_ns) != 0)
+    if (!vow__coord_quota_fits(own, j->slots) ||
+        vow__coord_quota_when(own, j->weight, now_ns) != 0)
         bits |= VOW_BY_KEY;
     if (g->paused || now_ns < g->paused_ns || now_ns < j->group->paused_ns)
         bits |= VOW_BY_PAUSE;
@@ -161,9 +161,9 @@ static size_t jobs_ahead(vow_gate *g, const struct job *j, uint64_t *ret_weight)
         return 0;
     for (int i = 0; i < LEVELS; i++) {
         for (vow_link *l = group->level[i]; l != NULL; l = l->next) {
-            const struct job *other = vow__job_of(l);
+            const struct job *other = vow__gate_job_of(l);
             if (other == j ||
-                (j->state == JOB_WAITS && !vow__job_before(g, other, j)))
+                (j->state == JOB_WAITS && !vow__gate_job_before(g, other, j)))
                 continue;
             ahead++;
             weight += other->weight;
@@ -173,7 +173,7 @@ static size_t jobs_ahead(vow_gate *g, const struct job *j, uint64_t *ret_weight)
     for (vow_link *l = g->outside; j->state == JOB_OUTSIDE && l != &j->link;
          l = l->next) {
         ahead++;
-        weight += vow__job_of(l)->weight;
+        weight += vow__gate_job_of(l)->weight;
     }
     *ret_weight = weight;
     return ahead + others_ahead(g, group, own, ret_weight);
@@ -193,7 +193,7 @@ static size_t others_ahead(vow_gate *g, const struct group *own,
             ahead += turns(other, own_ahead + before, weight);
     }
     const struct group *other = NULL;
-    while ((other = vow__group_next(g, other)) != NULL)
+    while ((other = vow__gate_group_next(g, other)) != NULL)
         if (other != own && other->place != GROUP_IN_RING)
             ahead += turns(other, own_ahead, weight);
     return ahead;
@@ -212,8 +212,10 @@ static size_t turns(const struct group *other, size_t most, uint64_t *weight)
 static uint64_t expected_ns(vow_gate *g, const struct job *j, uint64_t ahead,
                             uint64_t now_ns)
 {
-    uint64_t at = vow__quota_earliest(&g->quota, ahead, j->weight, now_ns);
-    uint64_t own = vow__quota_earliest(&j->group->quota, 0, j->weight, now_ns);
+    uint64_t at =
+        vow__coord_quota_earliest(&g->quota, ahead, j->weight, now_ns);
+    uint64_t own =
+        vow__coord_quota_earliest(&j->group->quota, 0, j->weight, now_ns);
     uint64_t until =
         j->group->paused_ns > g->paused_ns ? j->group->paused_ns : g->paused_ns;
     at = own > at ? own : at;

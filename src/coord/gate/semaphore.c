@@ -6,7 +6,7 @@
  * THREADS  loop thread only.
  */
 #include "vow/semaphore.h"
-#include "coord/gate_internal.h"
+#include "coord/gate/gate_internal.h"
 
 static bool joins_simply(const vow_gate *g, uint32_t weight);
 
@@ -56,15 +56,15 @@ vow_future *vow_sem_acquire_at(const char *site, vow_sem *s, uint32_t weight)
                               "a permit of weight 0");
     struct job *j = NULL;
     if (VOW__LIKELY(joins_simply(g, weight)))
-        j = vow__permit_new(g, site, weight);
+        j = vow__gate_permit_new(g, site, weight);
     if (VOW__UNLIKELY(j == NULL)) /* which says why, if it may not */
         return vow_gate_enter_at(site, g, VOW_JOB(.weight = weight));
     vow_future *future = vow_deferred_future(j->out);
-    if (g->waiting == 0 && vow__quota_fits(&g->quota, weight)) {
-        vow__job_let_in(j);
+    if (g->waiting == 0 && vow__coord_quota_fits(&g->quota, weight)) {
+        vow__gate_job_let_in(j);
     } else {
-        vow_on_cancel_now(j->out, vow__job_cancel, j);
-        vow__line_insert(j);
+        vow_on_cancel_now(j->out, vow__gate_job_cancel, j);
+        vow__gate_queue_insert(j);
     }
     return future;
 }
@@ -84,7 +84,7 @@ bool vow_sem_try(vow_sem *s, uint32_t weight, vow_permit *ret_permit)
     if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0))
         return weight > 0 &&
                vow_gate_try(g, VOW_JOB(.weight = weight), ret_permit);
-    if (weight == 0 || !vow__quota_fits(&g->quota, weight))
+    if (weight == 0 || !vow__coord_quota_fits(&g->quota, weight))
         return false;
     vow__gate_grant(g, weight, ret_permit);
     return true;
