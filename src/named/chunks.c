@@ -8,27 +8,27 @@
  *       look. A new run begins anew.
  * LIMITS  All chunks of a run stay until it is over. At the end, who follows
  *         from another process may miss the last ones: the result has them.
- * THREADS  the home's loop; vow_lease_write() and receive(): the ask's.
+ * THREADS  the hub's loop; vow_lease_write() and receive(): the ask's.
  */
 #include "base/alloc.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 #include <string.h>
 
 enum { FIRST_ROOM = 8 };
 
-/* A chunk on its way: to the home, or to an ask of another loop. */
+/* A chunk on its way: to the hub's loop, or to an ask of another loop. */
 struct parcel {
     struct vow_alloc alloc;
-    vow_lease *lease;     /* whose it is, counted; or */
-    struct vow__ask *ask; /* who gets it, counted */
-    vow_bytes *chunk;     /* NULL: begin anew */
-    struct vow__end end;
+    vow_lease *lease;              /* whose it is, counted; or */
+    struct vow__named_waiter *ask; /* who gets it, counted */
+    vow_bytes *chunk;              /* NULL: begin anew */
+    struct vow__named_settler settler;
 };
 
-static bool follows(const struct vow__ask *a);
-static bool hand_one(struct vow__entry *e);
-static void give(struct vow__ask *a, vow_bytes *chunk);
+static bool follows(const struct vow__named_waiter *w);
+static bool hand_one(struct vow__named_entry *e);
+static void give(struct vow__named_waiter *w, vow_bytes *chunk);
 static void receive(void *parcel);
 static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
                     void *entry);
@@ -38,24 +38,26 @@ static void parcel_free(struct parcel *p);
 static void write_home(void *parcel);
 static void on_written(int code, const vow_record *r, size_t n, void *parcel);
 
-static bool follows(const struct vow__ask *a)
+static bool follows(const struct vow__named_waiter *w)
 {
-    return (a->opts->flags & VOW_SHARE_FOLLOW) != 0 &&
-           a->opts->on_chunk != NULL;
+    return (w->opts->flags & VOW_SHARE_FOLLOW) != 0 &&
+           w->opts->on_chunk != NULL;
 }
 
-void vow__chunks_follow(struct vow__entry *e, struct vow__ask *a)
+void vow__named_chunks_follow(struct vow__named_entry *e,
+                              struct vow__named_waiter *w)
 {
-    if (!follows(a))
+    if (!follows(w))
         return;
     e->followed = true;
-    if (a->next_chunk < e->n_chunks && !vow_call_pending(&e->pump))
-        vow_call_soon(&e->pump, vow__hub_of(e)->loop, vow__chunks_pump, e);
+    if (w->next_chunk < e->n_chunks && !vow_call_pending(&e->pump))
+        vow_call_soon(&e->pump, vow__named_entry_hub(e)->loop,
+                      vow__named_chunks_pump, e);
 }
 
-int vow__chunks_add(struct vow__entry *e, vow_bytes *chunk)
+int vow__named_chunks_add(struct vow__named_entry *e, vow_bytes *chunk)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     if (e->n_chunks == e->room_chunks) {
         size_t room = e->room_chunks == 0 ? FIRST_ROOM : 2 * e->room_chunks;
         vow_bytes **more = vow__mem_new(&h->alloc, room * sizeof(*more));
@@ -69,13 +71,13 @@ int vow__chunks_add(struct vow__entry *e, vow_bytes *chunk)
     }
     e->chunks[e->n_chunks++] = vow_bytes_ref(chunk);
     if (e->followed && !vow_call_pending(&e->pump))
-        vow_call_soon(&e->pump, h->loop, vow__chunks_pump, e);
+        vow_call_soon(&e->pump, h->loop, vow__named_chunks_pump, e);
     return 0;
 }
 
-void vow__chunks_drop(struct vow__entry *e)
+void vow__named_chunks_drop(struct vow__named_entry *e)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     for (size_t i = 0; i < e->n_chunks; i++)
         vow_bytes_unref(e->chunks[i]);
     vow__mem_free(&h->alloc, e->chunks, e->room_chunks * sizeof(*e->chunks));
@@ -83,60 +85,60 @@ void vow__chunks_drop(struct vow__entry *e)
     e->n_chunks = e->room_chunks = 0;
     e->chunks_from = 0;
     (void)vow_call_stop(&e->pump);
-    vow_link *l = e->asks;
+    vow_link *l = e->waiters;
     while (l != NULL) {
-        struct vow__ask *a = vow__ask_of(l);
+        struct vow__named_waiter *w = vow__named_waiter_of(l);
         l = l->next;
-        if (a->next_chunk > 0) {
-            a->next_chunk = 0;
-            give(a, NULL);
-            l = e->asks; /* its code may have changed who waits */
+        if (w->next_chunk > 0) {
+            w->next_chunk = 0;
+            give(w, NULL);
+            l = e->waiters; /* its code may have changed who waits */
         }
     }
 }
 
 /* The code of those who follow may close the authority: the entry stays. */
-void vow__chunks_pump(void *entry)
+void vow__named_chunks_pump(void *entry)
 {
-    struct vow__entry *e = entry;
+    struct vow__named_entry *e = entry;
     e->steps++;
     while (hand_one(e))
         ;
     e->steps--;
-    if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0)
-        vow__entry_free(e);
+    if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0)
+        vow__named_entry_free(e);
 }
 
 /* One chunk to one who lacks it: its code may change who waits. */
-static bool hand_one(struct vow__entry *e)
+static bool hand_one(struct vow__named_entry *e)
 {
-    for (vow_link *l = e->asks; l != NULL; l = l->next) {
-        struct vow__ask *a = vow__ask_of(l);
-        if (!follows(a) || a->next_chunk >= e->n_chunks ||
-            (e->lease != NULL && e->lease->ask == a))
+    for (vow_link *l = e->waiters; l != NULL; l = l->next) {
+        struct vow__named_waiter *w = vow__named_waiter_of(l);
+        if (!follows(w) || w->next_chunk >= e->n_chunks ||
+            (e->lease != NULL && e->lease->ask == w))
             continue;
-        VOW_AUTO(vow_bytes) chunk = vow_bytes_ref(e->chunks[a->next_chunk++]);
-        give(a, chunk);
+        VOW_AUTO(vow_bytes) chunk = vow_bytes_ref(e->chunks[w->next_chunk++]);
+        give(w, chunk);
         return true;
     }
     return false;
 }
 
-static void give(struct vow__ask *a, vow_bytes *chunk)
+static void give(struct vow__named_waiter *w, vow_bytes *chunk)
 {
-    if (vow__at_home(a->of)) {
-        a->opts->on_chunk(chunk, a->opts->user);
+    if (vow__named_is_hub_loop(w->of)) {
+        w->opts->on_chunk(chunk, w->opts->user);
         return;
     }
-    struct parcel *p = parcel_new(&a->of->alloc, chunk);
+    struct parcel *p = parcel_new(&w->of->alloc, chunk);
     if (p != NULL) {
-        (void)vow__ask_ref(a);
-        p->ask = a;
-        if (vow_loop_post(a->of->loop, receive, p) == 0)
+        (void)vow__named_waiter_ref(w);
+        p->ask = w;
+        if (vow_loop_post(w->of->loop, receive, p) == 0)
             return;
         parcel_free(p);
     }
-    a->next_chunk = SIZE_MAX; /* none at all is better than with a hole */
+    w->next_chunk = SIZE_MAX; /* none at all is better than with a hole */
 }
 
 static void receive(void *parcel)
@@ -149,24 +151,24 @@ static void receive(void *parcel)
 
 /* ---- from another process ----------------------------------------------- */
 
-void vow__chunks_changed(const vow_name *name, void *hub)
+void vow__named_chunks_changed(const vow_name *name, void *hub)
 {
-    struct vow__entry *e = vow__entry_find(hub, name);
+    struct vow__named_entry *e = vow__named_entry_find(hub, name);
     if (e != NULL)
-        vow__chunks_read(e);
+        vow__named_chunks_read(e);
 }
 
-void vow__chunks_read(struct vow__entry *e)
+void vow__named_chunks_read(struct vow__named_entry *e)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     if (!e->followed || e->reading || e->state != ENTRY_WAITING)
         return;
     if (e->chunks_epoch != e->epoch)
-        vow__chunks_clear(e);
+        vow__named_chunks_clear(e);
     e->chunks_epoch = e->epoch;
     e->reading = true;
     e->steps++;
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->read(h->store, &e->name, e->epoch, e->chunks_from, on_read,
                         e);
 }
@@ -174,19 +176,20 @@ void vow__chunks_read(struct vow__entry *e)
 static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
                     void *entry)
 {
-    struct vow__entry *e = entry;
+    struct vow__named_entry *e = entry;
     e->reading = false;
     e->steps--;
-    vow__step_ended(vow__hub_of(e), code == VOW_ENOENT ? 0 : code);
-    if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0) {
-        vow__entry_free(e); /* it was over, and waited for this */
+    vow__named_step_ended(vow__named_entry_hub(e),
+                          code == VOW_ENOENT ? 0 : code);
+    if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0) {
+        vow__named_entry_free(e); /* it was over, and waited for this */
         return;
     }
     if (code != 0 || e->chunks_epoch != e->epoch)
         return;
     size_t before = e->n_chunks;
     for (size_t i = 0; i < n; i++) {
-        if (vow__chunks_add(e, chunks[i]) == 0)
+        if (vow__named_chunks_add(e, chunks[i]) == 0)
             continue;
         while (e->n_chunks > before) /* all of them are read again */
             vow_bytes_unref(e->chunks[--e->n_chunks]);
@@ -194,7 +197,7 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
     }
     e->chunks_from = next;
     if (n > 0)
-        vow__chunks_read(e);
+        vow__named_chunks_read(e);
 }
 
 /* ---- from our worker ---------------------------------------------------- */
@@ -202,17 +205,18 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
 vow_future *vow_lease_write(vow_lease *l, vow_bytes *chunk)
 {
     VOW__ASSERT_THREAD(l->loop);
-    struct vow__hub *h = l->hub;
+    struct vow__named_hub *h = l->hub;
     (void)vow_lease_pulse(l);
     struct parcel *p = parcel_new(&l->ask->of->alloc, chunk);
     if (p == NULL)
         return vow_refused(l->loop, VOW_ENOMEM, NULL);
-    vow_future *f = vow__end_open(l->ask->site, l->loop, h->loop, &p->end);
-    vow__lease_hold(l);
+    vow_future *f =
+        vow__named_settler_open(l->ask->site, l->loop, h->loop, &p->settler);
+    vow__named_lease_hold(l);
     p->lease = l;
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
-        rc = vow__hub_run(l->ask->of, write_home, p);
+        rc = vow__named_hub_run(l->ask->of, write_home, p);
     if (rc < 0) {
         parcel_free(p);
         vow_future_unref(f);
@@ -225,36 +229,36 @@ static void write_home(void *parcel)
 {
     struct parcel *p = parcel;
     vow_lease *l = p->lease;
-    struct vow__hub *h = l->hub;
-    struct vow__entry *e = l->entry;
-    int rc = e == NULL ? VOW_ELOST : vow__chunks_add(e, p->chunk);
+    struct vow__named_hub *h = l->hub;
+    struct vow__named_entry *e = l->entry;
+    int rc = e == NULL ? VOW_ELOST : vow__named_chunks_add(e, p->chunk);
     bool stays = l->alone || l->mute ||
                  (rc == 0 && (h->store->ops->flags & VOW_STORE_LOCAL) != 0);
     if (rc < 0)
-        vow__end_refuse(&p->end, rc, NULL);
+        vow__named_settler_refuse(&p->settler, rc, NULL);
     else if (stays)
-        vow__end_resolve(&p->end, vow_nothing());
+        vow__named_settler_resolve(&p->settler, vow_nothing());
     if (rc < 0 || stays) {
         parcel_free(p);
         return;
     }
     vow_hold hold = {
         .name = e->name, .token = l->token, .epoch = atomic_load(&l->epoch)};
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->write(h->store, &hold, p->chunk, on_written, p);
 }
 
 static void on_written(int code, const vow_record *r, size_t n, void *parcel)
 {
     struct parcel *p = parcel;
-    vow__step_ended(p->lease->hub, code);
+    vow__named_step_ended(p->lease->hub, code);
     p->lease->mute = p->lease->mute || code != 0;
     if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
-        vow__lease_lose(p->lease, "another has taken it over");
+        vow__named_lease_lose(p->lease, "another has taken it over");
     if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
-        vow__end_refuse(&p->end, VOW_ELOST, NULL);
+        vow__named_settler_refuse(&p->settler, VOW_ELOST, NULL);
     else /* those who follow may miss it; the result is not concerned */
-        vow__end_resolve(&p->end, vow_nothing());
+        vow__named_settler_resolve(&p->settler, vow_nothing());
     parcel_free(p);
 }
 
@@ -272,11 +276,11 @@ static struct parcel *parcel_new(const struct vow_alloc *alloc,
 static void parcel_free(struct parcel *p)
 {
     struct vow_alloc alloc = p->alloc;
-    vow__end_drop(&p->end);
+    vow__named_settler_drop(&p->settler);
     vow_bytes_unref(p->chunk);
     if (p->ask != NULL)
-        vow__ask_unref(p->ask);
+        vow__named_waiter_unref(p->ask);
     if (p->lease != NULL)
-        vow__lease_release(p->lease);
+        vow__named_lease_release(p->lease);
     vow__mem_free(&alloc, p, sizeof(*p));
 }

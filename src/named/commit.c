@@ -6,23 +6,23 @@
  *       the lease may be ours; there are no pulses from the first one on. What
  *       came too late changes nothing, and those who wait here wait for the
  *       other.
- * THREADS  the home's loop.
+ * THREADS  the hub's loop.
  */
 #include "base/clock.h"
 #include "base/failure.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
-static void settle_here(struct vow__entry *e, vow_future *outcome);
-static void given_back(struct vow__entry *e);
-static void send_commit(struct vow__entry *e);
+static void settle_here(struct vow__named_entry *e, vow_future *outcome);
+static void given_back(struct vow__named_entry *e);
+static void send_commit(struct vow__named_entry *e);
 static void on_committed(int code, const vow_record *r, size_t n, void *entry);
-static void not_committed(struct vow__entry *e, int code);
-static void came_late(struct vow__entry *e);
-static void forget_commit(struct vow__entry *e);
+static void not_committed(struct vow__named_entry *e, int code);
+static void came_late(struct vow__named_entry *e);
+static void forget_commit(struct vow__named_entry *e);
 
-void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
+void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     const vow_lease *l = e->lease;
     const vow_share_opts *o = l->ask->opts;
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
@@ -30,7 +30,7 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
     uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
     if (l->ttl_ms != UINT64_MAX)
         ttl_ms = l->ttl_ms;
-    if (e->bare && ttl_ms == 0) {
+    if (e->unstored && ttl_ms == 0) {
         e->commit.ttl_ms = 0;
         settle_here(e, outcome);
         return;
@@ -43,7 +43,7 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
     } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
         value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
     }
-    uint64_t took_ns = vow__hub_about_ns(h) - l->began_ns;
+    uint64_t took_ns = vow__named_hub_about_ns(h) - l->began_ns;
     e->commit = (vow_commit_request){
         .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
         .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
@@ -56,13 +56,13 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
     vow_future_unref(e->outcome);
     e->outcome = outcome;
     if (l->ask->refresh)
-        vow__refresh_commit(e, &e->commit);
+        vow__named_refresh_commit(e, &e->commit);
     if (l->alone) {
         forget_commit(e);
         settle_here(e, outcome);
         return;
     }
-    if (e->bare) { /* its worker wants it to be kept */
+    if (e->unstored) { /* its worker wants it to be kept */
         h->stored = true;
         e->commit.flags |= VOW_COMMIT_PUT;
     }
@@ -70,21 +70,22 @@ void vow__lease_commit(struct vow__entry *e, vow_future *outcome)
 }
 
 /* The store is not asked. */
-static void settle_here(struct vow__entry *e, vow_future *outcome)
+static void settle_here(struct vow__named_entry *e, vow_future *outcome)
 {
-    struct vow__hub *h = vow__hub_of(e);
-    vow__entry_move(e, ENTRY_COMMITTING);
-    vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->lease->epoch, 0, NULL);
-    vow__entry_settle(e, outcome);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
+    vow__named_entry_move(e, ENTRY_COMMITTING);
+    vow__named_hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->lease->epoch, 0,
+                        NULL);
+    vow__named_entry_settle(e, outcome);
 }
 
 /* Somebody else is to do it. */
-void vow__lease_give_back(struct vow__entry *e)
+void vow__named_lease_give_back(struct vow__named_entry *e)
 {
     uint64_t epoch = e->lease == NULL ? e->epoch : e->lease->epoch;
-    if (e->bare) {
+    if (e->unstored) {
         if (e->lease != NULL)
-            vow__lease_over(e->lease, false);
+            vow__named_lease_over(e->lease, false);
         given_back(e);
         return;
     }
@@ -94,42 +95,42 @@ void vow__lease_give_back(struct vow__entry *e)
     send_commit(e);
 }
 
-static void given_back(struct vow__entry *e)
+static void given_back(struct vow__named_entry *e)
 {
-    if (e->hold_off && e->n_asks > 0)
-        vow__entry_hold_off(e);
+    if (e->hold_off && e->n_waiters > 0)
+        vow__named_entry_hold_off(e);
     else
-        vow__entry_again(e);
+        vow__named_entry_claim_again(e);
 }
 
-static void send_commit(struct vow__entry *e)
+static void send_commit(struct vow__named_entry *e)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     if (e->state != ENTRY_COMMITTING) {
         e->commit_ns = 0;
-        vow__entry_move(e, ENTRY_COMMITTING);
+        vow__named_entry_move(e, ENTRY_COMMITTING);
     }
     e->steps++;
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->commit(h->store, &e->commit, on_committed, e);
 }
 
-void vow__lease_commit_again(void *entry)
+void vow__named_lease_commit_again(void *entry)
 {
-    struct vow__entry *e = entry;
-    vow__entry_move(e, ENTRY_COMMITTING);
+    struct vow__named_entry *e = entry;
+    vow__named_entry_move(e, ENTRY_COMMITTING);
     send_commit(e);
 }
 
 static void on_committed(int code, const vow_record *r, size_t n, void *entry)
 {
-    struct vow__entry *e = entry;
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_entry *e = entry;
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     (void)n;
     e->steps--;
     h->refused -= e->committed;
     e->committed = false;
-    vow__step_ended(h, code);
+    vow__named_step_ended(h, code);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
     if (code != 0) {
         not_committed(e, code);
@@ -139,28 +140,29 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     if (abandoned) {
         forget_commit(e);
         if (e->lease != NULL)
-            vow__lease_over(e->lease, false);
-        if (r->status == VOW_STATUS_SETTLED && e->n_asks > 0)
-            vow__entry_settle_record(e, r); /* a successor was faster */
+            vow__named_lease_over(e->lease, false);
+        if (r->status == VOW_STATUS_SETTLED && e->n_waiters > 0)
+            vow__named_entry_settle_record(e, r); /* a successor was faster */
         else
             given_back(e);
     } else if (r->status == VOW_STATUS_OWNED) {
         VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
-        vow__hub_tell(h, VOW_EVENT_SETTLED, &e->name, e->commit.hold.epoch, 0,
-                      NULL);
+        vow__named_hub_tell(h, VOW_EVENT_SETTLED, &e->name,
+                            e->commit.hold.epoch, 0, NULL);
         vow_bytes_unref(e->commit.value);
         e->commit.value = NULL;
-        vow__entry_settle(e, outcome);
+        vow__named_entry_settle(e, outcome);
     } else {
-        struct vow__ask *worker = e->lease->ask;
+        struct vow__named_waiter *worker = e->lease->ask;
         bool once = worker->opts->mode == VOW_ONCE && worker->entry == e;
         if (once && r->status != VOW_STATUS_SETTLED)
-            vow__ask_refuse(worker, VOW_EDOUBT, "its result came too late");
+            vow__named_waiter_refuse(worker, VOW_EDOUBT,
+                                     "its result came too late");
         came_late(e);
         if (r->status == VOW_STATUS_SETTLED)
-            vow__entry_settle_record(e, r);
+            vow__named_entry_settle_record(e, r);
         else
-            vow__entry_again(e);
+            vow__named_entry_claim_again(e);
     }
 }
 
@@ -168,28 +170,28 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
  * ours when it first failed; then the result is at least that of those who wait
  * here. They do not wait for room on a disk that is full, unless it matters
  * that the result is known. */
-static void not_committed(struct vow__entry *e, int code)
+static void not_committed(struct vow__named_entry *e, int code)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_lease *l = e->lease;
     bool full = code == VOW_ENOSPC;
     bool down =
         full || code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
     bool shared = l != NULL && l->ask->opts->mode == VOW_SHARED;
-    uint64_t now = vow__hub_now_ns(h);
+    uint64_t now = vow__named_hub_now_ns(h);
     if (e->commit_ns == 0 && l != NULL)
-        e->commit_ns = now + vow__lease_valid_ms(l) * VOW__NS_PER_MS;
+        e->commit_ns = now + vow__named_lease_valid_ms(l) * VOW__NS_PER_MS;
     uint64_t left_ms =
         e->commit_ns > now ? (e->commit_ns - now) / VOW__NS_PER_MS : 0;
     bool again = down && !h->closing && !(full && shared);
-    if (again && vow__entry_pause(e, left_ms))
+    if (again && vow__named_entry_pause(e, left_ms))
         return;
     VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
     bool ours = shared && down;
     forget_commit(e);
     if (!abandoned && ours) {
-        vow__entry_settle(e, outcome);
+        vow__named_entry_settle(e, outcome);
         return;
     }
     VOW_AUTO(vow_error)
@@ -198,29 +200,29 @@ static void not_committed(struct vow__entry *e, int code)
                       "the work was done, and the store did not take its "
                       "result");
     if (l != NULL)
-        vow__lease_over(l, false);
+        vow__named_lease_over(l, false);
     if (abandoned)
-        vow__entry_again(e);
+        vow__named_entry_claim_again(e);
     else
-        vow__entry_reject(e, error);
+        vow__named_entry_reject(e, error);
 }
 
 /* Another has done it, or does it: those who wait here wait for that one. */
-static void came_late(struct vow__entry *e)
+static void came_late(struct vow__named_entry *e)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     forget_commit(e);
-    vow__count(&h->counts.late, 1);
-    vow__hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
-                  NULL);
-    for (vow_link *k = e->asks; k != NULL; k = k->next)
-        vow__ask_of(k)->waited = true;
-    vow__lease_over(e->lease, false);
-    vow__entry_move(e, ENTRY_NEW);
+    vow__named_count(&h->counts.late, 1);
+    vow__named_hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
+                        NULL);
+    for (vow_link *k = e->waiters; k != NULL; k = k->next)
+        vow__named_waiter_of(k)->waited = true;
+    vow__named_lease_over(e->lease, false);
+    vow__named_entry_move(e, ENTRY_NEW);
     e->state = ENTRY_CLAIMING; /* whatever it is now, the store has said it */
 }
 
-static void forget_commit(struct vow__entry *e)
+static void forget_commit(struct vow__named_entry *e)
 {
     vow_bytes_unref(e->commit.value);
     e->commit.value = NULL;

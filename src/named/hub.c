@@ -5,18 +5,18 @@
  *       many loops must share one claim per name. So the table and the store
  *       have a home: a loop in a thread of its own, or the user's loop where
  *       that is enough.
- * HOW   Whatever concerns the table runs on the home's loop. A handle of
+ * HOW   Whatever concerns the table runs on the hub's loop. A handle of
  *       another loop sends a message; what comes back is a promise that may be
  *       settled from other threads.
  * INVARIANTS
  *   O1  `loop` and `store` are set before the first handle is given out
  *   O2  the hub's memory lives as long as a handle, a lease or a message; its
  *       table only until the last handle is closed
- * THREADS  opening and handles: their loop's; the rest: the home's.
+ * THREADS  opening and handles: their loop's; the rest: the hub's loop's.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -31,12 +31,12 @@ enum {
 };
 
 static int complete(vow_authority_opts *o, const vow_authority_opts *given);
-static struct vow__hub *hub_new(vow_loop *loop, const char *url,
-                                const vow_authority_opts *o);
-static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h);
+static struct vow__named_hub *hub_new(vow_loop *loop, const char *url,
+                                      const vow_authority_opts *o);
+static vow_authority *handle_new(vow_loop *loop, struct vow__named_hub *h);
 static bool wants_thread(const vow_loop *loop, const char *url,
                          const vow_authority_opts *o);
-static vow_future *store_here(const char *site, struct vow__hub *h);
+static vow_future *store_here(const char *site, struct vow__named_hub *h);
 static void on_opened(vow_future *ready, void *authority);
 static void drop_handle(void *authority);
 static void on_doubt(void *hub);
@@ -44,7 +44,7 @@ static void sit_down(void *authority);
 static void leave_seat(vow_authority *a);
 static vow_next store_closed(void *hub);
 static void close_when_quiet(void *hub);
-static void forget_names(struct vow__hub *h);
+static void forget_names(struct vow__named_hub *h);
 static void on_loop_closing(vow_error *why, void *authority);
 static vow_next join_thread(void *authority);
 
@@ -61,10 +61,10 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
                               "an authority needs an address or a store of "
                               "its loop, known flags, and a pulse that is "
                               "shorter than the lease");
-    struct vow__hub *h = hub_new(loop, url == NULL ? "" : url, &o);
+    struct vow__named_hub *h = hub_new(loop, url == NULL ? "" : url, &o);
     vow_authority *a = h == NULL ? NULL : handle_new(loop, h);
     if (h != NULL)
-        vow__hub_unref(h); /* the handle has its own */
+        vow__named_hub_unref(h); /* the handle has its own */
     if (a == NULL)
         return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
     h->first = a;
@@ -73,14 +73,14 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
     vow_future *result = vow_promise_at(site, loop, &h->result);
     if (vow_error_of(result) != NULL) {
         vow_deferred_unref(h->result);
-        vow__handle_unref(a);
+        vow__named_handle_unref(a);
         return result;
     }
     VOW_AUTO(vow_future) ready = NULL;
     if (!h->threaded)
         ready = store_here(site, h);
-    else if (vow__bell_hang(a) == 0)
-        ready = vow__home_open(site, loop, h);
+    else if (vow__named_close_hook_add(a) == 0)
+        ready = vow__named_thread_open(site, loop, h);
     if (ready == NULL) {
         h->threaded = false;
         ready = vow_refused_at(site, loop, VOW_ENOMEM, NULL);
@@ -110,11 +110,11 @@ static int complete(vow_authority_opts *o, const vow_authority_opts *given)
     return 0;
 }
 
-static struct vow__hub *hub_new(vow_loop *loop, const char *url,
-                                const vow_authority_opts *o)
+static struct vow__named_hub *hub_new(vow_loop *loop, const char *url,
+                                      const vow_authority_opts *o)
 {
     const struct vow_alloc *alloc = vow_loop_alloc(loop);
-    struct vow__hub *h = vow__mem_zero(alloc, sizeof(*h));
+    struct vow__named_hub *h = vow__mem_zero(alloc, sizeof(*h));
     size_t size = strlen(url) + 1;
     char *copy = h == NULL ? NULL : vow__mem_new(alloc, size);
     if (copy == NULL) {
@@ -132,9 +132,10 @@ static struct vow__hub *hub_new(vow_loop *loop, const char *url,
     (void)pthread_mutex_init(&h->lock, NULL);
     vow__table_init_hashed(&h->names, &h->alloc, vow_loop_random(loop));
     bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
-    vow__slab_init(&h->entries, &h->alloc, h, sizeof(struct vow__entry),
+    vow__slab_init(&h->entries, &h->alloc, h, sizeof(struct vow__named_entry),
                    pooled);
-    vow__slab_init(&h->asks, &h->alloc, h, sizeof(struct vow__ask), pooled);
+    vow__slab_init(&h->waiters, &h->alloc, h, sizeof(struct vow__named_waiter),
+                   pooled);
     vow__slab_init(&h->leases, &h->alloc, h, sizeof(vow_lease), pooled);
     char host[VOW_RUNNER_MAX / 2] = "";
     (void)gethostname(host, sizeof(host) - 1);
@@ -153,7 +154,7 @@ static bool wants_thread(const vow_loop *loop, const char *url,
     return (o->flags & VOW_AUTHORITY_HERE) == 0;
 }
 
-static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h)
+static vow_authority *handle_new(vow_loop *loop, struct vow__named_hub *h)
 {
     vow_authority *a = vow__mem_zero(vow_loop_alloc(loop), sizeof(*a));
     if (a == NULL)
@@ -162,20 +163,20 @@ static vow_authority *handle_new(vow_loop *loop, struct vow__hub *h)
     atomic_init(&a->users, 1);
     a->alloc = *vow_loop_alloc(loop);
     a->loop = loop;
-    a->hub = vow__hub_ref(h);
+    a->hub = vow__named_hub_ref(h);
     return a;
 }
 
-void vow__handle_free(vow_authority *a)
+void vow__named_handle_free(vow_authority *a)
 {
     struct vow_alloc alloc = a->alloc;
-    vow__hub_unref(a->hub);
+    vow__named_hub_unref(a->hub);
     vow__mem_free(&alloc, a, sizeof(*a));
 }
 
 /* The promise of its close is made now, so that closing needs no memory; and it
  * tells when the loop is closed before us. */
-static vow_future *store_here(const char *site, struct vow__hub *h)
+static vow_future *store_here(const char *site, struct vow__named_hub *h)
 {
     vow_authority *a = h->first;
     a->closed = vow_promise_at(site, h->loop, &a->close_end.here);
@@ -192,25 +193,25 @@ static vow_future *store_here(const char *site, struct vow__hub *h)
 static void on_opened(vow_future *ready, void *authority)
 {
     vow_authority *a = authority;
-    struct vow__hub *h = a->hub;
+    struct vow__named_hub *h = a->hub;
     vow_deferred *result = h->result;
     h->result = NULL;
     if (vow_state_of(ready) == VOW_FULFILLED) {
         if (!h->threaded)
-            vow__hub_ready(h, vow_as_ptr(vow_get(ready)));
+            vow__named_hub_ready(h, vow_as_ptr(vow_get(ready)));
         else
-            vow__bell_ready(a);
+            vow__named_close_hook_arm(a);
         (void)vow_resolve_drop(result, vow_own(a, drop_handle));
         return;
     }
     vow_error *why = vow_error_of(ready);
     if (h->threaded)
         (void)pthread_join(h->thread, NULL);
-    vow__end_resolve(&a->close_end, vow_nothing());
+    vow__named_settler_resolve(&a->close_end, vow_nothing());
     a->closed = vow_future_unref(a->closed);
-    vow__bell_down(a);
-    a->rope = vow_future_unref(a->rope);
-    vow__handle_unref(a);
+    vow__named_close_hook_remove(a);
+    a->close_future = vow_future_unref(a->close_future);
+    vow__named_handle_unref(a);
     (void)vow_reject_drop(result, vow_error_ref(why));
 }
 
@@ -219,13 +220,13 @@ static void drop_handle(void *authority)
     vow_authority_unref(authority);
 }
 
-void vow__hub_ready(struct vow__hub *h, vow_store *store)
+void vow__named_hub_ready(struct vow__named_hub *h, vow_store *store)
 {
     h->store = store;
-    const vow_store_events events = {.on_record = vow__entry_changed,
-                                     .on_cancel = vow__lease_stop,
-                                     .on_chunks = vow__chunks_changed,
-                                     .on_permit = vow__places_changed,
+    const vow_store_events events = {.on_record = vow__named_entry_changed,
+                                     .on_cancel = vow__named_lease_stop,
+                                     .on_chunks = vow__named_chunks_changed,
+                                     .on_permit = vow__named_permits_changed,
                                      .on_doubt = on_doubt,
                                      .user = h};
     store->ops->listen(store, &events);
@@ -239,17 +240,18 @@ void vow__hub_ready(struct vow__hub *h, vow_store *store)
 
 static void on_doubt(void *hub)
 {
-    struct vow__hub *h = hub;
+    struct vow__named_hub *h = hub;
     struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL && !h->closing) {
-        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        struct vow__named_entry *e =
+            VOW__OUTER(n, struct vow__named_entry, node);
         n = vow__table_next(&h->names, n);
         if (e->state == ENTRY_WAITING)
-            vow__entry_again(e);
+            vow__named_entry_claim_again(e);
         else if (e->state == ENTRY_CLAIMING)
             e->woken = true; /* its answer may be from before */
     }
-    vow__places_doubt(h);
+    vow__named_permits_doubt(h);
 }
 
 /* ---- handles ------------------------------------------------------------ */
@@ -264,20 +266,20 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
     vow_authority *other = handle_new(loop, a->hub);
     if (other == NULL)
         return VOW_ENOMEM;
-    int rc = vow__bell_hang(other);
-    (void)vow__handle_ref(other);          /* the message's */
+    int rc = vow__named_close_hook_add(other);
+    (void)vow__named_handle_ref(other);    /* the message's */
     atomic_fetch_add(&a->hub->handles, 1); /* first: others may close */
     if (rc == 0)
         rc = vow_loop_post(a->hub->loop, sit_down, other);
     if (rc < 0) {
         atomic_fetch_sub(&a->hub->handles, 1);
-        vow__bell_down(other);
-        vow_future_unref(other->rope);
-        vow__handle_unref(other);
-        vow__handle_unref(other);
+        vow__named_close_hook_remove(other);
+        vow_future_unref(other->close_future);
+        vow__named_handle_unref(other);
+        vow__named_handle_unref(other);
         return rc;
     }
-    vow__bell_ready(other);
+    vow__named_close_hook_arm(other);
     *ret_authority = other;
     return 0;
 }
@@ -285,11 +287,11 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
 static void sit_down(void *authority)
 {
     vow_authority *a = authority;
-    vow__list_push(&a->hub->seats, &a->in_hub);
-    a->hub->n_seats++;
-    a->seated = true;
+    vow__list_push(&a->hub->attached_handles, &a->in_hub);
+    a->hub->n_attached++;
+    a->attached = true;
     if (a != a->hub->first)
-        vow__handle_unref(a);
+        vow__named_handle_unref(a);
 }
 
 vow_loop *vow_authority_loop(const vow_authority *a)
@@ -311,14 +313,15 @@ vow_authority *vow_authority_unref(vow_authority *a)
     if (!a->closing && !vow_loop_closing(a->loop))
         vow_future_unref(vow_authority_close(a));
     a->closed = vow_future_unref(a->closed);
-    a->rope = vow_future_unref(a->rope);
-    vow__handle_unref(a);
+    a->close_future = vow_future_unref(a->close_future);
+    vow__named_handle_unref(a);
     return NULL;
 }
 
-int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg)
+int vow__named_hub_run(vow_authority *a, vow_post_fn fn, void *arg)
 {
-    if (!vow__at_home(a)) /* the home of a closing one may be gone */
+    if (!vow__named_is_hub_loop(
+            a)) /* the hub's loop of a closing one may be gone */
         return a->closing ? VOW_ECLOSED : vow_loop_post(a->hub->loop, fn, arg);
     fn(arg);
     return 0;
@@ -327,7 +330,7 @@ int vow__hub_run(vow_authority *a, vow_post_fn fn, void *arg)
 vow_authority_stats vow_authority_stats_get(vow_authority *a)
 {
     VOW__ASSERT_THREAD(a->loop);
-    struct vow__counts *c = &a->hub->counts;
+    struct vow__named_counts *c = &a->hub->counts;
     return (vow_authority_stats){.names = (size_t)c->names,
                                  .waiting = (size_t)c->waiting,
                                  .running = (size_t)c->running,
@@ -348,45 +351,45 @@ vow_future *vow_authority_close_at(const char *site, vow_authority *a)
     VOW__ASSERT_THREAD_OF(a, a->loop);
     if (a->closing)
         return vow_future_ref(a->closed);
-    if (vow__at_home(a)) {
+    if (vow__named_is_hub_loop(a)) {
         a->closing = true;
-        (void)vow__handle_ref(a); /* until it is closed */
-        vow__seat_close(a);
+        (void)vow__named_handle_ref(a); /* until it is closed */
+        vow__named_handle_close(a);
         return vow_future_ref(a->closed);
     }
     VOW_AUTO(vow_future)
-    f = vow__end_open(site, a->loop, a->hub->loop, &a->close_end);
-    (void)vow__handle_ref(a);
+    f = vow__named_settler_open(site, a->loop, a->hub->loop, &a->close_end);
+    (void)vow__named_handle_ref(a);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
-        rc = vow_loop_post(a->hub->loop, vow__seat_close, a);
+        rc = vow_loop_post(a->hub->loop, vow__named_handle_close, a);
     if (rc < 0) {
-        vow__end_drop(&a->close_end);
-        vow__handle_unref(a);
+        vow__named_settler_drop(&a->close_end);
+        vow__named_handle_unref(a);
         return vow_refused_at(site, a->loop, rc, NULL);
     }
     a->closing = true;
     a->last = atomic_fetch_sub(&a->hub->handles, 1) == 1;
-    vow__bell_down(a);
-    (void)vow__handle_ref(a); /* of join_thread() */
+    vow__named_close_hook_remove(a);
+    (void)vow__named_handle_ref(a); /* of join_thread() */
     a->closed = vow_finally_at(site, f, join_thread, a);
     if (vow_state_of(a->closed) == VOW_REJECTED) { /* it will not run */
         if (a->last)
             (void)pthread_detach(a->hub->thread);
-        vow__handle_unref(a);
+        vow__named_handle_unref(a);
     }
     return vow_future_ref(a->closed);
 }
 
-void vow__seat_close(void *authority)
+void vow__named_handle_close(void *authority)
 {
     vow_authority *a = authority;
-    struct vow__hub *h = a->hub;
-    if (a->seated)
+    struct vow__named_hub *h = a->hub;
+    if (a->attached)
         leave_seat(a);
-    if (h->n_seats > 0 || h->closing) {
-        vow__end_resolve(&a->close_end, vow_nothing());
-        vow__handle_unref(a);
+    if (h->n_attached > 0 || h->closing) {
+        vow__named_settler_resolve(&a->close_end, vow_nothing());
+        vow__named_handle_unref(a);
         return;
     }
     h->closing = true;
@@ -398,44 +401,46 @@ void vow__seat_close(void *authority)
 
 static void close_when_quiet(void *hub)
 {
-    struct vow__hub *h = hub;
+    struct vow__named_hub *h = hub;
     if (h->steps == 0)
-        vow__hub_close_store(h);
+        vow__named_hub_close_store(h);
     else
         vow_call_at(&h->closer, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
-                    vow__hub_close_store, h);
+                    vow__named_hub_close_store, h);
 }
 
 /* Nothing of this handle waits or works any more. */
 static void leave_seat(vow_authority *a)
 {
-    struct vow__hub *h = a->hub;
-    vow__list_remove(&h->seats, &a->in_hub);
-    h->n_seats--;
-    a->seated = false;
-    while (a->asks != NULL) /* first: they would claim what is given back */
-        vow__ask_refuse(VOW__OUTER(a->asks, struct vow__ask, in_seat),
-                        VOW_ECLOSED, "the authority was closed");
+    struct vow__named_hub *h = a->hub;
+    vow__list_remove(&h->attached_handles, &a->in_hub);
+    h->n_attached--;
+    a->attached = false;
+    while (a->waiters != NULL) /* first: they would claim what is given back */
+        vow__named_waiter_refuse(
+            VOW__OUTER(a->waiters, struct vow__named_waiter, in_handle),
+            VOW_ECLOSED, "the authority was closed");
     struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL) {
-        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        struct vow__named_entry *e =
+            VOW__OUTER(n, struct vow__named_entry, node);
         n = vow__table_next(&h->names, n);
         if (e->lease != NULL && e->lease->ask->of == a)
-            vow__lease_yield(e->lease);
+            vow__named_lease_yield(e->lease);
     }
-    vow__places_leave(h, a);
+    vow__named_permits_leave(h, a);
 }
 
-void vow__hub_close_store(void *hub)
+void vow__named_hub_close_store(void *hub)
 {
-    struct vow__hub *h = hub;
+    struct vow__named_hub *h = hub;
     vow_store *store = h->store;
     (void)vow_call_stop(&h->closer);
-    if (store == NULL || store == vow__store_closed())
+    if (store == NULL || store == vow__named_store_closed())
         return;
-    h->store = vow__store_closed();
-    vow__places_close(h);
-    (void)vow__hub_ref(h);
+    h->store = vow__named_store_closed();
+    vow__named_permits_close(h);
+    (void)vow__named_hub_ref(h);
     VOW_AUTO(vow_future) closed = store->ops->close(store);
     vow_future *f = vow_finally(closed, store_closed, h);
     if (vow_state_of(f) == VOW_REJECTED) /* there is no queue any more */
@@ -446,31 +451,32 @@ void vow__hub_close_store(void *hub)
 
 static vow_next store_closed(void *hub)
 {
-    struct vow__hub *h = hub;
+    struct vow__named_hub *h = hub;
     vow_authority *last = h->closed;
     forget_names(h);
     if (h->threaded) {
-        vow__home_end(h); /* the thread ends, and tells */
+        vow__named_thread_end(h); /* the thread ends, and tells */
     } else {
         h->closed = NULL;
         if (last != NULL) {
-            vow__end_resolve(&last->close_end, vow_nothing());
-            vow__handle_unref(last);
+            vow__named_settler_resolve(&last->close_end, vow_nothing());
+            vow__named_handle_unref(last);
         }
     }
-    vow__hub_unref(h);
+    vow__named_hub_unref(h);
     return vow_ok(vow_nothing());
 }
 
-static void forget_names(struct vow__hub *h)
+static void forget_names(struct vow__named_hub *h)
 {
     struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL) {
-        struct vow__entry *e = VOW__OUTER(n, struct vow__entry, node);
+        struct vow__named_entry *e =
+            VOW__OUTER(n, struct vow__named_entry, node);
         n = vow__table_next(&h->names, n);
         if (e->lease != NULL) /* it could not be given back */
-            vow__lease_over(e->lease, false);
-        vow__entry_free(e);
+            vow__named_lease_over(e->lease, false);
+        vow__named_entry_free(e);
     }
     (void)vow_call_stop(&h->look);
     vow__table_fini(&h->names);
@@ -480,15 +486,15 @@ static void forget_names(struct vow__hub *h)
 static void on_loop_closing(vow_error *why, void *authority)
 {
     vow_authority *a = authority;
-    struct vow__hub *h = a->hub;
+    struct vow__named_hub *h = a->hub;
     (void)why;
     if (!vow_loop_closing(a->loop)) /* somebody cancels the future of close */
         return;
-    if (a->seated)
+    if (a->attached)
         leave_seat(a);
     h->closing = true;
-    vow__hub_close_store(h);
-    vow__end_resolve(&a->close_end, vow_nothing());
+    vow__named_hub_close_store(h);
+    vow__named_settler_resolve(&a->close_end, vow_nothing());
 }
 
 /* The last one closed waits for the end of the thread, which is near. */
@@ -497,25 +503,25 @@ static vow_next join_thread(void *authority)
     vow_authority *a = authority;
     if (a->last)
         (void)pthread_join(a->hub->thread, NULL);
-    vow__handle_unref(a);
+    vow__named_handle_unref(a);
     return vow_ok(vow_nothing());
 }
 
-struct vow__hub *vow__hub_ref(struct vow__hub *h)
+struct vow__named_hub *vow__named_hub_ref(struct vow__named_hub *h)
 {
-    vow__refs_up(&h->refs, h->threaded);
+    vow__named_refs_up(&h->refs, h->threaded);
     return h;
 }
 
-void vow__hub_unref(void *hub)
+void vow__named_hub_unref(void *hub)
 {
-    struct vow__hub *h = hub;
-    if (!vow__refs_down(&h->refs, h->threaded))
+    struct vow__named_hub *h = hub;
+    if (!vow__named_refs_down(&h->refs, h->threaded))
         return;
     struct vow_alloc alloc = h->alloc;
     (void)pthread_mutex_destroy(&h->lock);
     vow__slab_fini(&h->entries);
-    vow__slab_fini(&h->asks);
+    vow__slab_fini(&h->waiters);
     vow__slab_fini(&h->leases);
     vow__mem_free(&alloc, h->url, strlen(h->url) + 1);
     vow__mem_free(&alloc, h, sizeof(*h));
@@ -523,54 +529,55 @@ void vow__hub_unref(void *hub)
 
 /* ---- what all parts need ------------------------------------------------ */
 
-uint64_t vow__hub_now_ns(const struct vow__hub *h)
+uint64_t vow__named_hub_now_ns(const struct vow__named_hub *h)
 {
     if ((vow_loop_flags(h->loop) & VOW_LOOP_VIRTUAL_TIME) != 0)
         return vow_loop_now_ns(h->loop);
     return vow__clock_boot_ns();
 }
 
-uint64_t vow__hub_about_ns(struct vow__hub *h)
+uint64_t vow__named_hub_about_ns(struct vow__named_hub *h)
 {
     uint64_t cycles = vow__clock_cycles();
     if (h->quick && cycles - h->about_cycles < ABOUT_CYCLES)
         return h->about_ns;
     h->about_cycles = cycles;
-    h->about_ns = vow__hub_now_ns(h);
+    h->about_ns = vow__named_hub_now_ns(h);
     return h->about_ns;
 }
 
-void vow__step_begins(struct vow__hub *h)
+void vow__named_step_begins(struct vow__named_hub *h)
 {
     h->steps++;
 }
 
-void vow__step_ended(struct vow__hub *h, int code)
+void vow__named_step_ended(struct vow__named_hub *h, int code)
 {
     VOW__ASSERT(h->steps > 0);
     h->steps--;
     if (code != VOW_ECLOSED && code != VOW_EAGAIN)
-        vow__store_is(
+        vow__named_store_set_down(
             h, code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_ENOSPC,
             code);
     if (h->steps == 0 && h->closing && h->store != NULL &&
-        h->store != vow__store_closed())
-        vow_call_soon(&h->closer, h->loop, vow__hub_close_store, h);
+        h->store != vow__named_store_closed())
+        vow_call_soon(&h->closer, h->loop, vow__named_hub_close_store, h);
 }
 
-void vow__store_is(struct vow__hub *h, bool down, int code)
+void vow__named_store_set_down(struct vow__named_hub *h, bool down, int code)
 {
-    const char *why = down ? vow__store_trouble(h) : NULL;
+    const char *why = down ? vow__named_store_trouble(h) : NULL;
     if (down == h->down || (!down && h->refused > 0)) /* not all of it is up */
         return;
     h->down = down;
     if (!down)
-        vow__entries_hurry(h);
-    vow__hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP, &(vow_name){{0}}, 0,
-                  code, why == NULL ? vow_error_text(code) : why);
+        vow__named_entries_hurry(h);
+    vow__named_hub_tell(h, down ? VOW_EVENT_DOWN : VOW_EVENT_UP,
+                        &(vow_name){{0}}, 0, code,
+                        why == NULL ? vow_error_text(code) : why);
 }
 
-const char *vow__store_trouble(const struct vow__hub *h)
+const char *vow__named_store_trouble(const struct vow__named_hub *h)
 {
     vow_store *s = h->store;
     const char *why =
@@ -578,8 +585,9 @@ const char *vow__store_trouble(const struct vow__hub *h)
     return why[0] == '\0' ? NULL : why;
 }
 
-void vow__hub_event(struct vow__hub *h, uint32_t kind, const vow_name *name,
-                    uint64_t fence, int code, const char *text)
+void vow__named_hub_event(struct vow__named_hub *h, uint32_t kind,
+                          const vow_name *name, uint64_t fence, int code,
+                          const char *text)
 {
     vow_event event = {.kind = kind,
                        .name = *name,
@@ -589,7 +597,7 @@ void vow__hub_event(struct vow__hub *h, uint32_t kind, const vow_name *name,
     h->opts.on_event(&event, h->opts.on_event_user);
 }
 
-void vow__token_make(struct vow__hub *h, vow_token *t)
+void vow__named_token_make(struct vow__named_hub *h, vow_token *t)
 {
     if (h->random_left < sizeof(*t)) {
         randombytes_buf(h->random, sizeof(h->random));

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* lease_end.c - the lease as its worker sees it: settling, reading, pulsing.
  *
- * HOW   On the home's loop a call goes straight to the table. From another loop
+ * HOW   On the hub's loop a call goes straight to the table. From another loop
  *       the outcome travels by a remote promise that was made with the lease,
  *       so that no lack of memory can lose it; a pulse is one atomic number.
- * THREADS  the loop of the ask; vow__lease_over() and kin: the home's.
+ * THREADS  the loop of the ask; vow__named_lease_over() and kin: the hub's loop's.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 static vow_future *end_of(vow_lease *l, vow_future **made,
-                          struct vow__end *end);
-static void settle_end(struct vow__end *end, int code, const char *text);
-static void lock(struct vow__hub *h);
-static void unlock(struct vow__hub *h);
+                          struct vow__named_settler *end);
+static void settle_end(struct vow__named_settler *end, int code,
+                       const char *text);
+static void lock(struct vow__named_hub *h);
+static void unlock(struct vow__named_hub *h);
 
 /* ---- settling ----------------------------------------------------------- */
 
@@ -22,7 +23,7 @@ bool vow_lease_resolve(vow_lease *l, vow_value v)
 {
     VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_resolved(l->loop, v);
-    return vow__lease_tell(l, f);
+    return vow__named_lease_report(l, f);
 }
 
 bool vow_lease_reject(vow_lease *l, vow_error *e)
@@ -30,7 +31,7 @@ bool vow_lease_reject(vow_lease *l, vow_error *e)
     VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_rejected(l->loop, e);
     (void)vow_error_of(f);
-    return vow__lease_tell(l, f);
+    return vow__named_lease_report(l, f);
 }
 
 bool vow_lease_abandon(vow_lease *l)
@@ -40,19 +41,19 @@ bool vow_lease_abandon(vow_lease *l)
     (void)vow_error_of(f);
     if (!atomic_load(&l->told))
         l->abandoned = true;
-    bool done = vow__lease_tell(l, f);
+    bool done = vow__named_lease_report(l, f);
     if (done && l->work != NULL && (l->ask->opts->flags & VOW_SHARE_KEEP) == 0)
         (void)vow_cancel(l->work, NULL);
     return done;
 }
 
-bool vow__lease_tell(vow_lease *l, vow_future *outcome)
+bool vow__named_lease_report(vow_lease *l, vow_future *outcome)
 {
     bool held = atomic_load(&l->state) == LEASE_HELD;
-    if (!vow__flag_set(&l->told, l->hub->threaded))
+    if (!vow__named_flag_set(&l->told, l->hub->threaded))
         return false;
-    if (vow__at_home(l->ask->of)) {
-        vow__lease_finish(l, outcome);
+    if (vow__named_is_hub_loop(l->ask->of)) {
+        vow__named_lease_finish(l, outcome);
         return held;
     }
     vow_error *error = vow_error_of(outcome);
@@ -62,8 +63,9 @@ bool vow__lease_tell(vow_lease *l, vow_future *outcome)
         sent = vow_reject_any(l->outcome,
                               vow_error_new(home, vow_error_code(error), "%s",
                                             vow_error_message(error)));
-    else if (vow__value_travels(vow_get(outcome)))
-        sent = vow_resolve_any(l->outcome, vow__value_again(vow_get(outcome)));
+    else if (vow__named_value_travels(vow_get(outcome)))
+        sent = vow_resolve_any(l->outcome,
+                               vow__named_value_again(vow_get(outcome)));
     else
         sent = vow_reject_any(
             l->outcome, vow_error_new(home, VOW_EINVAL,
@@ -75,13 +77,13 @@ bool vow__lease_tell(vow_lease *l, vow_future *outcome)
 vow_lease *vow_lease_ref(vow_lease *l)
 {
     if (l != NULL)
-        vow__refs_up(&l->users, l->hub->threaded);
+        vow__named_refs_up(&l->users, l->hub->threaded);
     return l;
 }
 
 vow_lease *vow_lease_unref(vow_lease *l)
 {
-    if (l == NULL || !vow__refs_down(&l->users, l->hub->threaded))
+    if (l == NULL || !vow__named_refs_down(&l->users, l->hub->threaded))
         return NULL;
     if (!atomic_load(&l->told))
         (void)vow_lease_abandon(l);
@@ -89,20 +91,20 @@ vow_lease *vow_lease_unref(vow_lease *l)
         l->lost = vow_future_unref(l->lost);
     if (l->settled != NULL)
         l->settled = vow_future_unref(l->settled);
-    vow__lease_release(l);
+    vow__named_lease_release(l);
     return NULL;
 }
 
-void vow__lease_free(vow_lease *l)
+void vow__named_lease_free(vow_lease *l)
 {
-    struct vow__ask *a = l->ask;
+    struct vow__named_waiter *w = l->ask;
     if (l->outcome != NULL)
         vow_remote_unref(l->outcome);
-    if (l->home != NULL)
-        vow__slab_give(l->home, l);
+    if (l->slab != NULL)
+        vow__slab_give(l->slab, l);
     else
         vow__mem_free(&l->hub->alloc, l, sizeof(*l));
-    vow__ask_unref(a);
+    vow__named_waiter_unref(w);
 }
 
 /* ---- reading ------------------------------------------------------------ */
@@ -121,15 +123,16 @@ uint64_t vow_lease_left_ms(const vow_lease *l)
 {
     unsigned state = atomic_load(&l->state);
     bool ours = state == LEASE_HELD || state == LEASE_ENDING;
-    return ours ? vow__lease_valid_ms(l) : 0; /* the home may be gone */
+    return ours ? vow__named_lease_valid_ms(l)
+                : 0; /* the hub's loop may be gone */
 }
 
-uint64_t vow__lease_valid_ms(const vow_lease *l)
+uint64_t vow__named_lease_valid_ms(const vow_lease *l)
 {
     uint64_t valid = atomic_load(&l->valid_ns);
     if (valid == UINT64_MAX)
         return UINT64_MAX; /* alone: nobody can take it */
-    uint64_t now = vow__hub_now_ns(l->hub);
+    uint64_t now = vow__named_hub_now_ns(l->hub);
     return now >= valid ? 0 : (valid - now) / VOW__NS_PER_MS;
 }
 
@@ -151,7 +154,8 @@ vow_future *vow_lease_settled(vow_lease *l)
 }
 
 /* Made when it is asked for the first time; it may be over by then. */
-static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
+static vow_future *end_of(vow_lease *l, vow_future **made,
+                          struct vow__named_settler *end)
 {
     if (*made == NULL) {
         lock(l->hub);
@@ -163,7 +167,8 @@ static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
         else if (end == &l->lost_end && l->lost_code != 0)
             *made = vow_refused(l->loop, l->lost_code, NULL);
         else
-            *made = vow__end_open(l->ask->site, l->loop, l->hub->loop, end);
+            *made = vow__named_settler_open(l->ask->site, l->loop, l->hub->loop,
+                                            end);
         unlock(l->hub);
     }
     return vow_future_ref(*made);
@@ -174,7 +179,7 @@ static vow_future *end_of(vow_lease *l, vow_future **made, struct vow__end *end)
 bool vow_lease_pulse(vow_lease *l)
 {
     VOW__ASSERT_THREAD(l->loop);
-    atomic_fetch_add_explicit(&l->beats, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&l->pulses, 1, memory_order_relaxed);
     return atomic_load(&l->state) == LEASE_HELD && !atomic_load(&l->told);
 }
 
@@ -182,13 +187,13 @@ bool vow_lease_notify(vow_lease *l, vow_value progress)
 {
     VOW__ASSERT_THREAD(l->loop);
     bool held = vow_lease_pulse(l);
-    if (!held || !vow__at_home(l->ask->of)) {
+    if (!held || !vow__named_is_hub_loop(l->ask->of)) {
         if (held)
             return vow_notify_any(l->outcome, progress);
         vow_value_drop(progress);
         return false;
     }
-    vow__lease_news(l, progress);
+    vow__named_lease_progress(l, progress);
     vow_value_drop(progress);
     return true;
 }
@@ -205,55 +210,56 @@ void vow_lease_mark_failed(vow_lease *l)
     l->bad = true;
 }
 
-/* ---- its end, on the home's loop ---------------------------------------- */
+/* ---- its end, on the hub's loop ---------------------------------------- */
 
-void vow__lease_over(vow_lease *l, bool accepted)
+void vow__named_lease_over(vow_lease *l, bool accepted)
 {
-    struct vow__entry *e = l->entry;
+    struct vow__named_entry *e = l->entry;
     VOW__ASSERT(e != NULL && e->lease == l);
     if (l->in_heap)
-        vow__pulse_remove(l);
+        vow__named_pulse_remove(l);
     l->entry = NULL;
     e->lease = NULL;
-    vow__count(&l->hub->counts.running, (uint64_t)-1);
+    vow__named_count(&l->hub->counts.running, (uint64_t)-1);
     lock(l->hub);
     atomic_store_explicit(&l->state, accepted ? LEASE_OVER : LEASE_LOST,
                           memory_order_release);
     unlock(l->hub); /* now nobody opens an end any more */
     settle_end(&l->lost_end, accepted ? 0 : VOW_ELOST, NULL);
     settle_end(&l->settled_end, accepted ? 0 : VOW_ELOST, NULL);
-    vow__lease_release(l);
+    vow__named_lease_release(l);
 }
 
 /* It is still ours, but its worker is to stop. */
-void vow__lease_tell_lost(vow_lease *l, int code, const char *text)
+void vow__named_lease_tell_lost(vow_lease *l, int code, const char *text)
 {
     lock(l->hub);
-    struct vow__end lost = l->lost_end;
-    l->lost_end = (struct vow__end){0};
+    struct vow__named_settler lost = l->lost_end;
+    l->lost_end = (struct vow__named_settler){0};
     l->lost_code = code; /* who asks later is told as well */
     unlock(l->hub);
     settle_end(&lost, code, text);
 }
 
-static void settle_end(struct vow__end *end, int code, const char *text)
+static void settle_end(struct vow__named_settler *end, int code,
+                       const char *text)
 {
-    if (!vow__end_is_open(end)) /* nobody has asked for it */
+    if (!vow__named_settler_is_open(end)) /* nobody has asked for it */
         return;
     if (code == 0)
-        vow__end_resolve(end, vow_nothing());
+        vow__named_settler_resolve(end, vow_nothing());
     else
-        vow__end_refuse(end, code, text);
+        vow__named_settler_refuse(end, code, text);
 }
 
 /* Against the loops of those who ask, if they are others. */
-static void lock(struct vow__hub *h)
+static void lock(struct vow__named_hub *h)
 {
     if (h->threaded)
         (void)pthread_mutex_lock(&h->lock);
 }
 
-static void unlock(struct vow__hub *h)
+static void unlock(struct vow__named_hub *h)
 {
     if (h->threaded)
         (void)pthread_mutex_unlock(&h->lock);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* manage.c - looking at names and pools, forgetting, canceling, resolving.
  *
- * HOW   Each is one step of the store. A request carries it to the home's loop
+ * HOW   Each is one step of the store. A request carries it to the hub's loop
  *       and its answer back; what the store lends for the time of a call is
  *       copied into one block, which the value owns.
- * THREADS  the loop of who asks; begin() and on_...(): the home's.
+ * THREADS  the loop of who asks; begin() and on_...(): the hub's loop's.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 #include <string.h>
 
 struct request {
     vow_authority *of; /* counted */
-    struct vow__end end;
+    struct vow__named_settler settler;
     void (*begin)(struct request *r);
     vow_name name;
     uint64_t fence;
@@ -117,12 +117,13 @@ static vow_future *send(const char *site, vow_authority *a,
     memcpy(r, what, sizeof(*r));
     if (extra > 0)
         memcpy(r->names, names, extra);
-    r->of = vow__handle_ref(a);
+    r->of = vow__named_handle_ref(a);
     (void)vow_bytes_ref(r->commit.value);
-    vow_future *f = vow__end_open(site, a->loop, a->hub->loop, &r->end);
+    vow_future *f =
+        vow__named_settler_open(site, a->loop, a->hub->loop, &r->settler);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0 && !a->closing)
-        rc = vow__hub_run(a, arrive, r);
+        rc = vow__named_hub_run(a, arrive, r);
     else if (rc == 0)
         rc = VOW_ECLOSED;
     if (rc == 0)
@@ -135,25 +136,27 @@ static vow_future *send(const char *site, vow_authority *a,
 static void arrive(void *request)
 {
     struct request *r = request;
-    struct vow__hub *h = r->of->hub;
+    struct vow__named_hub *h = r->of->hub;
     if (h->closing || h->store == NULL) {
-        vow__end_refuse(&r->end, VOW_ECLOSED, "the authority was closed");
+        vow__named_settler_refuse(&r->settler, VOW_ECLOSED,
+                                  "the authority was closed");
         request_free(r);
         return;
     }
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     r->begin(r);
 }
 
 /* The answer was given, or there is only a code. */
 static void done(struct request *r, int code)
 {
-    struct vow__hub *h = r->of->hub;
+    struct vow__named_hub *h = r->of->hub;
     bool trouble = code == VOW_ESTORE || code == VOW_EAGAIN ||
                    code == VOW_EUNSURE || code == VOW_E2BIG || code == VOW_EIO;
     if (code < 0)
-        vow__end_refuse(&r->end, code, trouble ? vow__store_trouble(h) : NULL);
-    vow__step_ended(h, code);
+        vow__named_settler_refuse(&r->settler, code,
+                                  trouble ? vow__named_store_trouble(h) : NULL);
+    vow__named_step_ended(h, code);
     request_free(r);
 }
 
@@ -161,10 +164,10 @@ static void request_free(struct request *r)
 {
     vow_authority *a = r->of;
     struct vow_alloc alloc = a->alloc;
-    vow__end_drop(&r->end);
+    vow__named_settler_drop(&r->settler);
     vow_bytes_unref(r->commit.value);
     vow__mem_free(&alloc, r, sizeof(*r) + r->n * sizeof(vow_name));
-    vow__handle_unref(a);
+    vow__named_handle_unref(a);
 }
 
 /* ---- looking ------------------------------------------------------------ */
@@ -232,17 +235,17 @@ static const char *text_copy(struct block *b, const char *text)
     return at;
 }
 
-/* What runs, and a private store does not know of (vow__hub_is_bare()). */
-static bool bare_record(const struct vow__entry *e, vow_record *ret)
+/* What runs, and a private store does not know of (vow__named_hub_is_unstored()). */
+static bool bare_record(const struct vow__named_entry *e, vow_record *ret)
 {
-    if (e == NULL || !e->bare || e->lease == NULL)
+    if (e == NULL || !e->unstored || e->lease == NULL)
         return false;
     const vow_lease *l = e->lease;
-    uint64_t ran_ns = vow__hub_now_ns(l->hub) - l->began_ns;
+    uint64_t ran_ns = vow__named_hub_now_ns(l->hub) - l->began_ns;
     *ret = (vow_record){.name = e->name,
                         .status = VOW_STATUS_WAITING,
                         .epoch = atomic_load(&l->epoch),
-                        .waiters = e->n_asks > 1,
+                        .waiters = e->n_waiters > 1,
                         .age_ms = ran_ns / VOW__NS_PER_MS,
                         .left_ms = UINT64_MAX,
                         .label = "",
@@ -250,18 +253,18 @@ static bool bare_record(const struct vow__entry *e, vow_record *ret)
     return true;
 }
 
-static size_t list_bare(const struct vow__hub *h, vow_record *ret)
+static size_t list_bare(const struct vow__named_hub *h, vow_record *ret)
 {
     size_t n = 0;
     vow_record none;
     const struct vow__table_node *at = vow__table_next(&h->names, NULL);
     for (; at != NULL; at = vow__table_next(&h->names, at))
-        n += bare_record(VOW__OUTER(at, const struct vow__entry, node),
+        n += bare_record(VOW__OUTER(at, const struct vow__named_entry, node),
                          ret == NULL ? &none : ret + n);
     return n;
 }
 
-static size_t count_bare(const struct vow__hub *h)
+static size_t count_bare(const struct vow__named_hub *h)
 {
     return list_bare(h, NULL);
 }
@@ -288,13 +291,13 @@ static void on_records(int code, const vow_record *records, size_t n,
         copy[i].label = text_copy(b, records[i].label);
         copy[i].runner = text_copy(b, records[i].runner);
         if (!list && records[i].status == VOW_STATUS_NONE)
-            (void)bare_record(vow__entry_find(r->of->hub, &r->names[i]),
+            (void)bare_record(vow__named_entry_find(r->of->hub, &r->names[i]),
                               &copy[i]);
     }
     if (bare > 0)
         n += list_bare(r->of->hub, copy + n);
     b->seen.records = (vow_records){.n = n, .at = copy};
-    vow__end_resolve(&r->end, vow_own(b, block_drop));
+    vow__named_settler_resolve(&r->settler, vow_own(b, block_drop));
     done(r, 0);
 }
 
@@ -317,7 +320,7 @@ static void on_pools(int code, const vow_pool_info *pools, size_t n,
         copy[i].label = text_copy(b, pools[i].label);
     }
     b->seen.pools = (vow_pools){.n = n, .at = copy};
-    vow__end_resolve(&r->end, vow_own(b, block_drop));
+    vow__named_settler_resolve(&r->settler, vow_own(b, block_drop));
     done(r, 0);
 }
 
@@ -327,7 +330,7 @@ static void on_pools(int code, const vow_pool_info *pools, size_t n,
 static void begin_forget(struct request *r)
 {
     vow_store *s = r->of->hub->store;
-    vow_name refresh = vow__refresh_name(&r->name);
+    vow_name refresh = vow__named_refresh_name(&r->name);
     if (r->fence == 0)
         s->ops->forget(s, &refresh, 0, on_refresh_forgotten, r);
     else
@@ -347,7 +350,7 @@ static void forget_name(struct request *r)
 {
     vow_store *s = r->of->hub->store;
     vow_record runs;
-    if (bare_record(vow__entry_find(r->of->hub, &r->name), &runs)) {
+    if (bare_record(vow__named_entry_find(r->of->hub, &r->name), &runs)) {
         on_forgotten(0, &runs, 1, r);
         return;
     }
@@ -359,10 +362,11 @@ static void on_forgotten(int code, const vow_record *rec, size_t n,
 {
     struct request *r = request;
     if (code == 0 && n == 1 && rec->status == VOW_STATUS_WAITING)
-        vow__end_refuse(&r->end, VOW_EBUSY, "the work is being done");
+        vow__named_settler_refuse(&r->settler, VOW_EBUSY,
+                                  "the work is being done");
     else if (code == 0)
-        vow__end_resolve(&r->end,
-                         vow_int(n == 1 && rec->status == VOW_STATUS_NONE));
+        vow__named_settler_resolve(
+            &r->settler, vow_int(n == 1 && rec->status == VOW_STATUS_NONE));
     done(r, code);
 }
 
@@ -370,8 +374,8 @@ static void begin_cancel(struct request *r)
 {
     vow_store *s = r->of->hub->store;
     vow_record runs;
-    if (bare_record(vow__entry_find(r->of->hub, &r->name), &runs)) {
-        vow__lease_stop(&r->name, r->of->hub);
+    if (bare_record(vow__named_entry_find(r->of->hub, &r->name), &runs)) {
+        vow__named_lease_stop(&r->name, r->of->hub);
         on_canceled(0, &runs, 1, r);
         return;
     }
@@ -384,7 +388,7 @@ static void on_name_canceled(int code, const vow_record *rec, size_t n,
 {
     struct request *r = request;
     vow_store *s = r->of->hub->store;
-    vow_name refresh = vow__refresh_name(&r->name);
+    vow_name refresh = vow__named_refresh_name(&r->name);
     if (code != 0 || (n == 1 && rec->status == VOW_STATUS_WAITING))
         on_canceled(code, rec, n, request);
     else
@@ -396,9 +400,10 @@ static void on_canceled(int code, const vow_record *rec, size_t n,
 {
     struct request *r = request;
     if (code == 0 && n == 1 && rec->status == VOW_STATUS_WAITING)
-        vow__end_resolve(&r->end, vow_nothing());
+        vow__named_settler_resolve(&r->settler, vow_nothing());
     else if (code == 0)
-        vow__end_refuse(&r->end, VOW_ENOENT, "nobody does this work");
+        vow__named_settler_refuse(&r->settler, VOW_ENOENT,
+                                  "nobody does this work");
     done(r, code);
 }
 
@@ -406,7 +411,7 @@ static void on_canceled(int code, const vow_record *rec, size_t n,
 static void begin_resolve(struct request *r)
 {
     vow_store *s = r->of->hub->store;
-    vow__token_make(r->of->hub, &r->commit.hold.token);
+    vow__named_token_make(r->of->hub, &r->commit.hold.token);
     s->ops->commit(s, &r->commit, on_resolved, r);
 }
 
@@ -415,9 +420,9 @@ static void on_resolved(int code, const vow_record *rec, size_t n,
 {
     struct request *r = request;
     if (code == 0 && n == 1 && rec->status == VOW_STATUS_OWNED)
-        vow__end_resolve(&r->end, vow_nothing());
+        vow__named_settler_resolve(&r->settler, vow_nothing());
     else if (code == 0)
-        vow__end_refuse(&r->end, VOW_ENOENT,
-                        "it is not in doubt with this fence");
+        vow__named_settler_refuse(&r->settler, VOW_ENOENT,
+                                  "it is not in doubt with this fence");
     done(r, code);
 }

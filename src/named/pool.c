@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c - limits that have a name, as who uses them sees them.
  *
- * HOW   A place is asked for by a message to the home and answered by a
- *       promise. The grant lies in the place and belongs to the loop that
+ * HOW   A permit is asked for by a message to the hub's loop and answered by a
+ *       promise. The grant lies in the permit and belongs to the loop that
  *       asked; giving it back, and canceling, is a flag and a message. All that
  *       is needed to answer, to tell of a loss and to give back is made when
- *       the place is asked for, so no lack of memory can lose a place.
- *       On the home's own loop the message is a call from the queue: first come
+ *       the permit is asked for, so no lack of memory can lose a permit.
+ *       On the hub's loop's own loop the message is a call from the queue: first come
  *       first served holds there as well.
  * INVARIANTS
- *   U1  its loop has one reference of a place until the answer came and the
+ *   U1  its loop has one reference of a permit until the answer came and the
  *       promise of the loss is settled
  * THREADS  the loop of the authority's handle; begin_limit() and on_limit():
- *          the home's.
+ *          the hub's loop's.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "named/place.h"
+#include "named/permit_internal.h"
 
 #include <string.h>
 
@@ -38,7 +38,7 @@ struct vow_pool {
 /* To read limits, or to change them. */
 struct limit {
     vow_authority *of; /* counted */
-    struct vow__end end;
+    struct vow__named_settler settler;
     vow_name name;
     bool change;
     vow_pool_limits to;
@@ -62,19 +62,19 @@ static vow_future *back_acquire(const vow_backing *b, const char *site,
                                 const char *key, uint32_t weight);
 static vow_future *acquire(const char *site, vow_pool *o, const char *key,
                            const vow_permit_request *what, bool behind_gate);
-static struct vow__place *place_new(vow_pool *o, const char *key,
-                                    const vow_permit_request *what);
-static vow_future *place_send(const char *site, struct vow__place *p);
-static int tell_home(struct vow__place *p);
-static void by_message(void *place);
-static void leave(struct vow__place *p);
-static void on_cancel(vow_error *why, void *place);
-static void on_answer(vow_future *f, void *place);
+static struct vow__named_permit *place_new(vow_pool *o, const char *key,
+                                           const vow_permit_request *what);
+static vow_future *place_send(const char *site, struct vow__named_permit *p);
+static int tell_home(struct vow__named_permit *p);
+static void by_message(void *permit);
+static void leave(struct vow__named_permit *p);
+static void on_cancel(vow_error *why, void *permit);
+static void on_answer(vow_future *f, void *permit);
 static void grant_started(vow_grant *g);
 static void grant_release(vow_grant *g);
 static void grant_free(vow_grant *g);
-static void forget(struct vow__place *p);
-static void on_forgotten(vow_future *f, void *place);
+static void forget(struct vow__named_permit *p);
+static void on_forgotten(vow_future *f, void *permit);
 static void begin_limit(void *limit);
 static void on_limit(int code, const vow_pool_info *info, size_t n,
                      void *limit);
@@ -100,7 +100,7 @@ int vow_pool_open(vow_authority *a, const char *label,
         return VOW_ENOMEM;
     o->backing = (vow_backing){back_acquire, pool_ref, pool_unref};
     o->refs = 1;
-    o->of = vow__handle_ref(a);
+    o->of = vow__named_handle_ref(a);
     o->name = name_of(label);
     o->limits = given->limits;
     memcpy(o->label, label, size);
@@ -129,7 +129,7 @@ static vow_name name_of(const char *label)
     return vow_name_make(NULL, fields, 2);
 }
 
-/* How long a place is trusted without news, less what our clock may be slow by;
+/* How long a permit is trusted without news, less what our clock may be slow by;
  * and how often it is renewed in that time. */
 static int measure(vow_pool *o, const vow_pool_opts *opts)
 {
@@ -167,7 +167,7 @@ vow_pool *vow_pool_unref(vow_pool *p)
     vow_authority *a = p->of;
     struct vow_alloc alloc = a->alloc;
     vow__mem_free(&alloc, p, sizeof(*p) + strlen(p->label) + 1);
-    vow__handle_unref(a);
+    vow__named_handle_unref(a);
     return NULL;
 }
 
@@ -191,7 +191,7 @@ static void pool_unref(const vow_backing *b)
     vow_pool_unref(pool_of(b));
 }
 
-/* ---- asking for a place ------------------------------------------------- */
+/* ---- asking for a permit ------------------------------------------------- */
 
 vow_future *vow_pool_acquire_at(const char *site, vow_pool *p, const char *key,
                                 uint32_t weight)
@@ -225,28 +225,29 @@ static vow_future *acquire(const char *site, vow_pool *o, const char *key,
     vow_loop *loop = o->of->loop;
     if (what->weight == 0)
         return vow_refused_at(site, loop, VOW_EINVAL,
-                              "a place has a weight of 1 or more");
+                              "a permit has a weight of 1 or more");
     if (o->of->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED,
                               "the authority was closed");
-    struct vow__place *p = place_new(o, key, what);
+    struct vow__named_permit *p = place_new(o, key, what);
     if (p == NULL)
         return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
     p->behind_gate = behind_gate;
     return place_send(site, p);
 }
 
-static struct vow__place *place_new(vow_pool *o, const char *key,
-                                    const vow_permit_request *what)
+static struct vow__named_permit *place_new(vow_pool *o, const char *key,
+                                           const vow_permit_request *what)
 {
     size_t length = strlen(o->label);
     size_t extra = key == NULL ? 0 : strlen(key) + 1;
     size_t room = 2 * (length + 1) + extra; /* with the key, and without */
-    struct vow__place *p = vow__mem_zero(&o->of->alloc, sizeof(*p) + room);
+    struct vow__named_permit *p =
+        vow__mem_zero(&o->of->alloc, sizeof(*p) + room);
     if (p == NULL)
         return NULL;
-    atomic_init(&p->refs, 2); /* the home's, and our own: keeps U1 */
-    p->of = vow__handle_ref(o->of);
+    atomic_init(&p->refs, 2); /* the hub's loop's, and our own: keeps U1 */
+    p->of = vow__named_handle_ref(o->of);
     p->span_ns = o->span_ns;
     p->every_ns = o->every_ns;
     p->grant = (vow_grant){
@@ -271,24 +272,24 @@ static struct vow__place *place_new(vow_pool *o, const char *key,
     return p;
 }
 
-void vow__place_unref(struct vow__place *p)
+void vow__named_permit_unref(struct vow__named_permit *p)
 {
     if (atomic_fetch_sub(&p->refs, 1) > 1)
         return;
     vow_authority *of = p->of;
     struct vow_alloc alloc = of->alloc;
     vow__mem_free(&alloc, p, p->size);
-    vow__handle_unref(of);
+    vow__named_handle_unref(of);
 }
 
 /* It moves: it is on its way, or gone. */
-static vow_future *place_send(const char *site, struct vow__place *p)
+static vow_future *place_send(const char *site, struct vow__named_permit *p)
 {
     vow_loop *loop = p->of->loop;
     const vow_loop *home = p->of->hub->loop;
     vow_future *f = vow_promise_at(site, loop, &p->out);
-    vow_future *answer = vow__end_open(site, loop, home, &p->answer);
-    p->grant.lost = vow__end_open(site, loop, home, &p->lost);
+    vow_future *answer = vow__named_settler_open(site, loop, home, &p->answer);
+    p->grant.lost = vow__named_settler_open(site, loop, home, &p->lost);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
         rc = vow_error_code(vow_error_of(answer));
@@ -306,57 +307,57 @@ static vow_future *place_send(const char *site, struct vow__place *p)
     vow_future_unref(answer);
     vow_future_unref(p->grant.lost);
     (void)vow_resolve_drop(p->out, vow_nothing());
-    vow__end_drop(&p->answer);
-    vow__end_drop(&p->lost);
-    vow__place_unref(p);
-    vow__place_unref(p);
+    vow__named_settler_drop(&p->answer);
+    vow__named_settler_drop(&p->lost);
+    vow__named_permit_unref(p);
+    vow__named_permit_unref(p);
     return vow_refused_at(site, loop, rc, NULL);
 }
 
-/* A handle that closes has told the home of all its places: no message needs
- * to follow, and the home may be gone. */
-static int tell_home(struct vow__place *p)
+/* A handle that closes has told the hub's loop of all its permits: no message needs
+ * to follow, and the hub's loop may be gone. */
+static int tell_home(struct vow__named_permit *p)
 {
     vow_authority *a = p->of;
-    if (vow__at_home(a)) {
-        if (p->state != PLACE_OVER)
-            vow_call_soon(&p->call, a->loop, vow__place_heed, p);
+    if (vow__named_is_hub_loop(a)) {
+        if (p->state != PERMIT_OVER)
+            vow_call_soon(&p->call, a->loop, vow__named_permit_sync, p);
         return 0;
     }
     if (a->closing)
         return VOW_ECLOSED;
-    int rc = vow_loop_post(a->hub->loop, by_message, vow__place_ref(p));
+    int rc = vow_loop_post(a->hub->loop, by_message, vow__named_permit_ref(p));
     if (rc < 0)
-        vow__place_unref(p);
+        vow__named_permit_unref(p);
     return rc;
 }
 
-static void by_message(void *place)
+static void by_message(void *permit)
 {
-    vow__place_heed(place);
-    vow__place_unref(place);
+    vow__named_permit_sync(permit);
+    vow__named_permit_unref(permit);
 }
 
-/* If the message cannot be sent, the home sees the flag by itself. */
-static void leave(struct vow__place *p)
+/* If the message cannot be sent, the hub's loop sees the flag by itself. */
+static void leave(struct vow__named_permit *p)
 {
     if (!atomic_exchange(&p->left, true))
         (void)tell_home(p);
 }
 
-static void on_cancel(vow_error *why, void *place)
+static void on_cancel(vow_error *why, void *permit)
 {
-    struct vow__place *p = place;
+    struct vow__named_permit *p = permit;
     vow_deferred *out = p->out;
     p->out = NULL;
     leave(p);
     (void)vow_reject_drop(out, vow_error_ref(why));
 }
 
-/* Settled by the home; or because this loop closes. */
-static void on_answer(vow_future *f, void *place)
+/* Settled by the hub's loop; or because this loop closes. */
+static void on_answer(vow_future *f, void *permit)
 {
-    struct vow__place *p = place;
+    struct vow__named_permit *p = permit;
     vow_deferred *out = p->out;
     vow_error *error = vow_error_of(f);
     p->out = NULL;
@@ -375,15 +376,15 @@ static void on_answer(vow_future *f, void *place)
 
 /* ---- grants ------------------------------------------------------------- */
 
-static struct vow__place *place_of(vow_grant *g)
+static struct vow__named_permit *place_of(vow_grant *g)
 {
-    return VOW__OUTER(g, struct vow__place, grant);
+    return VOW__OUTER(g, struct vow__named_permit, grant);
 }
 
 /* If the message cannot be sent, the next renewal tells. */
 static void grant_started(vow_grant *g)
 {
-    struct vow__place *p = place_of(g);
+    struct vow__named_permit *p = place_of(g);
     if (atomic_load(&p->rated) && !atomic_exchange(&p->started, true))
         (void)tell_home(p);
 }
@@ -398,9 +399,9 @@ static void grant_free(vow_grant *g)
     forget(place_of(g));
 }
 
-/* Our reference goes when the home has said its last word, so that a loss that
+/* Our reference goes when the hub's loop has said its last word, so that a loss that
  * nobody needs to hear of is no unhandled rejection. */
-static void forget(struct vow__place *p)
+static void forget(struct vow__named_permit *p)
 {
     vow_future *lost = p->grant.lost;
     if (vow_state_of(lost) == VOW_PENDING)
@@ -410,10 +411,10 @@ static void forget(struct vow__place *p)
     vow_future_unref(lost);
 }
 
-static void on_forgotten(vow_future *f, void *place)
+static void on_forgotten(vow_future *f, void *permit)
 {
     (void)vow_error_of(f);
-    vow__place_unref(place);
+    vow__named_permit_unref(permit);
 }
 
 /* ---- limits ------------------------------------------------------------- */
@@ -435,16 +436,17 @@ vow_future *vow_pool_limit_at(const char *site, vow_authority *a,
     struct limit *l = vow__mem_zero(&a->alloc, sizeof(*l) + size);
     if (l == NULL)
         return vow_refused_at(site, a->loop, VOW_ENOMEM, NULL);
-    l->of = vow__handle_ref(a);
+    l->of = vow__named_handle_ref(a);
     l->name = name_of(label);
     l->change = limits != NULL;
     if (limits != NULL)
         l->to = *limits;
     memcpy(l->label, label, size);
-    vow_future *f = vow__end_open(site, a->loop, a->hub->loop, &l->end);
+    vow_future *f =
+        vow__named_settler_open(site, a->loop, a->hub->loop, &l->settler);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
-        rc = vow__hub_run(a, begin_limit, l);
+        rc = vow__named_hub_run(a, begin_limit, l);
     if (rc == 0)
         return f;
     vow_future_unref(f);
@@ -455,13 +457,14 @@ vow_future *vow_pool_limit_at(const char *site, vow_authority *a,
 static void begin_limit(void *limit)
 {
     struct limit *l = limit;
-    struct vow__hub *h = l->of->hub;
+    struct vow__named_hub *h = l->of->hub;
     if (h->closing || h->store == NULL) {
-        vow__end_refuse(&l->end, VOW_ECLOSED, "the authority was closed");
+        vow__named_settler_refuse(&l->settler, VOW_ECLOSED,
+                                  "the authority was closed");
         limit_free(l);
         return;
     }
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->limit(h->store, &l->name, l->change ? &l->to : NULL,
                          l->label, on_limit, l);
 }
@@ -469,22 +472,23 @@ static void begin_limit(void *limit)
 static void on_limit(int code, const vow_pool_info *info, size_t n, void *limit)
 {
     struct limit *l = limit;
-    struct vow__hub *h = l->of->hub;
+    struct vow__named_hub *h = l->of->hub;
     const char *why = code == VOW_ENOENT ? "there is no such pool" : NULL;
     struct limit_block *b = NULL;
     if (code == 0 && n == 1)
         b = block_new(l->of, info);
     if (b != NULL)
-        vow__end_resolve(&l->end, vow_own(b, block_drop));
+        vow__named_settler_resolve(&l->settler, vow_own(b, block_drop));
     else if (code == 0)
-        vow__end_refuse(&l->end, n == 1 ? VOW_ENOMEM : VOW_ESTORE, NULL);
+        vow__named_settler_refuse(&l->settler, n == 1 ? VOW_ENOMEM : VOW_ESTORE,
+                                  NULL);
     else
-        vow__end_refuse(&l->end, code,
-                        code == VOW_ESTORE || code == VOW_EUNSURE ||
-                                code == VOW_EAGAIN
-                            ? vow__store_trouble(h)
-                            : why);
-    vow__step_ended(h, code);
+        vow__named_settler_refuse(&l->settler, code,
+                                  code == VOW_ESTORE || code == VOW_EUNSURE ||
+                                          code == VOW_EAGAIN
+                                      ? vow__named_store_trouble(h)
+                                      : why);
+    vow__named_step_ended(h, code);
     limit_free(l);
 }
 
@@ -513,7 +517,7 @@ static void limit_free(struct limit *l)
 {
     vow_authority *a = l->of;
     struct vow_alloc alloc = a->alloc;
-    vow__end_drop(&l->end);
+    vow__named_settler_drop(&l->settler);
     vow__mem_free(&alloc, l, sizeof(*l) + strlen(l->label) + 1);
-    vow__handle_unref(a);
+    vow__named_handle_unref(a);
 }

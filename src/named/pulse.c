@@ -9,32 +9,32 @@
  *       fifth of its time goes out with it as one step, and has the next time
  *       in common, so that many leases are few steps.
  * LIMITS  128 names to a step.
- * THREADS  the home's loop, which no code of the user's blocks.
+ * THREADS  the hub's loop, which no code of the user's blocks.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 enum { BATCH = 128, DRIFT_PERCENT = 1, MARGIN_NS = 2 * VOW__NS_PER_MS };
 
 struct batch {
-    struct vow__hub *hub;
+    struct vow__named_hub *hub;
     size_t n;
     vow_lease *leases[BATCH]; /* counted */
     vow_hold holds[BATCH];
 };
 
 static void schedule(vow_lease *l);
-static void arm(struct vow__hub *h);
+static void arm(struct vow__named_hub *h);
 static void look(void *hub);
 static bool may_pulse(const vow_lease *l, uint64_t now);
-static void send(struct vow__hub *h, vow_lease *first, uint64_t now);
+static void send(struct vow__named_hub *h, vow_lease *first, uint64_t now);
 static void on_pulsed(int code, const vow_record *r, size_t n, void *batch);
 static void heard(vow_lease *l, const vow_record *r);
 static void trust(vow_lease *l, uint64_t sent_ns);
 static uint64_t every_ns(vow_lease *l);
 
-void vow__pulse_add(vow_lease *l)
+void vow__named_pulse_add(vow_lease *l)
 {
     const vow_share_opts *o = l->ask->opts;
     uint64_t third = l->lease_ms / 3 + (l->lease_ms < 3);
@@ -45,13 +45,13 @@ void vow__pulse_add(vow_lease *l)
         l->every_ms = third;
     trust(l, l->sent_ns);
     l->pulse_ns = l->sent_ns + every_ns(l);
-    l->beats_seen = atomic_load_explicit(&l->beats, memory_order_relaxed);
+    l->pulses_seen = atomic_load_explicit(&l->pulses, memory_order_relaxed);
     schedule(l);
 }
 
-void vow__pulse_remove(vow_lease *l)
+void vow__named_pulse_remove(vow_lease *l)
 {
-    struct vow__hub *h = l->hub;
+    struct vow__named_hub *h = l->hub;
     vow__heap_remove(&h->due, &l->due);
     l->in_heap = false;
     if (h->due == NULL && vow_call_stop(&h->look))
@@ -79,7 +79,7 @@ static uint64_t every_ns(vow_lease *l)
 /* Into the heap by what comes first. */
 static void schedule(vow_lease *l)
 {
-    struct vow__hub *h = l->hub;
+    struct vow__named_hub *h = l->hub;
     uint64_t valid = atomic_load_explicit(&l->valid_ns, memory_order_relaxed);
     if (l->in_heap)
         vow__heap_remove(&h->due, &l->due);
@@ -91,9 +91,9 @@ static void schedule(vow_lease *l)
         arm(h);
 }
 
-static void arm(struct vow__hub *h)
+static void arm(struct vow__named_hub *h)
 {
-    uint64_t now = vow__hub_now_ns(h);
+    uint64_t now = vow__named_hub_now_ns(h);
     h->look_ns = h->due->key;
     uint64_t left = h->look_ns > now ? h->look_ns - now : 0;
     uint64_t due = vow_loop_now_ns(h->loop) + left;
@@ -105,14 +105,15 @@ static void arm(struct vow__hub *h)
 
 static void look(void *hub)
 {
-    struct vow__hub *h = hub;
+    struct vow__named_hub *h = hub;
     h->look_ns = UINT64_MAX;
-    uint64_t now = vow__hub_now_ns(h);
+    uint64_t now = vow__named_hub_now_ns(h);
     while (h->due != NULL && h->due->key <= now && h->store != NULL) {
         vow_lease *l = VOW__OUTER(h->due, vow_lease, due);
         if (now >= atomic_load(&l->valid_ns)) {
-            vow__pulse_remove(l);
-            vow__lease_lose(l, "no pulse was heard for the time of the lease");
+            vow__named_pulse_remove(l);
+            vow__named_lease_lose(
+                l, "no pulse was heard for the time of the lease");
         } else if (may_pulse(l, now)) {
             send(h, l, now);
         } else {
@@ -129,15 +130,15 @@ static void look(void *hub)
  * the record is gone, a pulse would make it again for nobody. */
 static bool may_pulse(const vow_lease *l, uint64_t now)
 {
-    unsigned beats = atomic_load_explicit(&l->beats, memory_order_relaxed);
+    unsigned pulses = atomic_load_explicit(&l->pulses, memory_order_relaxed);
     bool by_hand = (l->ask->opts->flags & VOW_SHARE_MANUAL_PULSE) != 0;
     return l->pulse_ns <= now && !l->pulsing &&
            l->entry->state == ENTRY_RUNNING &&
-           (!by_hand || beats != l->beats_seen);
+           (!by_hand || pulses != l->pulses_seen);
 }
 
 /* The first, and all that are due soon with the same times. */
-static void send(struct vow__hub *h, vow_lease *first, uint64_t now)
+static void send(struct vow__named_hub *h, vow_lease *first, uint64_t now)
 {
     struct batch *b = vow__mem_new(&h->alloc, sizeof(*b));
     uint64_t lease_ms = first->lease_ms;
@@ -149,34 +150,34 @@ static void send(struct vow__hub *h, vow_lease *first, uint64_t now)
         schedule(first);
         return;
     }
-    b->hub = vow__hub_ref(h);
+    b->hub = vow__named_hub_ref(h);
     b->n = 0;
     while (b->n < BATCH && h->due != NULL && h->due->key <= soon) {
         vow_lease *l = VOW__OUTER(h->due, vow_lease, due);
         if (l->lease_ms != lease_ms || l->every_ms != every_ms ||
             !may_pulse(l, soon) || now >= atomic_load(&l->valid_ns))
             break;
-        l->beats_seen = atomic_load_explicit(&l->beats, memory_order_relaxed);
+        l->pulses_seen = atomic_load_explicit(&l->pulses, memory_order_relaxed);
         l->pulsing = true;
         l->sending_ns = now;
         l->pulse_ns = next;
         schedule(l);
-        vow__lease_hold(l);
+        vow__named_lease_hold(l);
         b->leases[b->n] = l;
         b->holds[b->n++] = (vow_hold){.name = l->entry->name,
                                       .token = l->token,
                                       .epoch = atomic_load(&l->epoch)};
     }
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->pulse(h->store, b->holds, b->n, lease_ms, on_pulsed, b);
 }
 
 static void on_pulsed(int code, const vow_record *r, size_t n, void *batch)
 {
     struct batch *b = batch;
-    struct vow__hub *h = b->hub;
-    uint64_t now = vow__hub_now_ns(h);
-    vow__step_ended(h, code);
+    struct vow__named_hub *h = b->hub;
+    uint64_t now = vow__named_hub_now_ns(h);
+    vow__named_step_ended(h, code);
     for (size_t i = 0; i < b->n; i++) {
         vow_lease *l = b->leases[i];
         l->pulsing = false;
@@ -186,16 +187,16 @@ static void on_pulsed(int code, const vow_record *r, size_t n, void *batch)
             l->pulse_ns = now + every_ns(l) / 4;
             schedule(l);
         }
-        vow__lease_release(l);
+        vow__named_lease_release(l);
     }
     struct vow_alloc alloc = h->alloc;
     vow__mem_free(&alloc, b, sizeof(*b));
-    vow__hub_unref(h);
+    vow__named_hub_unref(h);
 }
 
 static void heard(vow_lease *l, const vow_record *r)
 {
-    struct vow__entry *e = l->entry;
+    struct vow__named_entry *e = l->entry;
     if (r->status == VOW_STATUS_OWNED || r->status == VOW_STATUS_CANCELED) {
         atomic_store(&l->epoch, r->epoch);
         e->epoch = r->epoch;
@@ -203,10 +204,10 @@ static void heard(vow_lease *l, const vow_record *r)
         if (l->in_heap)
             schedule(l);
         if (r->status == VOW_STATUS_CANCELED)
-            vow__lease_stop(&e->name, l->hub);
+            vow__named_lease_stop(&e->name, l->hub);
         return;
     }
-    vow__lease_lose(l, r->status == VOW_STATUS_SETTLED
-                           ? "another has settled it"
-                           : "another has taken it over");
+    vow__named_lease_lose(l, r->status == VOW_STATUS_SETTLED
+                                 ? "another has settled it"
+                                 : "another has taken it over");
 }

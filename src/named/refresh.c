@@ -17,20 +17,21 @@
  *       first, and then the other is looked at: there is never a second run
  *       beside the first, if all who ask give stale_ms or early
  *       (docs/model/refresh.pml).
- * THREADS  the home's loop.
+ * THREADS  the hub's loop.
  */
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 enum { AFTER_FAILURE_MS = 1000 };
 
 static double exponential(uint64_t random);
 static void on_put(int code, const vow_record *r, size_t n, void *entry);
 
-bool vow__refresh_due(struct vow__hub *h, const struct vow__ask *a,
-                      const vow_record *r)
+bool vow__named_refresh_due(struct vow__named_hub *h,
+                            const struct vow__named_waiter *w,
+                            const vow_record *r)
 {
-    const vow_share_opts *o = a->opts;
-    if (a->refresh || a->waited || a->work == NULL ||
+    const vow_share_opts *o = w->opts;
+    if (w->refresh || w->waited || w->work == NULL ||
         (o->flags & (VOW_SHARE_NO_REFRESH | VOW_SHARE_PEEK)) != 0)
         return false;
     if (o->stale_ms > 0 && r->age_ms > o->stale_ms)
@@ -58,53 +59,56 @@ static double exponential(uint64_t random)
 }
 
 /* One here at a time: it may have to wait, and more would only wait too. */
-void vow__refresh_for(struct vow__hub *h, const struct vow__ask *because)
+void vow__named_refresh_for(struct vow__named_hub *h,
+                            const struct vow__named_waiter *because)
 {
-    vow_name name = vow__refresh_name(&because->name);
-    const struct vow__entry *e = vow__entry_find(h, &name);
-    if (e != NULL && (e->n_asks > 0 || e->lease != NULL))
+    vow_name name = vow__named_refresh_name(&because->name);
+    const struct vow__named_entry *e = vow__named_entry_find(h, &name);
+    if (e != NULL && (e->n_waiters > 0 || e->lease != NULL))
         return;
-    struct vow__ask *a =
-        vow__ask_new(because->site, because->of, &because->name, because->opts);
-    if (a == NULL)
+    struct vow__named_waiter *w = vow__named_waiter_new(
+        because->site, because->of, &because->name, because->opts);
+    if (w == NULL)
         return; /* the next who finds it old will */
-    a->work = because->work;
-    a->arg = because->arg;
-    a->own.info = NULL;
-    a->own.deadline_ms = 0;
-    a->own.join = NULL;
-    a->own.flags |= VOW_SHARE_NOWAIT;
-    vow__list_push(&a->of->asks, &a->in_seat);
-    vow__count(&h->counts.waiting, 1);
-    vow__refresh(h, a);
+    w->work = because->work;
+    w->arg = because->arg;
+    w->own.info = NULL;
+    w->own.deadline_ms = 0;
+    w->own.join = NULL;
+    w->own.flags |= VOW_SHARE_NOWAIT;
+    vow__list_push(&w->of->waiters, &w->in_handle);
+    vow__named_count(&h->counts.waiting, 1);
+    vow__named_refresh_start(h, w);
 }
 
-void vow__refresh(struct vow__hub *h, struct vow__ask *a)
+void vow__named_refresh_start(struct vow__named_hub *h,
+                              struct vow__named_waiter *w)
 {
-    a->refresh = true;
-    a->target = a->name;
-    a->name = vow__refresh_name(&a->target);
-    a->own.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
-    vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+    w->refresh = true;
+    w->target = w->name;
+    w->name = vow__named_refresh_name(&w->target);
+    w->own.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
+    vow__named_entry_add_waiter(h, vow__named_entry_find(h, &w->name), w);
 }
 
-void vow__refresh_give_way(struct vow__entry *e)
+void vow__named_refresh_give_way(struct vow__named_entry *e)
 {
-    struct vow__hub *h = vow__hub_of(e);
-    vow_link *all = vow__entry_take_asks(e);
-    vow__lease_give_back(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
+    vow_link *all = vow__named_entry_take_waiters(e);
+    vow__named_lease_give_back(e);
     while (all != NULL) {
-        struct vow__ask *a = vow__ask_of(vow__list_take(&all));
-        a->refresh = false;
-        a->name = a->target;
-        a->own.flags |= VOW_SHARE_NO_REFRESH; /* it was one */
-        if (a->own.store_down == VOW_DOWN_DEFAULT)
-            a->own.store_down = VOW_DOWN_FAIL; /* nobody waits for it */
-        vow__entry_ask(h, vow__entry_find(h, &a->name), a);
+        struct vow__named_waiter *w =
+            vow__named_waiter_of(vow__list_take(&all));
+        w->refresh = false;
+        w->name = w->target;
+        w->own.flags |= VOW_SHARE_NO_REFRESH; /* it was one */
+        if (w->own.store_down == VOW_DOWN_DEFAULT)
+            w->own.store_down = VOW_DOWN_FAIL; /* nobody waits for it */
+        vow__named_entry_add_waiter(h, vow__named_entry_find(h, &w->name), w);
     }
 }
 
-vow_name vow__refresh_name(const vow_name *name)
+vow_name vow__named_refresh_name(const vow_name *name)
 {
     vow_field what = vow_field_text("refresh");
     return vow_name_step(NULL, name, &what, 1);
@@ -112,28 +116,29 @@ vow_name vow__refresh_name(const vow_name *name)
 
 /* The result goes to the name it is for; the derived name only remembers that
  * it was made. */
-void vow__refresh_commit(struct vow__entry *e, vow_commit_request *commit)
+void vow__named_refresh_commit(struct vow__named_entry *e,
+                               vow_commit_request *commit)
 {
-    struct vow__hub *h = vow__hub_of(e);
-    const struct vow__ask *a = e->lease->ask;
+    struct vow__named_hub *h = vow__named_entry_hub(e);
+    const struct vow__named_waiter *w = e->lease->ask;
     if (commit->outcome == VOW_OUTCOME_FAILED) {
         if (commit->ttl_ms < AFTER_FAILURE_MS)
             commit->ttl_ms = AFTER_FAILURE_MS;
         return;
     }
-    vow__count(&h->counts.refreshes, 1);
+    vow__named_count(&h->counts.refreshes, 1);
     vow_commit_request put = *commit;
-    put.hold.name = a->target;
+    put.hold.name = w->target;
     put.flags = VOW_COMMIT_PUT;
     if ((h->store->ops->flags & VOW_STORE_LOCAL) != 0)
-        vow__entry_keep(h, &a->target, e->outcome, put.ttl_ms);
+        vow__named_entry_keep(h, &w->target, e->outcome, put.ttl_ms);
     e->steps++;
-    vow__step_begins(h);
+    vow__named_step_begins(h);
     h->store->ops->commit(h->store, &put, on_put, e);
     vow_bytes_unref(commit->value);
     commit->value = NULL;
     uint64_t fresh_ms =
-        a->opts->stale_ms > 0 ? a->opts->stale_ms : commit->cost_ms;
+        w->opts->stale_ms > 0 ? w->opts->stale_ms : commit->cost_ms;
     commit->ttl_ms = fresh_ms < commit->ttl_ms ? fresh_ms : commit->ttl_ms;
 }
 
@@ -141,11 +146,11 @@ void vow__refresh_commit(struct vow__entry *e, vow_commit_request *commit)
  * that it was made: the next one comes soon enough. */
 static void on_put(int code, const vow_record *r, size_t n, void *entry)
 {
-    struct vow__entry *e = entry;
+    struct vow__named_entry *e = entry;
     (void)r;
     (void)n;
     e->steps--;
-    vow__step_ended(vow__hub_of(e), code);
-    if (e->state == ENTRY_NEW && e->n_asks == 0 && e->steps == 0)
-        vow__entry_free(e);
+    vow__named_step_ended(vow__named_entry_hub(e), code);
+    if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0)
+        vow__named_entry_free(e);
 }

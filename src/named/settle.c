@@ -5,59 +5,59 @@
  *       error. Those who wait are taken out of the entry first, then settled;
  *       then the entry goes, or claims again for those who came meanwhile, or
  *       stays as the keeper of a value for a store that keeps none.
- * THREADS  the home's loop.
+ * THREADS  the hub's loop.
  */
 #include "base/failure.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
-static void over(struct vow__entry *e, uint64_t keep_ms);
+static void over(struct vow__named_entry *e, uint64_t keep_ms);
 static void expired(void *entry);
-static vow_error *failure_of(struct vow__hub *h, vow_bytes *value);
-static void hand_out(struct vow__ask *a, const vow_record *r,
+static vow_error *failure_of(struct vow__named_hub *h, vow_bytes *value);
+static void hand_out(struct vow__named_waiter *w, const vow_record *r,
                      vow_error *failure, vow_future *kept);
 
-vow_link *vow__entry_take_asks(struct vow__entry *e)
+vow_link *vow__named_entry_take_waiters(struct vow__named_entry *e)
 {
-    vow_link *all = e->asks;
+    vow_link *all = e->waiters;
     for (vow_link *l = all; l != NULL; l = l->next)
-        vow__ask_of(l)->entry = NULL;
-    e->asks = NULL;
-    e->n_asks = 0;
-    e->crowd = NULL;
+        vow__named_waiter_of(l)->entry = NULL;
+    e->waiters = NULL;
+    e->n_waiters = 0;
+    e->shared_waiter = NULL;
     return all;
 }
 
 /* The run is over. Who had to wait for that asks now; a store that keeps no
  * values leaves that to us. */
-static void over(struct vow__entry *e, uint64_t keep_ms)
+static void over(struct vow__named_entry *e, uint64_t keep_ms)
 {
-    struct vow__hub *h = vow__hub_of(e);
-    bool wanted = e->later != NULL || e->n_asks > 0 || e->steps > 0;
+    struct vow__named_hub *h = vow__named_entry_hub(e);
+    bool wanted = e->postponed != NULL || e->n_waiters > 0 || e->steps > 0;
     if (!wanted && keep_ms == 0) {
-        vow__entry_free(e);
+        vow__named_entry_free(e);
         return;
     }
-    vow__entry_move(e, ENTRY_NEW);
+    vow__named_entry_move(e, ENTRY_NEW);
     e->failures = e->refusals = 0;
     e->held_off = 0;
     e->lost_one = false;
     e->first_error = vow_error_unref(e->first_error);
-    vow__chunks_clear(e);
+    vow__named_chunks_clear(e);
     if (wanted) {
-        vow__entry_again(e);
+        vow__named_entry_claim_again(e);
         return;
     }
-    vow__entry_move(e, ENTRY_KEPT);
+    vow__named_entry_move(e, ENTRY_KEPT);
     vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, keep_ms),
                        expired, e);
 }
 
-void vow__entry_keep(struct vow__hub *h, const vow_name *name, vow_future *f,
-                     uint64_t ttl_ms)
+void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
+                           vow_future *f, uint64_t ttl_ms)
 {
-    struct vow__entry *e = vow__entry_find(h, name);
+    struct vow__named_entry *e = vow__named_entry_find(h, name);
     if (e == NULL)
-        e = vow__entry_new(h, name);
+        e = vow__named_entry_new(h, name);
     if (e == NULL)
         return;
     (void)vow_future_ref(f);
@@ -65,29 +65,29 @@ void vow__entry_keep(struct vow__hub *h, const vow_name *name, vow_future *f,
     e->outcome = f;
     if (e->state != ENTRY_NEW && e->state != ENTRY_KEPT)
         return;
-    vow__entry_move(e, ENTRY_KEPT);
+    vow__named_entry_move(e, ENTRY_KEPT);
     vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ttl_ms),
                        expired, e);
 }
 
 static void expired(void *entry)
 {
-    struct vow__entry *e = entry;
-    if (e->state == ENTRY_KEPT && e->n_asks == 0 && e->steps == 0)
-        vow__entry_free(e);
+    struct vow__named_entry *e = entry;
+    if (e->state == ENTRY_KEPT && e->n_waiters == 0 && e->steps == 0)
+        vow__named_entry_free(e);
 }
 
-void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
+void vow__named_entry_settle(struct vow__named_entry *e, vow_future *outcome)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
     const vow_lease *l = e->lease;
-    vow__chunks_flush(e);
-    vow_link *all = vow__entry_take_asks(e);
+    vow__named_chunks_flush(e);
+    vow_link *all = vow__named_entry_take_waiters(e);
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
     uint64_t keep_ms = local && ok ? e->commit.ttl_ms : 0;
     vow_value v = ok ? vow_get(outcome) : vow_nothing();
-    bool again = ok && vow__value_travels(v);
+    bool again = ok && vow__named_value_travels(v);
     if (keep_ms > 0 && e->outcome != outcome) {
         vow_future_unref(e->outcome);
         e->outcome = vow_future_ref(outcome);
@@ -98,27 +98,29 @@ void vow__entry_settle(struct vow__entry *e, vow_future *outcome)
     uint32_t mine = l->alone      ? VOW_ROLE_ALONE
                     : l->takeover ? VOW_ROLE_TAKEOVER
                                   : VOW_ROLE_RAN;
-    const struct vow__ask *worker = l->ask;
+    const struct vow__named_waiter *worker = l->ask;
     uint32_t attempt = l->attempt;
-    vow__lease_over(e->lease, true);
+    vow__named_lease_over(e->lease, true);
     while (all != NULL) {
-        struct vow__ask *a = vow__ask_of(vow__list_take(&all));
-        if (a->opts->info != NULL) {
-            a->info.attempt = attempt;
-            vow__ask_tell(a, a == worker ? mine : VOW_ROLE_JOINED, fence, 0,
-                          h->runner);
+        struct vow__named_waiter *w =
+            vow__named_waiter_of(vow__list_take(&all));
+        if (w->opts->info != NULL) {
+            w->info.attempt = attempt;
+            vow__named_waiter_set_info(w, w == worker ? mine : VOW_ROLE_JOINED,
+                                       fence, 0, h->runner);
         }
         if (again)
-            vow__ask_resolve(a, vow__value_again(v));
+            vow__named_waiter_resolve(w, vow__named_value_again(v));
         else
-            vow__ask_copy(a, outcome);
+            vow__named_waiter_copy(w, outcome);
     }
     over(e, keep_ms);
 }
 
-void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
+void vow__named_entry_settle_record(struct vow__named_entry *e,
+                                    const vow_record *r)
 {
-    struct vow__hub *h = vow__hub_of(e);
+    struct vow__named_hub *h = vow__named_entry_hub(e);
     VOW_AUTO(vow_error) failure = NULL;
     bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
     bool valued = r->value != NULL && !vow__failure_is(r->value);
@@ -128,26 +130,27 @@ void vow__entry_settle_record(struct vow__entry *e, const vow_record *r)
         vow_error_unref(failure);
         failure = vow_error_ref(e->first_error);
     }
-    vow__chunks_flush(e);
+    vow__named_chunks_flush(e);
     VOW_AUTO(vow_future) kept = local ? vow_future_ref(e->outcome) : NULL;
     if (local && kept == NULL && failure == NULL) {
         e->valueless = true; /* it was lost here: it has to be made again */
-        vow__entry_again(e);
+        vow__named_entry_claim_again(e);
         return;
     }
-    vow_link *all = vow__entry_take_asks(e);
-    struct vow__ask *refresher = NULL;
+    vow_link *all = vow__named_entry_take_waiters(e);
+    struct vow__named_waiter *refresher = NULL;
     for (vow_link *l = all; l != NULL && !r->failed; l = l->next)
-        if (refresher == NULL && vow__refresh_due(h, vow__ask_of(l), r))
-            refresher = vow__ask_of(l);
+        if (refresher == NULL &&
+            vow__named_refresh_due(h, vow__named_waiter_of(l), r))
+            refresher = vow__named_waiter_of(l);
     if (refresher != NULL)
-        vow__refresh_for(h, refresher);
+        vow__named_refresh_for(h, refresher);
     while (all != NULL)
-        hand_out(vow__ask_of(vow__list_take(&all)), r, failure, kept);
+        hand_out(vow__named_waiter_of(vow__list_take(&all)), r, failure, kept);
     over(e, local && kept != NULL ? r->left_ms : 0);
 }
 
-static vow_error *failure_of(struct vow__hub *h, vow_bytes *value)
+static vow_error *failure_of(struct vow__named_hub *h, vow_bytes *value)
 {
     if (value == NULL)
         return vow_error_new(h->loop, VOW_EIO, "it failed");
@@ -155,30 +158,31 @@ static vow_error *failure_of(struct vow__hub *h, vow_bytes *value)
     return vow_error_new(h->loop, f.code, "%.*s", (int)f.length, f.message);
 }
 
-static void hand_out(struct vow__ask *a, const vow_record *r,
+static void hand_out(struct vow__named_waiter *w, const vow_record *r,
                      vow_error *failure, vow_future *kept)
 {
-    bool stale = a->opts->stale_ms > 0 && r->age_ms > a->opts->stale_ms &&
-                 !a->waited && failure == NULL;
-    a->info.attempt = r->takeovers + 1;
-    vow__ask_tell(a,
-                  a->waited ? VOW_ROLE_JOINED
-                  : stale   ? VOW_ROLE_STALE
-                            : VOW_ROLE_CACHED,
-                  r->epoch, r->age_ms, r->runner);
+    bool stale = w->opts->stale_ms > 0 && r->age_ms > w->opts->stale_ms &&
+                 !w->waited && failure == NULL;
+    w->info.attempt = r->takeovers + 1;
+    vow__named_waiter_set_info(w,
+                               w->waited ? VOW_ROLE_JOINED
+                               : stale   ? VOW_ROLE_STALE
+                                         : VOW_ROLE_CACHED,
+                               r->epoch, r->age_ms, r->runner);
     if (failure != NULL)
-        vow__ask_reject(a, failure);
+        vow__named_waiter_reject(w, failure);
     else if (kept != NULL)
-        vow__ask_copy(a, kept);
+        vow__named_waiter_copy(w, kept);
     else
-        vow__ask_resolve(a, vow_bytes_value(vow_bytes_ref(r->value)));
+        vow__named_waiter_resolve(w, vow_bytes_value(vow_bytes_ref(r->value)));
 }
 
-void vow__entry_reject(struct vow__entry *e, vow_error *error)
+void vow__named_entry_reject(struct vow__named_entry *e, vow_error *error)
 {
-    vow__chunks_flush(e);
-    vow_link *all = vow__entry_take_asks(e);
+    vow__named_chunks_flush(e);
+    vow_link *all = vow__named_entry_take_waiters(e);
     while (all != NULL)
-        vow__ask_reject(vow__ask_of(vow__list_take(&all)), error);
+        vow__named_waiter_reject(vow__named_waiter_of(vow__list_take(&all)),
+                                 error);
     over(e, 0);
 }

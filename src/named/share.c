@@ -2,19 +2,19 @@
 /* share.c - asking for named work: the options, and the two doors.
  *
  * HOW   Many askers of one loop for one name, with the same function and
- *       argument and no wishes of their own, are a crowd: one ask, and for each
+ *       argument and no wishes of their own, are a shared_waiter: one ask, and for each
  *       of them a link behind its future. The second of them makes it. Each
  *       leaves by canceling its link; with the last, the ask leaves.
  *
  * THREADS  the loop of who asks.
  */
 #include "vow/share.h"
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 enum { TAKEOVERS = 3, SHARE_FLAGS = 2 * VOW_SHARE_REFRESH - 1 };
 
-const vow_share_opts vow__no_wishes = {.size = sizeof(vow__no_wishes),
-                                       .takeovers = TAKEOVERS};
+const vow_share_opts vow__named_default_share_opts = {
+    .size = sizeof(vow__named_default_share_opts), .takeovers = TAKEOVERS};
 
 /* What somebody asks for. */
 struct question {
@@ -25,8 +25,8 @@ struct question {
     vow_lease_fn on_lease;
     void *arg;
     const vow_share_opts *opts;
-    bool looked;              /* for the entry of the name: */
-    struct vow__entry *entry; /* NULL: there is none */
+    bool looked;                    /* for the entry of the name: */
+    struct vow__named_entry *entry; /* NULL: there is none */
 };
 
 static const char *complete(const vow_authority *a, const vow_share_opts *given,
@@ -51,11 +51,11 @@ vow_future *vow_share_at(const char *site, vow_authority *a,
                          .work = work,
                          .arg = arg,
                          .opts = opts};
-    if (vow__at_home(a) && !a->closing && is_plain(opts)) {
+    if (vow__named_is_hub_loop(a) && !a->closing && is_plain(opts)) {
         q.looked = true;
-        q.entry = vow__entry_find(a->hub, name);
+        q.entry = vow__named_entry_find(a->hub, name);
     }
-    if (q.entry == NULL || q.entry->asks == NULL || q.entry->dying)
+    if (q.entry == NULL || q.entry->waiters == NULL || q.entry->unwanted)
         return ask(&q);
     return join_crowd(&q);
 }
@@ -70,28 +70,31 @@ static bool is_plain(const vow_share_opts *o)
 
 static vow_future *join_crowd(const struct question *q)
 {
-    struct vow__entry *e = q->entry;
-    struct vow__hub *h = q->of->hub;
-    const struct vow__ask *like =
-        e->crowd != NULL ? e->crowd : vow__ask_of(e->asks);
+    struct vow__named_entry *e = q->entry;
+    struct vow__named_hub *h = q->of->hub;
+    const struct vow__named_waiter *like =
+        e->shared_waiter != NULL ? e->shared_waiter
+                                 : vow__named_waiter_of(e->waiters);
     if (like->work != q->work || like->arg != q->arg)
         return ask(q);
-    if (e->crowd != NULL) {
-        vow__count(&h->counts.asked, 1);
-        vow__count(&h->counts.joined, 1);
-        return vow_then_at(q->site, vow_deferred_future(e->crowd->end.here),
+    if (e->shared_waiter != NULL) {
+        vow__named_count(&h->counts.asked, 1);
+        vow__named_count(&h->counts.joined, 1);
+        return vow_then_at(q->site,
+                           vow_deferred_future(e->shared_waiter->settler.here),
                            NULL, NULL, NULL);
     }
-    VOW_AUTO(vow_future) of_crowd = ask(q);
-    e = vow__entry_find(h, q->name);
-    if (e == NULL || e->asks == NULL || vow_state_of(of_crowd) != VOW_PENDING)
-        return vow_future_ref(of_crowd);
-    struct vow__ask *last = vow__ask_of(e->asks->prev);
-    if (last->end.here == NULL ||
-        vow_deferred_future(last->end.here) != of_crowd)
-        return vow_future_ref(of_crowd);
-    e->crowd = last;
-    return vow_then_at(q->site, of_crowd, NULL, NULL, NULL);
+    VOW_AUTO(vow_future) of_shared = ask(q);
+    e = vow__named_entry_find(h, q->name);
+    if (e == NULL || e->waiters == NULL ||
+        vow_state_of(of_shared) != VOW_PENDING)
+        return vow_future_ref(of_shared);
+    struct vow__named_waiter *last = vow__named_waiter_of(e->waiters->prev);
+    if (last->settler.here == NULL ||
+        vow_deferred_future(last->settler.here) != of_shared)
+        return vow_future_ref(of_shared);
+    e->shared_waiter = last;
+    return vow_then_at(q->site, of_shared, NULL, NULL, NULL);
 }
 
 vow_future *vow_claim_name_at(const char *site, vow_authority *a,
@@ -115,7 +118,7 @@ vow_future *vow_claim_name_at(const char *site, vow_authority *a,
 static vow_future *ask(const struct question *q)
 {
     vow_authority *a = q->of;
-    const vow_share_opts *o = &vow__no_wishes;
+    const vow_share_opts *o = &vow__named_default_share_opts;
     vow_share_opts complete_ones;
     const char *wrong = NULL;
     if (q->opts != NULL) {
@@ -127,7 +130,8 @@ static vow_future *ask(const struct question *q)
     if (a->closing)
         return vow_refused_at(q->site, a->loop, VOW_ECLOSED,
                               "the authority was closed");
-    struct vow__ask *new = vow__ask_new(q->site, a, q->name, o);
+    struct vow__named_waiter *new =
+        vow__named_waiter_new(q->site, a, q->name, o);
     if (new == NULL)
         return vow_refused_at(q->site, a->loop, VOW_ENOMEM, NULL);
     new->looked = q->looked;
@@ -136,7 +140,7 @@ static vow_future *ask(const struct question *q)
     new->on_lease = q->on_lease;
     new->arg = q->arg;
     bool two_handed = q->work == NULL && (o->flags & VOW_SHARE_PEEK) == 0;
-    return vow__ask_send(new, two_handed);
+    return vow__named_waiter_send(new, two_handed);
 }
 
 /* NULL, or what is wrong. */

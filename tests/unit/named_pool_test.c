@@ -313,7 +313,7 @@ TEST(named_pool, a_try_does_not_queue)
     world_turn(r.w);
     CHECK_CODE(f, VOW_EBUSY);
     CHECK_STR_EQ(vow_error_message(vow_error_of(f)),
-                 "pool 'api' has no place now");
+                 "pool 'api' has no permit now");
     CHECK_POOL(&r, 1, 0);
     CHECK_UINT_EQ(r.line[1].releases, 0); /* there was nothing to give back */
     f = vow_future_unref(f);

@@ -16,10 +16,10 @@
  * THREADS  loop thread only.
  */
 #include "base/alloc.h"
-#include "named/pipeline_internal.h"
+#include "named/pipeline/pipeline_internal.h"
 
-struct vow__walk {
-    struct vow__plan *plan; /* counted */
+struct vow__pipeline_walk {
+    struct vow__pipeline_plan *plan; /* counted */
     size_t to;
     size_t from; /* where it begins */
     uint32_t flags;
@@ -27,25 +27,28 @@ struct vow__walk {
     vow_future *look; /* NULL: none */
     vow_watch watch;
     vow_call begin;
-    struct vow__feed *at; /* wanted; NULL: it has not begun */
-    struct vow__ear ear;
-    vow__walk_fn fn;
+    struct vow__pipeline_output *at; /* wanted; NULL: it has not begun */
+    struct vow__pipeline_listener ear;
+    vow__pipeline_walk_fn fn;
     void *user;
 };
 
-static size_t shared_steps(const struct vow__walk *w, size_t *ret_last);
-static int look(struct vow__walk *w, size_t n);
+static size_t shared_steps(const struct vow__pipeline_walk *w,
+                           size_t *ret_last);
+static int look(struct vow__pipeline_walk *w, size_t n);
 static void on_look(vow_future *seen, void *walk);
-static size_t longest_known(const struct vow__walk *w, const vow_records *r);
+static size_t longest_known(const struct vow__pipeline_walk *w,
+                            const vow_records *r);
 static void go_on(void *walk);
-static bool blocked(struct vow__walk *w);
-static void arrive(struct vow__walk *w, vow_error *e);
-static void walk_free(struct vow__walk *w);
+static bool blocked(struct vow__pipeline_walk *w);
+static void arrive(struct vow__pipeline_walk *w, vow_error *e);
+static void walk_free(struct vow__pipeline_walk *w);
 
-struct vow__walk *vow__walk_start(struct vow__plan *p, size_t to,
-                                  uint32_t flags, vow__walk_fn fn, void *user)
+struct vow__pipeline_walk *
+vow__pipeline_walk_start(struct vow__pipeline_plan *p, size_t to,
+                         uint32_t flags, vow__pipeline_walk_fn fn, void *user)
 {
-    struct vow__walk *w = vow__mem_zero(&p->alloc, sizeof(*w));
+    struct vow__pipeline_walk *w = vow__mem_zero(&p->alloc, sizeof(*w));
     if (w == NULL)
         return NULL;
     w->plan = p;
@@ -69,7 +72,7 @@ struct vow__walk *vow__walk_start(struct vow__plan *p, size_t to,
     return w;
 }
 
-void vow__walk_stop(struct vow__walk *w)
+void vow__pipeline_walk_stop(struct vow__pipeline_walk *w)
 {
     if (w == NULL)
         return;
@@ -79,12 +82,12 @@ void vow__walk_stop(struct vow__walk *w)
 }
 
 /* How many there are on the way. */
-static size_t shared_steps(const struct vow__walk *w, size_t *ret_last)
+static size_t shared_steps(const struct vow__pipeline_walk *w, size_t *ret_last)
 {
     size_t n = 0;
     *ret_last = 0;
     for (size_t i = 0; i <= w->to; i++) {
-        if (vow__plan_private(w->plan, i))
+        if (vow__pipeline_plan_private(w->plan, i))
             continue;
         *ret_last = i;
         n++;
@@ -94,15 +97,15 @@ static size_t shared_steps(const struct vow__walk *w, size_t *ret_last)
 
 /* ---- back --------------------------------------------------------------- */
 
-static int look(struct vow__walk *w, size_t n)
+static int look(struct vow__pipeline_walk *w, size_t n)
 {
-    const struct vow__plan *p = w->plan;
+    const struct vow__pipeline_plan *p = w->plan;
     vow_name *names = vow__mem_new(&p->alloc, n * sizeof(*names));
     if (names == NULL)
         return VOW_ENOMEM;
     size_t k = 0;
     for (size_t i = 0; i <= w->to; i++)
-        if (!vow__plan_private(p, i))
+        if (!vow__pipeline_plan_private(p, i))
             names[k++] = p->names[i];
     w->look = vow_authority_peek_at(p->site, p->authority, names, n);
     vow__mem_free(&p->alloc, names, n * sizeof(*names));
@@ -113,7 +116,7 @@ static int look(struct vow__walk *w, size_t n)
 /* Without an answer nothing is known: asking will tell what is wrong. */
 static void on_look(vow_future *seen, void *walk)
 {
-    struct vow__walk *w = walk;
+    struct vow__pipeline_walk *w = walk;
     const vow_records *r = vow_as_ptr(vow_get(seen));
     (void)vow_error_of(seen);
     if (!w->stopped && r != NULL)
@@ -126,13 +129,14 @@ static void on_look(vow_future *seen, void *walk)
 }
 
 /* 0 also when none is. */
-static size_t longest_known(const struct vow__walk *w, const vow_records *r)
+static size_t longest_known(const struct vow__pipeline_walk *w,
+                            const vow_records *r)
 {
     bool force = (w->flags & VOW_SHARE_FORCE) != 0;
     size_t known = 0;
     size_t k = 0;
     for (size_t i = 0; i <= w->to && k < r->n; i++) {
-        if (vow__plan_private(w->plan, i))
+        if (vow__pipeline_plan_private(w->plan, i))
             continue;
         uint32_t status = r->at[k++].status;
         if (status != VOW_STATUS_NONE &&
@@ -146,18 +150,18 @@ static size_t longest_known(const struct vow__walk *w, const vow_records *r)
 
 static void go_on(void *walk)
 {
-    struct vow__walk *w = walk;
+    struct vow__pipeline_walk *w = walk;
     while (w->at == NULL || w->at->step < w->to) {
         if (w->at != NULL && blocked(w))
             return;
-        vow_error *e = w->at == NULL ? NULL : vow__feed_error(w->at);
+        vow_error *e = w->at == NULL ? NULL : vow__pipeline_output_error(w->at);
         if (e != NULL) {
             arrive(w, e);
             return;
         }
         size_t next = w->at == NULL ? w->from : w->at->step + 1;
-        vow__feed_unhear(&w->ear);
-        w->at = vow__feed_open(w->plan, next, w->flags, w->at);
+        vow__pipeline_output_unlisten(&w->ear);
+        w->at = vow__pipeline_output_open(w->plan, next, w->flags, w->at);
         if (w->at == NULL) {
             VOW_AUTO(vow_error)
             none = vow_error_new(w->plan->loop, VOW_ENOMEM, NULL);
@@ -169,25 +173,26 @@ static void go_on(void *walk)
 }
 
 /* Can the step behind it not begin yet? */
-static bool blocked(struct vow__walk *w)
+static bool blocked(struct vow__pipeline_walk *w)
 {
-    const struct vow__plan *p = w->plan;
-    struct vow__feed *at = w->at;
-    if (vow__plan_private(p, at->step) ||
-        vow__feed_ready(at, vow__plan_streams(p, at->step + 1)))
+    const struct vow__pipeline_plan *p = w->plan;
+    struct vow__pipeline_output *at = w->at;
+    if (vow__pipeline_plan_private(p, at->step) ||
+        vow__pipeline_output_ready(at,
+                                   vow__pipeline_plan_streams(p, at->step + 1)))
         return false;
     if (w->ear.to == NULL)
-        vow__feed_hear(at, &w->ear, go_on, w);
+        vow__pipeline_output_listen(at, &w->ear, go_on, w);
     return true;
 }
 
-static void arrive(struct vow__walk *w, vow_error *e)
+static void arrive(struct vow__pipeline_walk *w, vow_error *e)
 {
-    vow__walk_fn fn = w->fn;
+    vow__pipeline_walk_fn fn = w->fn;
     void *user = w->user;
     VOW_AUTO(vow_error) error = vow_error_ref(e);
-    struct vow__feed *reached = NULL;
-    vow__feed_unhear(&w->ear);
+    struct vow__pipeline_output *reached = NULL;
+    vow__pipeline_output_unlisten(&w->ear);
     if (e == NULL) {
         reached = w->at;
         w->at = NULL;
@@ -196,12 +201,12 @@ static void arrive(struct vow__walk *w, vow_error *e)
     fn(reached, error, user);
 }
 
-static void walk_free(struct vow__walk *w)
+static void walk_free(struct vow__pipeline_walk *w)
 {
-    struct vow__plan *p = w->plan;
+    struct vow__pipeline_plan *p = w->plan;
     (void)vow_call_stop(&w->begin);
-    vow__feed_unhear(&w->ear);
-    vow__feed_leave(w->at);
+    vow__pipeline_output_unlisten(&w->ear);
+    vow__pipeline_output_leave(w->at);
     vow__mem_free(&p->alloc, w, sizeof(*w));
-    vow__plan_unref(p);
+    vow__pipeline_plan_unref(p);
 }

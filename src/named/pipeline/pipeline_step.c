@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pipeline_turn.c - a step is done here: first its input, then the function.
+/* pipeline_step.c - a step is done here: first its input, then the function.
  *
  * WHY   The authority calls upon us for one step, also long after we have
  *       hooked on to somebody who was lost then. Whatever that step needs is
@@ -15,17 +15,17 @@
  * THREADS  loop thread only.
  */
 #include "base/alloc.h"
-#include "named/pipeline_internal.h"
+#include "named/pipeline/pipeline_internal.h"
 
 enum { PULSES_PER_LEASE = 4 };
 
 struct turn {
-    struct vow__feed *feed; /* counted as memory */
-    vow_lease *lease;       /* counted; NULL: the step is private */
+    struct vow__pipeline_output *feed; /* counted as memory */
+    vow_lease *lease;                  /* counted; NULL: the step is private */
     vow_deferred *end;
-    struct vow__walk *walk;  /* to its input; NULL: none */
-    struct vow__feed *input; /* wanted; NULL: none, or not yet */
-    struct vow__ear ear;
+    struct vow__pipeline_walk *walk;    /* to its input; NULL: none */
+    struct vow__pipeline_output *input; /* wanted; NULL: none, or not yet */
+    struct vow__pipeline_listener ear;
     vow_call pulse;
     vow_future *work; /* NULL: it waits for its input */
     vow_watch watch;
@@ -33,7 +33,8 @@ struct turn {
 };
 
 static void find_input(struct turn *t);
-static void on_reached(struct vow__feed *input, vow_error *e, void *turn);
+static void on_reached(struct vow__pipeline_output *input, vow_error *e,
+                       void *turn);
 static void on_input(void *turn);
 static void keep_lease(void *turn);
 static void call(struct turn *t);
@@ -43,10 +44,10 @@ static void once_more(struct turn *t);
 static void fail(struct turn *t, vow_error *e);
 static void turn_free(struct turn *t);
 
-vow_future *vow__turn_begin(vow_lease *lease, void *feed)
+vow_future *vow__pipeline_step_begin(vow_lease *lease, void *feed)
 {
-    struct vow__feed *f = feed;
-    struct vow__plan *p = f->plan;
+    struct vow__pipeline_output *f = feed;
+    struct vow__pipeline_plan *p = f->plan;
     if (f->wants == 0) { /* we have just left */
         (void)vow_lease_abandon(lease);
         return vow_refused_at(p->site, p->loop, VOW_ECANCELED, NULL);
@@ -64,7 +65,7 @@ vow_future *vow__turn_begin(vow_lease *lease, void *feed)
     }
     vow_on_cancel(t->end, on_cancel, t);
     if (lease != NULL)
-        vow__feed_follow(f);
+        vow__pipeline_output_follow(f);
     find_input(t);
     return end;
 }
@@ -73,24 +74,25 @@ vow_future *vow__turn_begin(vow_lease *lease, void *feed)
 
 static void find_input(struct turn *t)
 {
-    struct vow__feed *f = t->feed;
-    struct vow__plan *p = f->plan;
+    struct vow__pipeline_output *f = t->feed;
+    struct vow__pipeline_plan *p = f->plan;
     if (t->lease != NULL && (f->flags & VOW_SHARE_MANUAL_PULSE) != 0)
         keep_lease(t);
     if (f->step == 0) {
         call(t);
     } else if (f->input != NULL) {
-        t->input = vow__feed_want(f->input);
-        vow__feed_hear(t->input, &t->ear, on_input, t);
+        t->input = vow__pipeline_output_want(f->input);
+        vow__pipeline_output_listen(t->input, &t->ear, on_input, t);
     } else {
-        t->walk = vow__walk_start(p, f->step - 1, vow__plan_inner_flags(p),
-                                  on_reached, t);
+        t->walk = vow__pipeline_walk_start(
+            p, f->step - 1, vow__pipeline_plan_inner_flags(p), on_reached, t);
         if (t->walk == NULL)
             fail(t, vow_error_new(p->loop, VOW_ENOMEM, NULL));
     }
 }
 
-static void on_reached(struct vow__feed *input, vow_error *e, void *turn)
+static void on_reached(struct vow__pipeline_output *input, vow_error *e,
+                       void *turn)
 {
     struct turn *t = turn;
     t->walk = NULL;
@@ -99,20 +101,20 @@ static void on_reached(struct vow__feed *input, vow_error *e, void *turn)
         return;
     }
     t->input = input;
-    vow__feed_hear(input, &t->ear, on_input, t);
+    vow__pipeline_output_listen(input, &t->ear, on_input, t);
 }
 
 static void on_input(void *turn)
 {
     struct turn *t = turn;
-    bool stream = vow__plan_streams(t->feed->plan, t->feed->step);
+    bool stream = vow__pipeline_plan_streams(t->feed->plan, t->feed->step);
     if (t->work != NULL) {
-        vow__input_look(&t->in);
+        vow__pipeline_input_check(&t->in);
         return;
     }
-    if (!vow__feed_ready(t->input, stream))
+    if (!vow__pipeline_output_ready(t->input, stream))
         return;
-    vow_error *e = vow__feed_error(t->input);
+    vow_error *e = vow__pipeline_output_error(t->input);
     if (e != NULL)
         fail(t, vow_error_ref(e));
     else
@@ -133,13 +135,13 @@ static void keep_lease(void *turn)
 
 static void call(struct turn *t)
 {
-    const struct vow__plan *p = t->feed->plan;
+    const struct vow__pipeline_plan *p = t->feed->plan;
     const vow_pipe_step *step = &p->steps[t->feed->step];
     bool stream = (step->flags & VOW_STEP_STREAM) != 0;
     (void)vow_call_stop(&t->pulse);
     if (!stream)
-        vow__feed_unhear(&t->ear);
-    vow__input_init(&t->in, p->loop, t->input, stream);
+        vow__pipeline_output_unlisten(&t->ear);
+    vow__pipeline_input_init(&t->in, p->loop, t->input, stream);
     vow_future *work = step->work(t->lease, &t->in, step->arg);
     if (work == NULL || vow_future_loop(work) != p->loop) {
         vow_future_unref(work);
@@ -163,7 +165,7 @@ static void on_end(vow_future *work, void *turn)
 {
     struct turn *t = turn;
     (void)vow_error_of(work); /* goes on to those who ask */
-    if (vow__input_lost(&t->in)) {
+    if (vow__pipeline_input_lost(&t->in)) {
         once_more(t);
     } else if (t->in.told != NULL) {
         fail(t, vow_error_ref(t->in.told));
@@ -176,14 +178,14 @@ static void on_end(vow_future *work, void *turn)
 /* A private step has nobody who follows it, and begins again by itself. */
 static void once_more(struct turn *t)
 {
-    const struct vow__plan *p = t->feed->plan;
+    const struct vow__pipeline_plan *p = t->feed->plan;
     if (t->lease != NULL || vow_deferred_canceled(t->end)) {
         if (t->lease != NULL)
             (void)vow_lease_abandon(t->lease);
         fail(t, vow_error_new(p->loop, VOW_ERETRY, NULL));
         return;
     }
-    vow__input_fini(&t->in);
+    vow__pipeline_input_fini(&t->in);
     t->work = vow_future_unref(t->work);
     on_input(t);
 }
@@ -196,16 +198,16 @@ static void fail(struct turn *t, vow_error *e)
 
 static void turn_free(struct turn *t)
 {
-    struct vow__feed *f = t->feed;
+    struct vow__pipeline_output *f = t->feed;
     struct vow_alloc alloc = f->plan->alloc;
     (void)vow_call_stop(&t->pulse);
-    vow__walk_stop(t->walk);
-    vow__feed_unhear(&t->ear);
-    vow__input_fini(&t->in);
-    vow__feed_leave(t->input);
+    vow__pipeline_walk_stop(t->walk);
+    vow__pipeline_output_unlisten(&t->ear);
+    vow__pipeline_input_fini(&t->in);
+    vow__pipeline_output_leave(t->input);
     vow_future_unref(t->work);
     vow_deferred_unref(t->end);
     (void)vow_lease_unref(t->lease);
     vow__mem_free(&alloc, t, sizeof(*t));
-    vow__feed_unref(f);
+    vow__pipeline_output_unref(f);
 }

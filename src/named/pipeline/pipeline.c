@@ -12,30 +12,31 @@
  * THREADS  loop thread only; vow_pipeline_names(): any.
  */
 #include "base/alloc.h"
-#include "named/pipeline_internal.h"
+#include "named/pipeline/pipeline_internal.h"
 
 #include <string.h>
 
 struct run {
-    struct vow__plan *plan; /* counted */
+    struct vow__pipeline_plan *plan; /* counted */
     vow_deferred *end;
     vow_step_info *infos; /* the caller's; may be NULL */
-    struct vow__walk *walk;
-    struct vow__feed *last; /* wanted; NULL: it is not reached */
-    struct vow__ear ear;
+    struct vow__pipeline_walk *walk;
+    struct vow__pipeline_output *last; /* wanted; NULL: it is not reached */
+    struct vow__pipeline_listener ear;
     vow_call deadline;
 };
 
 static const char *refuse(const vow_pipe_step *steps, size_t n,
                           const vow_pipeline_opts *o);
-static struct vow__plan *plan_new(const char *site, vow_authority *a,
-                                  const vow_pipe_step *steps, size_t n,
-                                  const vow_pipeline_opts *o);
+static struct vow__pipeline_plan *plan_new(const char *site, vow_authority *a,
+                                           const vow_pipe_step *steps, size_t n,
+                                           const vow_pipeline_opts *o);
 static size_t label_size(const vow_pipe_step *s, const vow_share_opts *share);
-static void copy_steps(struct vow__plan *p, const vow_pipe_step *steps,
+static void copy_steps(struct vow__pipeline_plan *p, const vow_pipe_step *steps,
                        char *labels);
-static vow_future *run_new(struct vow__plan *p, vow_step_info *infos);
-static void on_reached(struct vow__feed *last, vow_error *e, void *run);
+static vow_future *run_new(struct vow__pipeline_plan *p, vow_step_info *infos);
+static void on_reached(struct vow__pipeline_output *last, vow_error *e,
+                       void *run);
 static void on_result(void *run);
 static void on_deadline(void *run);
 static void on_cancel(vow_error *why, void *run);
@@ -64,13 +65,13 @@ vow_future *vow_pipeline_run_at(const char *site, vow_authority *a,
     const char *wrong = refuse(steps, n, o);
     if (wrong != NULL)
         return vow_refused_at(site, vow_authority_loop(a), VOW_EINVAL, wrong);
-    struct vow__plan *p = plan_new(site, a, steps, n, o);
+    struct vow__pipeline_plan *p = plan_new(site, a, steps, n, o);
     if (p == NULL)
         return vow_refused_at(site, vow_authority_loop(a), VOW_ENOMEM, NULL);
     if (info != NULL)
         memcpy(info, p->infos, n * sizeof(*info));
     vow_future *f = run_new(p, info);
-    vow__plan_unref(p);
+    vow__pipeline_plan_unref(p);
     return f;
 }
 
@@ -96,16 +97,16 @@ static const char *refuse(const vow_pipe_step *steps, size_t n,
 /* ---- the plan ----------------------------------------------------------- */
 
 /* The struct, its arrays in the order of their alignment, the labels. */
-static struct vow__plan *plan_new(const char *site, vow_authority *a,
-                                  const vow_pipe_step *steps, size_t n,
-                                  const vow_pipeline_opts *o)
+static struct vow__pipeline_plan *plan_new(const char *site, vow_authority *a,
+                                           const vow_pipe_step *steps, size_t n,
+                                           const vow_pipeline_opts *o)
 {
     vow_loop *loop = vow_authority_loop(a);
-    size_t size = sizeof(struct vow__plan);
+    size_t size = sizeof(struct vow__pipeline_plan);
     for (size_t i = 0; i < n; i++)
         size += sizeof(vow_pipe_step) + sizeof(vow_step_info) +
                 sizeof(vow_name) + label_size(&steps[i], &o->share);
-    struct vow__plan *p = vow__mem_zero(vow_loop_alloc(loop), size);
+    struct vow__pipeline_plan *p = vow__mem_zero(vow_loop_alloc(loop), size);
     if (p == NULL)
         return NULL;
     p->refs = 1;
@@ -133,7 +134,7 @@ static size_t label_size(const vow_pipe_step *s, const vow_share_opts *share)
     return label == NULL ? 0 : strlen(label) + 1;
 }
 
-static void copy_steps(struct vow__plan *p, const vow_pipe_step *steps,
+static void copy_steps(struct vow__pipeline_plan *p, const vow_pipe_step *steps,
                        char *labels)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -150,7 +151,7 @@ static void copy_steps(struct vow__plan *p, const vow_pipe_step *steps,
     }
 }
 
-void vow__plan_unref(struct vow__plan *p)
+void vow__pipeline_plan_unref(struct vow__pipeline_plan *p)
 {
     if (--p->refs > 0)
         return;
@@ -161,7 +162,7 @@ void vow__plan_unref(struct vow__plan *p)
 
 /* ---- a run -------------------------------------------------------------- */
 
-static vow_future *run_new(struct vow__plan *p, vow_step_info *infos)
+static vow_future *run_new(struct vow__pipeline_plan *p, vow_step_info *infos)
 {
     struct run *r = vow__mem_zero(&p->alloc, sizeof(*r));
     if (r == NULL)
@@ -171,7 +172,8 @@ static vow_future *run_new(struct vow__plan *p, vow_step_info *infos)
     p->refs++;
     r->infos = infos;
     if (vow_deferred_pending(r->end))
-        r->walk = vow__walk_start(p, p->n - 1, p->share.flags, on_reached, r);
+        r->walk = vow__pipeline_walk_start(p, p->n - 1, p->share.flags,
+                                           on_reached, r);
     if (r->walk == NULL) {
         VOW_AUTO(vow_error) none = vow_error_new(p->loop, VOW_ENOMEM, NULL);
         end_run(r, NULL, none);
@@ -185,7 +187,8 @@ static vow_future *run_new(struct vow__plan *p, vow_step_info *infos)
     return f;
 }
 
-static void on_reached(struct vow__feed *last, vow_error *e, void *run)
+static void on_reached(struct vow__pipeline_output *last, vow_error *e,
+                       void *run)
 {
     struct run *r = run;
     r->walk = NULL;
@@ -194,14 +197,14 @@ static void on_reached(struct vow__feed *last, vow_error *e, void *run)
         return;
     }
     r->last = last;
-    vow__feed_hear(last, &r->ear, on_result, r);
+    vow__pipeline_output_listen(last, &r->ear, on_result, r);
 }
 
 static void on_result(void *run)
 {
     struct run *r = run;
     if (r->last->result != NULL)
-        end_run(r, r->last->result, vow__feed_error(r->last));
+        end_run(r, r->last->result, vow__pipeline_output_error(r->last));
 }
 
 static void on_deadline(void *run)
@@ -222,7 +225,7 @@ static void on_cancel(vow_error *why, void *run)
 
 static void end_run(struct run *r, vow_future *result, vow_error *e)
 {
-    struct vow__plan *p = r->plan;
+    struct vow__pipeline_plan *p = r->plan;
     (void)vow_call_stop(&r->deadline);
     if (r->infos != NULL)
         memcpy(r->infos, p->infos, p->n * sizeof(*r->infos));
@@ -231,9 +234,9 @@ static void end_run(struct run *r, vow_future *result, vow_error *e)
     else
         (void)vow_resolve_with(r->end, result);
     vow_deferred_unref(r->end);
-    vow__feed_unhear(&r->ear);
-    vow__walk_stop(r->walk);
-    vow__feed_leave(r->last);
+    vow__pipeline_output_unlisten(&r->ear);
+    vow__pipeline_walk_stop(r->walk);
+    vow__pipeline_output_leave(r->last);
     vow__mem_free(&p->alloc, r, sizeof(*r));
-    vow__plan_unref(p);
+    vow__pipeline_plan_unref(p);
 }

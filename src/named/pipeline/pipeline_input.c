@@ -8,15 +8,15 @@
  *       the old ones is told, and is not told more.
  * THREADS  loop thread only.
  */
-#include "named/pipeline_internal.h"
+#include "named/pipeline/pipeline_internal.h"
 
 static bool answer(struct vow_input *in, vow_deferred *reader);
 static void tell(struct vow_input *in, vow_deferred *reader, vow_error *e);
 static void tell_rest(struct vow_input *in, vow_deferred *reader);
 static void stop_reading(vow_error *why, void *input);
 
-void vow__input_init(struct vow_input *in, vow_loop *loop,
-                     struct vow__feed *feed, bool stream)
+void vow__pipeline_input_init(struct vow_input *in, vow_loop *loop,
+                              struct vow__pipeline_output *feed, bool stream)
 {
     *in = (struct vow_input){.loop = loop,
                              .feed = feed,
@@ -24,7 +24,7 @@ void vow__input_init(struct vow_input *in, vow_loop *loop,
                              .run = feed == NULL ? 0 : feed->run};
 }
 
-void vow__input_fini(struct vow_input *in)
+void vow__pipeline_input_fini(struct vow_input *in)
 {
     if (in->reader != NULL) {
         (void)vow_reject_code(in->reader, VOW_ECANCELED, "the step has ended");
@@ -55,7 +55,7 @@ vow_future *vow_input_next_at(const char *site, vow_input *in)
     }
     vow_on_cancel_now(reader, stop_reading, in);
     in->reader = reader;
-    vow__input_look(in);
+    vow__pipeline_input_check(in);
     return f;
 }
 
@@ -68,7 +68,7 @@ static void stop_reading(vow_error *why, void *input)
     (void)vow_reject_drop(reader, vow_error_ref(why));
 }
 
-void vow__input_look(struct vow_input *in)
+void vow__pipeline_input_check(struct vow_input *in)
 {
     vow_deferred *reader = in->reader;
     in->reader = NULL; /* what is settled may ask for the next */
@@ -79,7 +79,7 @@ void vow__input_look(struct vow_input *in)
 /* Settle and drop it, if there is anything to say. */
 static bool answer(struct vow_input *in, vow_deferred *reader)
 {
-    struct vow__feed *f = in->feed;
+    struct vow__pipeline_output *f = in->feed;
     if (in->told != NULL) {
         tell(in, reader, vow_error_ref(in->told));
     } else if (f == NULL) {
@@ -92,8 +92,8 @@ static bool answer(struct vow_input *in, vow_deferred *reader)
         vow_bytes *chunk = f->chunks[in->next++];
         in->offset += vow_bytes_size(chunk);
         (void)vow_resolve_drop(reader, vow_bytes_value(vow_bytes_ref(chunk)));
-    } else if (vow__feed_error(f) != NULL) {
-        tell(in, reader, vow_error_ref(vow__feed_error(f)));
+    } else if (vow__pipeline_output_error(f) != NULL) {
+        tell(in, reader, vow_error_ref(vow__pipeline_output_error(f)));
     } else if (f->result != NULL) {
         tell_rest(in, reader);
     } else {
@@ -129,7 +129,7 @@ static void tell_rest(struct vow_input *in, vow_deferred *reader)
     (void)vow_resolve_drop(reader, vow_bytes_value(rest));
 }
 
-bool vow__input_lost(const struct vow_input *in)
+bool vow__pipeline_input_lost(const struct vow_input *in)
 {
     return in->told != NULL && in->feed->run != in->run;
 }

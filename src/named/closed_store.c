@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* closed.c - what is behind a hub when its store has been closed.
+/* closed_store.c - what is behind a hub when its store has been closed.
  *
  * WHY   A store may take its time to close, and until then answers, timers and
  *       commits that wait to be repeated still come. Whatever they begin ends
  *       as a step of a closed store does, and nobody has to look whether there
  *       is one.
- * THREADS  the home's loop.
+ * THREADS  the hub's loop.
  */
-#include "named/hub_internal.h"
+#include "named/named_internal.h"
 
 static void claim(vow_store *s, const vow_claim_request *ask,
                   vow_records_fn done, void *user)
@@ -90,7 +90,7 @@ static void renew(vow_store *s, const vow_permit_hold *holds, size_t n,
 }
 
 /* What people ask for is refused before it gets here. */
-vow_store *vow__store_closed(void)
+vow_store *vow__named_store_closed(void)
 {
     static const vow_store_ops operations = {.version = VOW_STORE_VERSION,
                                              .kind = "closed",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pipeline_feed.c - the result of one step, for all in this pipeline who want
+/* pipeline_output.c - the result of one step, for all in this pipeline who want
  * it.
  *
  * HOW   A step that is shared is asked for by its name; a private one is done
@@ -18,40 +18,44 @@
  * THREADS  loop thread only.
  */
 #include "base/alloc.h"
-#include "named/pipeline_internal.h"
+#include "named/pipeline/pipeline_internal.h"
 
 #include <string.h>
 
 enum { FIRST_ROOM = 8, NS_PER_MS = 1000000 };
 
-static void ask(struct vow__feed *f, struct vow__question *q);
-static vow_share_opts options(struct vow__feed *f, struct vow__question *q);
-static void demand(struct vow__feed *f);
-static bool is_read_as_stream(const struct vow__feed *f);
-static bool is_shown(const struct vow__feed *f);
+static void ask(struct vow__pipeline_output *f,
+                struct vow__pipeline_request *q);
+static vow_share_opts options(struct vow__pipeline_output *f,
+                              struct vow__pipeline_request *q);
+static void demand(struct vow__pipeline_output *f);
+static bool is_read_as_stream(const struct vow__pipeline_output *f);
+static bool is_shown(const struct vow__pipeline_output *f);
 static bool join(const vow_share_info *running, void *question);
 static void on_answer(vow_future *answer, void *question);
-static void settle(struct vow__feed *f, vow_future *answer);
-static void note(const struct vow__feed *f);
+static void settle(struct vow__pipeline_output *f, vow_future *answer);
+static void note(const struct vow__pipeline_output *f);
 static bool here(uint32_t role);
-static bool wants_anew(const struct vow__feed *f);
-static void make_anew(const struct vow__feed *f);
+static bool wants_anew(const struct vow__pipeline_output *f);
+static void make_anew(const struct vow__pipeline_output *f);
 static void on_chunk(vow_bytes *chunk, void *question);
-static void keep_chunk(struct vow__feed *f, vow_bytes *chunk);
-static void forget_chunks(struct vow__feed *f);
-static bool chunks_begin(const struct vow__feed *f, vow_bytes *value);
-static void changed(struct vow__feed *f);
-static void tell_soon(struct vow__feed *f);
+static void keep_chunk(struct vow__pipeline_output *f, vow_bytes *chunk);
+static void forget_chunks(struct vow__pipeline_output *f);
+static bool chunks_begin(const struct vow__pipeline_output *f,
+                         vow_bytes *value);
+static void changed(struct vow__pipeline_output *f);
+static void tell_soon(struct vow__pipeline_output *f);
 static void tell(void *feed);
 
 /* ---- coming and leaving ------------------------------------------------- */
 
-struct vow__feed *vow__feed_open(struct vow__plan *p, size_t step,
-                                 uint32_t flags, struct vow__feed *input)
+struct vow__pipeline_output *
+vow__pipeline_output_open(struct vow__pipeline_plan *p, size_t step,
+                          uint32_t flags, struct vow__pipeline_output *input)
 {
-    struct vow__feed *f = vow__mem_zero(&p->alloc, sizeof(*f));
+    struct vow__pipeline_output *f = vow__mem_zero(&p->alloc, sizeof(*f));
     if (f == NULL) {
-        vow__feed_leave(input);
+        vow__pipeline_output_leave(input);
         return NULL;
     }
     f->refs = 1;
@@ -62,60 +66,62 @@ struct vow__feed *vow__feed_open(struct vow__plan *p, size_t step,
     f->flags = flags;
     f->input = input;
     f->asked_ns = vow_loop_now_ns(p->loop);
-    if (!vow__plan_private(p, step))
+    if (!vow__pipeline_plan_private(p, step))
         ask(f, &f->first);
     return f;
 }
 
-struct vow__feed *vow__feed_want(struct vow__feed *f)
+struct vow__pipeline_output *
+vow__pipeline_output_want(struct vow__pipeline_output *f)
 {
     f->wants++;
     return f;
 }
 
-void vow__feed_leave(struct vow__feed *f)
+void vow__pipeline_output_leave(struct vow__pipeline_output *f)
 {
     while (f != NULL && --f->wants == 0) {
-        struct vow__feed *input = f->input;
+        struct vow__pipeline_output *input = f->input;
         f->input = NULL;
         if (f->first.answer != NULL)
             (void)vow_cancel(f->first.answer, NULL);
         if (f->second.answer != NULL)
             (void)vow_cancel(f->second.answer, NULL);
-        vow__feed_unref(f);
+        vow__pipeline_output_unref(f);
         f = input;
     }
 }
 
-void vow__feed_unref(struct vow__feed *f)
+void vow__pipeline_output_unref(struct vow__pipeline_output *f)
 {
-    struct vow__plan *p = f->plan;
+    struct vow__pipeline_plan *p = f->plan;
     if (--f->refs > 0)
         return;
     VOW__ASSERT(f->ears == NULL);
     forget_chunks(f);
     vow_future_unref(f->result);
     vow__mem_free(&p->alloc, f, sizeof(*f));
-    vow__plan_unref(p);
+    vow__pipeline_plan_unref(p);
 }
 
 /* ---- asking ------------------------------------------------------------- */
 
-static void ask(struct vow__feed *f, struct vow__question *q)
+static void ask(struct vow__pipeline_output *f, struct vow__pipeline_request *q)
 {
-    struct vow__plan *p = f->plan;
+    struct vow__pipeline_plan *p = f->plan;
     const vow_share_opts o = options(f, q);
     q->feed = f;
     q->seen = 0;
     f->refs++; /* keeps F1 */
     q->answer = vow_share_at(p->site, p->authority, &p->names[f->step],
-                             vow__turn_begin, f, &o);
+                             vow__pipeline_step_begin, f, &o);
     vow_watch_start(&q->watch, q->answer, on_answer, q);
 }
 
-static vow_share_opts options(struct vow__feed *f, struct vow__question *q)
+static vow_share_opts options(struct vow__pipeline_output *f,
+                              struct vow__pipeline_request *q)
 {
-    const struct vow__plan *p = f->plan;
+    const struct vow__pipeline_plan *p = f->plan;
     const vow_pipe_step *step = &p->steps[f->step];
     vow_share_opts o = p->share;
     o.flags = (f->flags & ~(uint32_t)VOW_SHARE_FOLLOW) | VOW_SHARE_NO_REFRESH;
@@ -134,14 +140,14 @@ static vow_share_opts options(struct vow__feed *f, struct vow__question *q)
     return o;
 }
 
-static bool is_read_as_stream(const struct vow__feed *f)
+static bool is_read_as_stream(const struct vow__pipeline_output *f)
 {
     size_t next = f->step + 1;
-    return next < f->plan->n && vow__plan_streams(f->plan, next);
+    return next < f->plan->n && vow__pipeline_plan_streams(f->plan, next);
 }
 
 /* The caller follows the last step. */
-static bool is_shown(const struct vow__feed *f)
+static bool is_shown(const struct vow__pipeline_output *f)
 {
     return (f->flags & VOW_SHARE_FOLLOW) != 0 && f->step + 1 == f->plan->n &&
            f->plan->share.on_chunk != NULL;
@@ -149,29 +155,29 @@ static bool is_shown(const struct vow__feed *f)
 
 static bool join(const vow_share_info *running, void *question)
 {
-    const struct vow__question *q = question;
+    const struct vow__pipeline_request *q = question;
     const vow_share_opts *share = &q->feed->plan->share;
     return share->join(running, share->user);
 }
 
-void vow__feed_follow(struct vow__feed *f)
+void vow__pipeline_output_follow(struct vow__pipeline_output *f)
 {
     if (is_read_as_stream(f) && f->second.answer == NULL && f->wants > 0)
         ask(f, &f->second);
 }
 
 /* Somebody listens: a private step begins. */
-static void demand(struct vow__feed *f)
+static void demand(struct vow__pipeline_output *f)
 {
-    struct vow__question *q = &f->first;
-    if (!vow__plan_private(f->plan, f->step) || q->answer != NULL ||
+    struct vow__pipeline_request *q = &f->first;
+    if (!vow__pipeline_plan_private(f->plan, f->step) || q->answer != NULL ||
         f->result != NULL)
         return;
     f->asked_ns = vow_loop_now_ns(f->plan->loop);
     q->feed = f;
     q->info.role = VOW_ROLE_RAN;
     f->refs++;
-    q->answer = vow__turn_begin(NULL, f);
+    q->answer = vow__pipeline_step_begin(NULL, f);
     vow_watch_start(&q->watch, q->answer, on_answer, q);
 }
 
@@ -179,21 +185,21 @@ static void demand(struct vow__feed *f)
 
 static void on_answer(vow_future *answer, void *question)
 {
-    struct vow__question *q = question;
-    struct vow__feed *f = q->feed;
+    struct vow__pipeline_request *q = question;
+    struct vow__pipeline_output *f = q->feed;
     (void)vow_error_of(answer); /* it is ours to handle */
     if (q == &f->first && f->wants > 0)
         settle(f, answer);
     q->answer = vow_future_unref(q->answer);
-    vow__feed_unref(f);
+    vow__pipeline_output_unref(f);
 }
 
-static void settle(struct vow__feed *f, vow_future *answer)
+static void settle(struct vow__pipeline_output *f, vow_future *answer)
 {
-    struct vow__feed *input = f->input;
+    struct vow__pipeline_output *input = f->input;
     f->result = vow_future_ref(answer);
     f->input = NULL; /* keeps F2 */
-    if (vow__feed_error(f) == NULL &&
+    if (vow__pipeline_output_error(f) == NULL &&
         !chunks_begin(f, vow_as_bytes(vow_get(answer)))) {
         forget_chunks(f);
         f->run++;
@@ -205,12 +211,12 @@ static void settle(struct vow__feed *f, vow_future *answer)
     if (f->first.info.role == VOW_ROLE_STALE && wants_anew(f))
         make_anew(f);
     changed(f);
-    vow__feed_leave(input);
+    vow__pipeline_output_leave(input);
     if (f->alone)
-        vow__feed_leave(f);
+        vow__pipeline_output_leave(f);
 }
 
-static void note(const struct vow__feed *f)
+static void note(const struct vow__pipeline_output *f)
 {
     vow_step_info *info = &f->plan->infos[f->step];
     bool second = here(f->second.info.role);
@@ -226,7 +232,7 @@ static bool here(uint32_t role)
            role == VOW_ROLE_ALONE;
 }
 
-static bool wants_anew(const struct vow__feed *f)
+static bool wants_anew(const struct vow__pipeline_output *f)
 {
     return (f->plan->share.flags & VOW_SHARE_NO_REFRESH) == 0 &&
            (f->flags & VOW_SHARE_REFRESH) == 0; /* it is that already */
@@ -234,11 +240,12 @@ static bool wants_anew(const struct vow__feed *f)
 
 /* Out of sight, and once among all who found it old. The authority would call
  * upon this feed, which is about to go: so the pipeline does it by itself. */
-static void make_anew(const struct vow__feed *f)
+static void make_anew(const struct vow__pipeline_output *f)
 {
-    uint32_t flags =
-        vow__plan_inner_flags(f->plan) | VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT;
-    struct vow__feed *anew = vow__feed_open(f->plan, f->step, flags, NULL);
+    uint32_t flags = vow__pipeline_plan_inner_flags(f->plan) |
+                     VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT;
+    struct vow__pipeline_output *anew =
+        vow__pipeline_output_open(f->plan, f->step, flags, NULL);
     if (anew != NULL) /* else the next who finds it old will */
         anew->alone = true;
 }
@@ -247,8 +254,8 @@ static void make_anew(const struct vow__feed *f)
 
 static void on_chunk(vow_bytes *chunk, void *question)
 {
-    struct vow__question *q = question;
-    struct vow__feed *f = q->feed;
+    struct vow__pipeline_request *q = question;
+    struct vow__pipeline_output *f = q->feed;
     const vow_share_opts *share = &f->plan->share;
     if (f->result != NULL || f->wants == 0)
         return;
@@ -270,7 +277,7 @@ static void on_chunk(vow_bytes *chunk, void *question)
 }
 
 /* Without memory it stays at those it has: the result has the others. */
-static void keep_chunk(struct vow__feed *f, vow_bytes *chunk)
+static void keep_chunk(struct vow__pipeline_output *f, vow_bytes *chunk)
 {
     const struct vow_alloc *alloc = &f->plan->alloc;
     if (f->n_chunks == f->room_chunks) {
@@ -288,7 +295,7 @@ static void keep_chunk(struct vow__feed *f, vow_bytes *chunk)
     changed(f);
 }
 
-static void forget_chunks(struct vow__feed *f)
+static void forget_chunks(struct vow__pipeline_output *f)
 {
     for (size_t i = 0; i < f->n_chunks; i++)
         vow_bytes_unref(f->chunks[i]);
@@ -299,7 +306,7 @@ static void forget_chunks(struct vow__feed *f)
 }
 
 /* Is what came as chunks the beginning of the value? */
-static bool chunks_begin(const struct vow__feed *f, vow_bytes *value)
+static bool chunks_begin(const struct vow__pipeline_output *f, vow_bytes *value)
 {
     size_t left = value == NULL ? 0 : vow_bytes_size(value);
     const unsigned char *at = value == NULL ? NULL : vow_bytes_data(value);
@@ -317,16 +324,18 @@ static bool chunks_begin(const struct vow__feed *f, vow_bytes *value)
 
 /* ---- who listens -------------------------------------------------------- */
 
-void vow__feed_hear(struct vow__feed *f, struct vow__ear *ear, vow_call_fn fn,
-                    void *user)
+void vow__pipeline_output_listen(struct vow__pipeline_output *f,
+                                 struct vow__pipeline_listener *ear,
+                                 vow_call_fn fn, void *user)
 {
-    *ear = (struct vow__ear){.to = f, .due = true, .fn = fn, .user = user};
+    *ear = (struct vow__pipeline_listener){
+        .to = f, .due = true, .fn = fn, .user = user};
     vow__list_push(&f->ears, &ear->link);
     demand(f);
     tell_soon(f);
 }
 
-void vow__feed_unhear(struct vow__ear *ear)
+void vow__pipeline_output_unlisten(struct vow__pipeline_listener *ear)
 {
     if (ear->to == NULL)
         return;
@@ -334,14 +343,14 @@ void vow__feed_unhear(struct vow__ear *ear)
     ear->to = NULL;
 }
 
-static void changed(struct vow__feed *f)
+static void changed(struct vow__pipeline_output *f)
 {
     for (vow_link *l = f->ears; l != NULL; l = l->next)
-        VOW__OUTER(l, struct vow__ear, link)->due = true;
+        VOW__OUTER(l, struct vow__pipeline_listener, link)->due = true;
     tell_soon(f);
 }
 
-static void tell_soon(struct vow__feed *f)
+static void tell_soon(struct vow__pipeline_output *f)
 {
     if (f->ears == NULL || vow_call_pending(&f->tell))
         return;
@@ -352,10 +361,11 @@ static void tell_soon(struct vow__feed *f)
 /* Whoever is told may come, go, and take others along. */
 static void tell(void *feed)
 {
-    struct vow__feed *f = feed;
+    struct vow__pipeline_output *f = feed;
     vow_link *l = f->ears;
     while (l != NULL) {
-        struct vow__ear *ear = VOW__OUTER(l, struct vow__ear, link);
+        struct vow__pipeline_listener *ear =
+            VOW__OUTER(l, struct vow__pipeline_listener, link);
         l = l->next;
         if (!ear->due)
             continue;
@@ -363,5 +373,5 @@ static void tell(void *feed)
         ear->fn(ear->user);
         l = f->ears;
     }
-    vow__feed_unref(f);
+    vow__pipeline_output_unref(f);
 }
