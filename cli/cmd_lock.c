@@ -15,12 +15,12 @@
  *   L2  the command runs only while we have the place, unless --on-lost keep
  */
 #include "cmd.h"
-#include "ears.h"
-#include "guard.h"
 #include "listing.h"
 #include "lock_hold.h"
 #include "nested.h"
+#include "poller.h"
 #include "proc.h"
+#include "reaper.h"
 #include "say.h"
 #include "signals.h"
 #include "store_open.h"
@@ -135,12 +135,12 @@ int cmd_lock(int argc, char **argv)
     if (!is_in_doubt(&code))
         leave(); /* keeps L1 */
     if (lock.by_signal != 0) {
-        (void)guard_hunt(0);
-        guard_hunt_children();
-        guard_end();
+        (void)reaper_kill_marked(0);
+        reaper_kill_children();
+        reaper_end();
         signals_die(lock.by_signal);
     }
-    guard_end();
+    reaper_end();
     return code;
 }
 
@@ -233,14 +233,14 @@ static void make_ready(void)
 {
     if (vow_loop_new(NULL, &lock.loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
-    ears_open(lock.loop);
+    poller_open(lock.loop);
     signals_open(lock.loop, on_signal);
     procs_open(lock.loop);
     int rc = proc_find(lock.command[0], &lock.program);
     if (rc != 0)
         die(rc, "vow lock: %s: %s", lock.command[0],
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
-    guard_start();
+    reaper_start();
 }
 
 static void make_ask(void)
@@ -321,7 +321,7 @@ static void get_place(void)
         text_add_str(&why, vow_error_message(vow_error_of(lock.place)));
         lock.place = vow_future_unref(lock.place);
         leave();
-        guard_end();
+        reaper_end();
         if (lock.by_signal != 0)
             signals_die(lock.by_signal);
         not_had(rc, why.at);
@@ -433,7 +433,7 @@ static char **make_env(void)
         if (!told && !nested_is_variable(environ[i]))
             env[kept++] = environ[i];
     }
-    guard_word(&run, 1);
+    reaper_mark(&run, 1);
     text_addf(&name, "VOW_NAME=%.*s", VOW_LABEL_MAX, lock.name);
     text_addf(&fence, "VOW_FENCE=%llu", (unsigned long long)lock.hold.fence);
     env[kept++] = run.at;

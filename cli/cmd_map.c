@@ -2,10 +2,10 @@
 /* cmd_map.c - vow map: getting ready for a run, and --dry-run. */
 #include "cmd.h"
 #include "emit.h"
-#include "guard.h"
 #include "jobserver.h"
 #include "map_run.h"
 #include "pool_use.h"
+#include "reaper.h"
 #include "results.h"
 #include "say.h"
 #include "signals.h"
@@ -34,7 +34,7 @@ int cmd_map(int argc, char **argv)
     open_all(argc, argv);
     if (run.settings.dry_run)
         return dry_run();
-    guard_start();
+    reaper_start();
     vow_future *all = map_start();
     (void)vow_loop_run_until(run.loop, all);
     vow_future_unref(all);
@@ -51,7 +51,7 @@ static void open_all(int argc, char **argv)
         die(EXIT_USAGE, "vow map: no command given. See vow map --help");
     if (vow_loop_new(NULL, &run.loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
-    ears_open(run.loop);
+    poller_open(run.loop);
     run.input = input_new(run.loop, &s->input, argv + at + n,
                           (size_t)(argc - at) - n, s->files, s->n_files);
     signals_open(run.loop, map_on_signal); /* until now, they end us as usual */
@@ -163,12 +163,12 @@ static void open_gate(void)
     if (rc < 0)
         die(EXIT_USAGE, "vow map: these limits cannot be kept: %s",
             vow_error_text(rc));
-    run.brake = (struct brake){.loop = run.loop,
-                               .gate = run.jobs.gate,
-                               .load = s->load,
-                               .memfree = s->memfree,
-                               .delay_ms = s->delay_ms};
-    brake_look(&run.brake);
+    run.throttle = (struct throttle){.loop = run.loop,
+                                     .gate = run.jobs.gate,
+                                     .load = s->load,
+                                     .memfree = s->memfree,
+                                     .delay_ms = s->delay_ms};
+    throttle_check(&run.throttle);
 }
 
 static void open_bar(void)

@@ -13,11 +13,11 @@
  *       command is not started again.
  */
 #include "feed.h"
-#include "meet.h"
 #include "replay.h"
 #include "role.h"
 #include "runner.h"
 #include "say.h"
+#include "session.h"
 #include "show.h"
 
 #include <errno.h>
@@ -94,11 +94,11 @@ static bool never_ran(size_t step);
 int cmd_pipe(int argc, char **argv)
 {
     shared_read(&all.shared, &pipe_verb, argc, argv);
-    meet_open(&all.shared);
+    session_open(&all.shared);
     if (all.shared.stream)
         show_hold(STDOUT_FILENO, all.shared.max_output);
     ask();
-    return meet_run(all.asked);
+    return session_run(all.asked);
 }
 
 static void ask(void)
@@ -136,7 +136,7 @@ static void ask(void)
                                   .takeovers = s->takeovers,
                                   .store_down = s->store.down};
     all.asked = vow_pipeline_run(
-        meet_authority(), steps, n,
+        session_authority(), steps, n,
         VOW_PIPELINE(.source = source, .n_source = n_source, .share = share),
         all.infos);
     free(steps);
@@ -159,9 +159,9 @@ static vow_future *work(vow_lease *lease, vow_input *in, void *number)
     a->step = *step;
     a->in = in;
     a->lease = vow_lease_ref(lease);
-    a->feed.ear.fd = -1;
+    a->feed.poller.fd = -1;
     all.attempts[a->step] = a;
-    meet_show(); /* what feeds it listens */
+    session_show(); /* what feeds it listens */
     if (is_last(a)) {
         decide_stdout(lease);
         show_from_start(STDOUT_FILENO);
@@ -173,7 +173,7 @@ static vow_future *work(vow_lease *lease, vow_input *in, void *number)
     if (!all.shared.stream)
         return whole(a);
     if ((end = feed_open(&a->feed, on_hungry)) < 0)
-        return vow_refused(meet_loop(), VOW_EIO, strerror(errno));
+        return vow_refused(session_loop(), VOW_EIO, strerror(errno));
     vow_future *f = begin(a, end);
     pull(a);
     return f;
@@ -182,12 +182,12 @@ static vow_future *work(vow_lease *lease, vow_input *in, void *number)
 static void decide_stdout(vow_lease *lease)
 {
     const struct shared *s = &all.shared;
-    bool alone = meet_alone() || lease_is_alone(lease);
+    bool alone = session_alone() || lease_is_alone(lease);
     bool seen = s->stream || isatty(STDOUT_FILENO) == 1;
     all.live = alone || seen;
     if (seen && !alone)
         show_hold(STDOUT_FILENO, s->max_output);
-    meet_at_end(show_last);
+    session_at_end(show_last);
 }
 
 /* What the last step wrote here, once: if it was lost, as far as it was not
@@ -234,7 +234,7 @@ static vow_future *begin(struct attempt *a, int in)
                               .lost_ended = on_lost_step_ended,
                               .hopeless = on_hopeless_step,
                               .name = &all.infos[a->step].name});
-    vow_future *end = vow_promise(meet_loop(), &a->end);
+    vow_future *end = vow_promise(session_loop(), &a->end);
     vow_on_cancel(a->end, on_cancel, a);
     if (vow_done(vow_then_drop(f, on_ran, on_not_ran, a), on_end, on_bad_end,
                  a) < 0)
@@ -251,11 +251,11 @@ static vow_future *whole(struct attempt *a)
     struct ending end;
     const char *wrong = replay_check(at, n, &end);
     if (wrong != NULL)
-        return vow_refused(meet_loop(), VOW_EINVAL, wrong);
+        return vow_refused(session_loop(), VOW_EINVAL, wrong);
     a->input_over = true;
     int fd = -1;
     if (ending_code(end) == 0 && (fd = feed_open(&a->feed, NULL)) < 0)
-        return vow_refused(meet_loop(), VOW_EIO, strerror(errno));
+        return vow_refused(session_loop(), VOW_EIO, strerror(errno));
     (void)replay_feed(&a->reader, at, n, take_input, a);
     if (ending_code(end) != 0)
         return failure_of(a, end);
@@ -278,12 +278,12 @@ static vow_future *failure_of(struct attempt *a, struct ending end)
 {
     vow_bytes *bytes;
     recording_end(&a->failure, end);
-    if (vow_bytes_new(meet_loop(), a->failure.bytes.at, a->failure.bytes.n,
+    if (vow_bytes_new(session_loop(), a->failure.bytes.at, a->failure.bytes.n,
                       &bytes) < 0)
         die(EXIT_BROKEN, "out of memory");
     vow_lease_keep(a->lease, all.shared.fail_ttl_ms);
     vow_lease_mark_failed(a->lease);
-    return vow_resolved(meet_loop(), vow_bytes_value(bytes));
+    return vow_resolved(session_loop(), vow_bytes_value(bytes));
 }
 
 /* ---- reading while the step before it writes ----------------------------- */
@@ -316,12 +316,12 @@ static vow_next on_chunk(vow_value v, void *attempt)
         wrong = "its end is missing";
     if (wrong != NULL) {
         VOW_AUTO(vow_error)
-        e = vow_error_new(meet_loop(), VOW_EINVAL, "%s", wrong);
+        e = vow_error_new(session_loop(), VOW_EINVAL, "%s", wrong);
         return on_no_chunk(e, a);
     }
     if (chunk == NULL)
         input_ends(a);
-    else if (a->feed.ear.fd < 0 || a->feed.text.n == 0)
+    else if (a->feed.poller.fd < 0 || a->feed.text.n == 0)
         pull(a);
     return vow_ok(vow_nothing());
 }
@@ -343,7 +343,7 @@ static void input_ends(struct attempt *a)
     feed_end(&a->feed);
     if (code != 0) {
         VOW_AUTO(vow_error)
-        why = vow_error_new(meet_loop(), VOW_EIO, "a step before it failed");
+        why = vow_error_new(session_loop(), VOW_EIO, "a step before it failed");
         runner_stop(&a->runner, why);
     }
     if (a->waits == NULL)
@@ -393,7 +393,7 @@ static vow_next on_step_passed(vow_error *e, void *unused)
 
 static void on_hopeless_step(struct runner *r)
 {
-    if (!meet_is_over())
+    if (!session_is_over())
         show_last();
     runner_lost_for_good(r);
 }
@@ -431,7 +431,7 @@ static vow_next on_ran(vow_value v, void *attempt)
     if (a->input_over)
         return vow_ok(vow_bytes_value(bytes));
     a->result = bytes;
-    return vow_follow(vow_promise(meet_loop(), &a->waits));
+    return vow_follow(vow_promise(session_loop(), &a->waits));
 }
 
 static vow_next on_not_ran(vow_error *e, void *attempt)
@@ -484,11 +484,11 @@ static void answer_with(vow_bytes *bytes)
         show_last();
     } else if (!failed_here()) {
         show_from_start(STDOUT_FILENO);
-        meet_replay(at, n);
+        session_replay(at, n);
     }
     all.shown = true;
     tell_roles();
-    meet_over(ending_code(end));
+    session_over(ending_code(end));
 }
 
 /* Then what it wrote to stderr was shown. */
@@ -508,7 +508,7 @@ static vow_next on_failure(vow_error *e, void *unused)
     (void)unused;
     if (lost_here(true) != NULL)
         all.failed = vow_error_ref(e); /* for when it has ended */
-    else if (!meet_is_over())
+    else if (!session_is_over())
         tell_failure(e);
     return vow_ok(vow_nothing());
 }
@@ -536,7 +536,7 @@ static void tell_failure(vow_error *e)
     else
         say("vow pipe: step '%s': %s", all.shared.steps[step].label,
             vow_error_message(e));
-    meet_over(EXIT_BROKEN);
+    session_over(EXIT_BROKEN);
 }
 
 /* The first that was stopped here. Or the last that was asked for: nothing is
@@ -567,7 +567,7 @@ static void tell_roles(void)
         memcpy(info.runner, step->runner, sizeof(info.runner));
         if (never_ran(i))
             info = (vow_share_info){.role = VOW_ROLE_NONE};
-        if (meet_alone() && info.role != VOW_ROLE_NONE)
+        if (session_alone() && info.role != VOW_ROLE_NONE)
             info.role = VOW_ROLE_ALONE;
         role_tell(&all.shared, label, label, &info);
     }

@@ -5,13 +5,13 @@
  *       and stderr; on a terminal it stays in our process group, so that it can
  *       read and Ctrl-C reaches it.
  */
-#include "brake.h"
 #include "cmd.h"
-#include "guard.h"
 #include "job.h"
 #include "pool_use.h"
+#include "reaper.h"
 #include "say.h"
 #include "signals.h"
+#include "throttle.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum { LOG_TRIES = 500, LOG_WAIT_US = 10000 };
 static struct {
     struct settings settings;
     struct jobs jobs;
-    struct brake brake;
+    struct throttle throttle;
     struct job *job;
     int by_signal;
 } one;
@@ -41,24 +41,24 @@ static struct log *patiently_open(const char *path, char **ret_sentence);
 int cmd_run(int argc, char **argv)
 {
     make_ready(argc, argv);
-    guard_start();
+    reaper_start();
     make_job();
-    brake_look(&one.brake);
+    throttle_check(&one.throttle);
     vow_future *f = job_run(one.job);
     if (one.by_signal != 0)
         job_stop(one.job, one.by_signal);
     (void)vow_loop_run_until(one.jobs.loop, f);
     vow_future_unref(f);
-    brake_end(&one.brake);
+    throttle_end(&one.throttle);
     pool_close();
     write_logs();
     if (one.by_signal != 0) {
-        (void)guard_hunt(0);
-        guard_hunt_children();
-        guard_end();
+        (void)reaper_kill_marked(0);
+        reaper_kill_children();
+        reaper_end();
         signals_die(one.by_signal);
     }
-    guard_end();
+    reaper_end();
     return job_exit_code(one.job);
 }
 
@@ -72,7 +72,7 @@ static void make_ready(int argc, char **argv)
         die(EXIT_BROKEN, "vow run: no command given. See vow run --help");
     if (vow_loop_new(NULL, &js->loop) < 0)
         die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
-    ears_open(js->loop);
+    poller_open(js->loop);
     signals_open(js->loop, on_signal);
     procs_open(js->loop);
     js->settings = s;
@@ -95,11 +95,11 @@ static void make_ready(int argc, char **argv)
     vow_gate_opts o = job_limits(s);
     if (vow_gate_new(js->loop, &o, &js->gate) < 0)
         die(EXIT_BROKEN, "vow run: these limits cannot be kept");
-    one.brake = (struct brake){.loop = js->loop,
-                               .gate = js->gate,
-                               .load = s->load,
-                               .memfree = s->memfree,
-                               .delay_ms = s->delay_ms};
+    one.throttle = (struct throttle){.loop = js->loop,
+                                     .gate = js->gate,
+                                     .load = s->load,
+                                     .memfree = s->memfree,
+                                     .delay_ms = s->delay_ms};
 }
 
 /* Words in which braces mean nothing; they live as long as the program. */
@@ -129,7 +129,7 @@ static void make_job(void)
 static void on_start(struct job *j)
 {
     struct text command = {0};
-    brake_started(&one.brake);
+    throttle_started(&one.throttle);
     if (!one.settings.verbose)
         return;
     struct fields fields = job_fields(j);

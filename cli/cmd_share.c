@@ -12,11 +12,11 @@
  *                           for, asks to make it anew and runs it if no other
  *                           does
  */
-#include "meet.h"
 #include "replay.h"
 #include "role.h"
 #include "runner.h"
 #include "say.h"
+#include "session.h"
 #include "show.h"
 #include "table.h"
 
@@ -95,9 +95,9 @@ int cmd_share(int argc, char **argv)
     one.words = argv;
     one.name = shared_name(s);
     make_label();
-    meet_open(s);
+    session_open(s);
     ask();
-    return meet_run(one.asked);
+    return session_run(one.asked);
 }
 
 static void make_label(void)
@@ -128,11 +128,11 @@ static void ask(void)
         show_hold(STDERR_FILENO, s->max_output);
     }
     if (s->store.waits && !s->refresh)
-        vow_call_at(&one.patience, meet_loop(),
-                    vow_loop_due_ns(meet_loop(), s->store.wait_ms),
+        vow_call_at(&one.patience, session_loop(),
+                    vow_loop_due_ns(session_loop(), s->store.wait_ms),
                     out_of_patience, NULL);
     one.asked = vow_share(
-        meet_authority(), &one.name, work, NULL,
+        session_authority(), &one.name, work, NULL,
         VOW_SHARE(.mode = s->mode, .flags = flags, .label = one.label,
                   .ttl_ms = s->ttl_ms, .fail_ttl_ms = s->fail_ttl_ms,
                   .stale_ms = s->stale_ms > 0 ? s->stale_ms : NEVER_STALE,
@@ -180,8 +180,8 @@ static vow_future *work(vow_lease *lease, void *unused)
 static void decide_what_is_live(vow_lease *lease)
 {
     const struct shared *s = &one.shared;
-    bool alone = meet_alone() || lease_is_alone(lease);
-    meet_at_end(show_kept_back);
+    bool alone = session_alone() || lease_is_alone(lease);
+    session_at_end(show_kept_back);
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
         bool seen = s->follow || isatty(fd) == 1;
         one.live[fd] = (alone || seen) && !s->refresh;
@@ -210,15 +210,15 @@ static void show_unseen(int fd, const char *at, size_t n, void *unused)
 static vow_error *on_made(struct runner *r)
 {
     if (one.shared.refresh && ending_code(r->end) != 0)
-        return vow_error_new(meet_loop(), VOW_EIO, "its command failed");
+        return vow_error_new(session_loop(), VOW_EIO, "its command failed");
     await_publication();
     return NULL;
 }
 
 static void await_publication(void)
 {
-    vow_call_at(&one.patience, meet_loop(),
-                vow_loop_due_ns(meet_loop(), PUBLISH_MS), not_taken, NULL);
+    vow_call_at(&one.patience, session_loop(),
+                vow_loop_due_ns(session_loop(), PUBLISH_MS), not_taken, NULL);
 }
 
 /* Ends the wait for a store that cannot be used. A commit that may still be
@@ -227,7 +227,7 @@ static void await_publication(void)
 static void not_taken(void *unused)
 {
     (void)unused;
-    if (!meet_store_is_down()) {
+    if (!session_store_is_down()) {
         await_publication();
     } else if (one.shared.mode == VOW_SHARED) {
         /* With run, the warning about the store has said so. */
@@ -236,13 +236,13 @@ static void not_taken(void *unused)
     } else {
         show_kept_back();
         tell_unpublished();
-        meet_over(EXIT_BROKEN);
+        session_over(EXIT_BROKEN);
     }
 }
 
 static void tell_unpublished(void)
 {
-    const char *why = meet_trouble();
+    const char *why = session_trouble();
     say("vow share: the result of %s was not published: %s", one.label,
         why == NULL ? "the store does not answer" : why);
 }
@@ -267,7 +267,7 @@ static void on_doubt(struct runner *r)
         "FILE, or --failed)",
         one.label, how.at, how_to("vow resolve --retry"));
     text_free(&how);
-    meet_over(EXIT_BROKEN);
+    session_over(EXIT_BROKEN);
 }
 
 /* The command has ended, and what it made is where it belongs. */
@@ -276,14 +276,14 @@ static void ran(void)
     vow_share_info info = one.info;
     if (!ran_here(info.role))
         info = (vow_share_info){.role = VOW_ROLE_RAN};
-    if (meet_alone())
+    if (session_alone())
         info.role = VOW_ROLE_ALONE;
     (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
     show_kept_back();
     role_tell(&one.shared, one.label, NULL, &info);
-    if (one.unpublished || meet_trouble() != NULL)
+    if (one.unpublished || session_trouble() != NULL)
         tell_unpublished();
-    meet_over(ending_code(one.runner.end));
+    session_over(ending_code(one.runner.end));
 }
 
 /* ---- our lease was lost -------------------------------------------------- */
@@ -318,8 +318,8 @@ static void on_lost_run_ended(struct runner *r)
         lost_for_good(NULL);
     } else {
         if (s->store.waits)
-            vow_call_at(&one.patience, meet_loop(),
-                        vow_loop_due_ns(meet_loop(), s->store.wait_ms),
+            vow_call_at(&one.patience, session_loop(),
+                        vow_loop_due_ns(session_loop(), s->store.wait_ms),
                         lost_for_good, NULL);
         if (vow_lease_left_ms(r->o.lease) == 0) /* others may have it */
             runner_leave(r);
@@ -335,7 +335,7 @@ static void tell_doubt(void)
     say("vow share: %s is in doubt: its lease was lost when it had begun. Find "
         "out, then: %s (or --done FILE, or --failed)",
         one.label, how_to("vow resolve --retry"));
-    meet_over(EXIT_BROKEN);
+    session_over(EXIT_BROKEN);
 }
 
 static vow_next on_turn_left(vow_error *e, void *unused)
@@ -353,7 +353,7 @@ static void lost_for_good(void *unused)
 
 static void on_hopeless(struct runner *r)
 {
-    if (!meet_is_over())
+    if (!session_is_over())
         show_kept_back();
     runner_lost_for_good(r);
 }
@@ -367,7 +367,7 @@ static void lost_and_failed(vow_error *e)
         return;
     }
     show_kept_back();
-    meet_over(explain(e));
+    session_over(explain(e));
 }
 
 /* ---- others do ----------------------------------------------------------- */
@@ -383,7 +383,7 @@ static void on_chunk(vow_bytes *chunk, void *unused)
     (void)unused;
     if (one.runs && !one.runner.lost)
         return; /* our own */
-    meet_show();
+    session_show();
     if (chunk == NULL) {
         one.follow = (struct replay){0};
         from_start();
@@ -405,7 +405,7 @@ static vow_next on_result(vow_value v, void *unused)
         if (one.runner.published && one.runner.ended)
             ran();
     } else if (one.shared.refresh) {
-        meet_over(0); /* another makes it anew */
+        session_over(0); /* another makes it anew */
     } else if (one.runs && one.runner.proc.pid != 0) {
         one.heirs = vow_bytes_ref(bytes); /* for when ours has ended */
     } else {
@@ -437,21 +437,21 @@ static void answer(const void *at, size_t n)
         show_hold(STDOUT_FILENO, UINT64_MAX);
         show_hold(STDERR_FILENO, UINT64_MAX);
     }
-    meet_replay(at, n);
+    session_replay(at, n);
     role_tell(&one.shared, one.label, NULL, &one.info);
     if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
         start_refresh();
     if ((one.info.role == VOW_ROLE_CACHED || one.info.role == VOW_ROLE_STALE) &&
         !store_has_leases(&one.shared.store))
-        meet_holds_nothing();
-    meet_over(ending_code(end));
+        session_holds_nothing();
+    session_over(ending_code(end));
 }
 
 static vow_next on_failure(vow_error *e, void *unused)
 {
     (void)unused;
     (void)vow_call_stop(&one.patience);
-    if (meet_is_over())
+    if (session_is_over())
         return vow_ok(vow_nothing());
     if (one.runs && one.runner.lost) {
         if (one.runner.proc.pid != 0)
@@ -466,10 +466,10 @@ static vow_next on_failure(vow_error *e, void *unused)
         if (one.runner.published)
             ran();
     } else if (one.shared.refresh) {
-        meet_over(0); /* others, or the next who asks */
+        session_over(0); /* others, or the next who asks */
     } else {
         show_kept_back();
-        meet_over(explain(e));
+        session_over(explain(e));
     }
     return vow_ok(vow_nothing());
 }
@@ -518,7 +518,7 @@ static void out_of_patience(void *unused)
     (void)unused;
     if (one.shared.verbose)
         say("%s: another still runs it", one.label);
-    meet_over(one.shared.store.busy_code);
+    session_over(one.shared.store.busy_code);
 }
 
 /* ---- out of sight -------------------------------------------------------- */

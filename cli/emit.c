@@ -2,13 +2,13 @@
 /* emit.c - see emit.h.
  *
  * INVARIANTS
- *   M1  if pieces wait, an ear listens for the first one's target, or the pump
+ *   M1  if pieces wait, an poller listens for the first one's target, or the pump
  *       is on its way
  *   M2  the progress bar is hidden while bytes are written
  */
 #include "emit.h"
 #include "bar.h"
-#include "ears.h"
+#include "poller.h"
 #include "say.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct target {
     bool wide;    /* its pipe was made as large as can be */
     bool careful; /* it blocks: little at a time, and only when it will not */
     int error;
-    struct ear ear;
+    struct poller poller;
 };
 
 struct piece {
@@ -77,7 +77,7 @@ static ssize_t copy_by_hand(struct piece *p);
 static ssize_t put(const struct target *t, const void *at, size_t n);
 static void give_up(struct piece *p, int error);
 static void pop(void);
-static void on_writable(struct ear *e, uint32_t events);
+static void on_writable(struct poller *e, uint32_t events);
 
 void emit_open(vow_loop *loop, emit_fail_fn failed, void (*room)(void))
 {
@@ -176,7 +176,7 @@ ssize_t emit_through(int fd, int pipe)
         n = splice(pipe, NULL, t->own, NULL, CHUNK, SPLICE_F_NONBLOCK);
     struct pollfd ready = {.fd = pipe, .events = POLLIN};
     if (n < 0 && errno == EAGAIN && poll(&ready, 1, 0) == 1) {
-        (void)ear_listen(&t->ear, t->own, EPOLLOUT, on_writable);
+        (void)poller_watch(&t->poller, t->own, EPOLLOUT, on_writable);
         errno = EBUSY;
     } else if (n < 0 && errno == EPIPE) {
         t->error = EPIPE;
@@ -264,7 +264,7 @@ static bool write_some(struct piece *p)
         p->at = p->text.n;
     } else if (n < 0 && errno == EAGAIN) {
         struct target *t = p->to;
-        if (ear_listen(&t->ear, t->own, EPOLLOUT, on_writable))
+        if (poller_watch(&t->poller, t->own, EPOLLOUT, on_writable))
             return false;
         (void)poll(&(struct pollfd){.fd = t->own, .events = POLLOUT}, 1, -1);
     } else if (n < 0 && errno != EINTR) {
@@ -277,10 +277,10 @@ static bool write_some(struct piece *p)
     return true;
 }
 
-static void on_writable(struct ear *e, uint32_t events)
+static void on_writable(struct poller *e, uint32_t events)
 {
     (void)events;
-    (void)ear_listen(e, e->fd, 0, on_writable);
+    (void)poller_watch(e, e->fd, 0, on_writable);
     pump(NULL);
 }
 

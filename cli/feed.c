@@ -2,7 +2,7 @@
 /* feed.c - see feed.h.
  *
  * INVARIANTS
- *   F1  while bytes wait, the ear listens
+ *   F1  while bytes wait, the poller listens
  */
 #include "feed.h"
 
@@ -10,23 +10,23 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-static void on_writable(struct ear *e, uint32_t events);
+static void on_writable(struct poller *e, uint32_t events);
 static void listen_or_end(struct feed *f);
 
 int feed_open(struct feed *f, feed_fn hungry)
 {
     int ends[2];
-    *f = (struct feed){.hungry = hungry, .ear.fd = -1};
+    *f = (struct feed){.hungry = hungry, .poller.fd = -1};
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     (void)fcntl(ends[0], F_SETFL, 0); /* the command's end blocks */
-    (void)ear_listen(&f->ear, ends[1], EPOLLOUT, on_writable);
+    (void)poller_watch(&f->poller, ends[1], EPOLLOUT, on_writable);
     return ends[0];
 }
 
 void feed_bytes(struct feed *f, const char *at, size_t n)
 {
-    if (f->ear.fd < 0)
+    if (f->poller.fd < 0)
         return; /* nobody reads it */
     text_add(&f->text, at, n);
     listen_or_end(f);
@@ -41,17 +41,17 @@ void feed_end(struct feed *f)
 /* Keeps F1. */
 static void listen_or_end(struct feed *f)
 {
-    if (f->ear.fd < 0)
+    if (f->poller.fd < 0)
         return;
     if (f->at == f->text.n && f->ends)
-        ear_close(&f->ear);
+        poller_close(&f->poller);
     else
-        (void)ear_listen(&f->ear, f->ear.fd,
-                         f->at < f->text.n ? (uint32_t)EPOLLOUT : 0,
-                         on_writable);
+        (void)poller_watch(&f->poller, f->poller.fd,
+                           f->at < f->text.n ? (uint32_t)EPOLLOUT : 0,
+                           on_writable);
 }
 
-static void on_writable(struct ear *e, uint32_t events)
+static void on_writable(struct poller *e, uint32_t events)
 {
     struct feed *f = (struct feed *)(void *)e; /* its first member */
     (void)events;
@@ -60,7 +60,7 @@ static void on_writable(struct ear *e, uint32_t events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n < 0)
-        ear_close(e); /* it does not want more */
+        poller_close(e); /* it does not want more */
     else
         f->at += (size_t)n;
     if (n >= 0 && f->at < f->text.n)

@@ -6,7 +6,7 @@
 #ifndef VOW_CLI_FEED_H
 #define VOW_CLI_FEED_H
 
-#include "ears.h"
+#include "poller.h"
 #include "text.h"
 
 struct feed;
@@ -14,7 +14,7 @@ typedef void (*feed_fn)(struct feed *f);
 
 /* In the caller's memory. */
 struct feed {
-    struct ear ear; /* of our end; closed when nobody reads it any more */
+    struct poller poller; /* of our end; closed when nobody reads it any more */
     struct text text;
     size_t at;      /* what was written of it */
     bool ends;      /* nothing comes behind it */

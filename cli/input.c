@@ -6,7 +6,7 @@
  *       pipe or a terminal waits until it is readable, so that jobs go on.
  */
 #include "input.h"
-#include "ears.h"
+#include "poller.h"
 #include "say.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ struct source {
     bool ended;
     struct text buffer; /* read and not yet used: from `used` on */
     size_t used;
-    struct ear ear;
+    struct poller poller;
     vow_deferred *readable; /* somebody waits for that; NULL: nobody */
     bool may_read;          /* without waiting */
     bool tries_first; /* it does not block: a named pipe whose writer has gone
@@ -67,7 +67,7 @@ static int cut(const struct input *in, struct source *s,
                struct span *ret_record);
 static int fill(struct input *in, struct source *s, vow_future **ret_wait);
 static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait);
-static void on_readable(struct ear *e, uint32_t events);
+static void on_readable(struct poller *e, uint32_t events);
 static void wake(struct source *s);
 static int row(struct input *in, vow_future **ret_wait);
 static bool turn_on(struct input *in);
@@ -265,18 +265,18 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
 /* False: it cannot be waited for, as a regular file. */
 static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait)
 {
-    if (!ear_listen(&s->ear, s->fd, EPOLLIN, on_readable))
+    if (!poller_watch(&s->poller, s->fd, EPOLLIN, on_readable))
         return false;
     *ret_wait = vow_promise(in->loop, &s->readable);
     return true;
 }
 
-static void on_readable(struct ear *e, uint32_t events)
+static void on_readable(struct poller *e, uint32_t events)
 {
     struct source *s =
-        (struct source *)(void *)((char *)e - offsetof(struct source, ear));
+        (struct source *)(void *)((char *)e - offsetof(struct source, poller));
     (void)events;
-    (void)ear_listen(e, e->fd, 0, on_readable);
+    (void)poller_watch(e, e->fd, 0, on_readable);
     s->may_read = true;
     wake(s);
 }

@@ -10,9 +10,9 @@
  *   J2  stdout is that of the last try alone, stderr that of all tries
  */
 #include "job.h"
-#include "guard.h"
 #include "nested.h"
 #include "pool_use.h"
+#include "reaper.h"
 #include "say.h"
 #include "store_open.h"
 
@@ -323,7 +323,7 @@ static void fill_env(struct job *j, int retry_fd)
     held = pool_held(key_of(j), j->weight);
     if (held != NULL)
         js->env[n++] = held;
-    guard_word(&word, j->seq);
+    reaper_mark(&word, j->seq);
     js->env[n++] = word.at;
     js->env[n++] = env_entry(0, "VOW_SEQ=%llu", (unsigned long long)j->seq);
     js->env[n++] = env_entry(1, "VOW_SLOT=%u", j->slot);

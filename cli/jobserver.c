@@ -6,7 +6,7 @@
  * back as it came.
  */
 #include "jobserver.h"
-#include "ears.h"
+#include "poller.h"
 #include "text.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 static struct {
     int in, out;
     bool open;
-    struct ear ear;
+    struct poller poller;
     struct text tokens; /* those we have */
     jobserver_fn changed;
     uint64_t running, waiting;
@@ -35,7 +35,7 @@ enum { FRESH_MS = 50 };
 static bool find(char *ret_path, size_t room, int *ret_in, int *ret_out);
 static int again(int fd, int flags);
 static void balance(void *user);
-static void on_token(struct ear *e, uint32_t events);
+static void on_token(struct poller *e, uint32_t events);
 static void give_back(void);
 
 bool jobserver_open(vow_loop *loop, jobserver_fn changed)
@@ -123,12 +123,12 @@ static void balance(void *user)
     }
     bool want = server.waiting > 0 && server.running >= places;
     if (want)
-        (void)ear_listen(&server.ear, server.in, EPOLLIN, on_token);
-    else if (server.ear.events != 0)
-        (void)ear_listen(&server.ear, server.in, 0, on_token);
+        (void)poller_watch(&server.poller, server.in, EPOLLIN, on_token);
+    else if (server.poller.events != 0)
+        (void)poller_watch(&server.poller, server.in, 0, on_token);
 }
 
-static void on_token(struct ear *e, uint32_t events)
+static void on_token(struct poller *e, uint32_t events)
 {
     char token;
     (void)events;
@@ -138,7 +138,7 @@ static void on_token(struct ear *e, uint32_t events)
     server.fresh = true;
     vow_call_at(&server.stale, server.loop,
                 vow_loop_due_ns(server.loop, FRESH_MS), balance, &server);
-    (void)ear_listen(e, e->fd, 0, on_token);
+    (void)poller_watch(e, e->fd, 0, on_token);
     server.changed((uint32_t)server.tokens.n + 1);
 }
 
@@ -159,5 +159,5 @@ void jobserver_close(void)
     (void)vow_call_stop(&server.stale);
     while (server.tokens.n > 0)
         give_back();
-    ear_close(&server.ear);
+    poller_close(&server.poller);
 }

@@ -2,10 +2,10 @@
 /* map_end.c - vow map: counting jobs, their logs, the summary, the exit code.
  */
 #include "emit.h"
-#include "guard.h"
 #include "jobserver.h"
 #include "map_run.h"
 #include "pool_use.h"
+#include "reaper.h"
 #include "results.h"
 #include "say.h"
 #include "signals.h"
@@ -118,9 +118,9 @@ void map_finish(void)
     jobserver_close();
     pool_close();
     if (run.by_signal != 0 || run.stopping == HALT_NOW)
-        (void)guard_hunt(0);
+        (void)reaper_kill_marked(0);
     if (run.by_signal != 0)
-        guard_hunt_children();
+        reaper_kill_children();
     if (run.log != NULL)
         cannot_close(run.settings.log, log_close(run.log));
     if (run.joblog != NULL && fclose(run.joblog) != 0)
@@ -128,7 +128,7 @@ void map_finish(void)
     if (run.by_signal == 0)
         summary();
     emit_drain();
-    guard_end();
+    reaper_end();
 }
 
 static void summary(void)

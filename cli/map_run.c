@@ -242,7 +242,7 @@ static void on_start(struct job *j)
         else
             say_command("%.*s", (int)run.command.n, run.command.at);
     }
-    brake_started(&run.brake);
+    throttle_started(&run.throttle);
     look_around();
 }
 

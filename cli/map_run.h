@@ -9,8 +9,8 @@
 #ifndef VOW_CLI_MAP_RUN_H
 #define VOW_CLI_MAP_RUN_H
 
-#include "brake.h"
 #include "job.h"
+#include "throttle.h"
 
 enum { FAILURES_SHOWN = 20, SHOWN_BYTES = 200 };
 
@@ -26,7 +26,7 @@ struct run {
     struct input *input;
     vow_loop *loop;
     vow_mapping *mapping;
-    struct brake brake;
+    struct throttle throttle;
     struct log *log;
     FILE *joblog;
     struct done *skip;

@@ -50,7 +50,7 @@ static bool reached(const struct halt *h, uint64_t n)
 void map_stop(enum halt_when when, int number)
 {
     run.stopping = when;
-    brake_end(&run.brake);
+    throttle_end(&run.throttle);
     (void)vow_call_stop(&run.stop_after);
     for (struct job *j = run.jobs.live, *next; j != NULL; j = next) {
         next = j->next;

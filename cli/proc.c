@@ -14,8 +14,8 @@
  *       first process is reaped, or while others are in the group
  */
 #include "proc.h"
-#include "ears.h"
-#include "guard.h"
+#include "poller.h"
+#include "reaper.h"
 #include "say.h"
 #include "signals.h"
 #include "text.h"
@@ -232,7 +232,7 @@ static void watch(struct proc *p, const struct proc_opts *o)
     procs.running++;
     p->own_group = !o->in_our_group;
     if (p->own_group)
-        guard_add_group(p->pid);
+        reaper_add_group(p->pid);
     p->kill = o->kill;
     p->seq = o->seq;
     p->ended = o->ended;
@@ -279,7 +279,7 @@ static bool reap_one(void)
     if (pid <= 0)
         return false;
     struct proc **at = find(pid);
-    guard_reaped(pid);
+    reaper_forget(pid);
     if (*at != NULL)
         ended(*at, status, &usage);
     return true;
@@ -344,10 +344,10 @@ static void finish(struct proc *p)
     *at = p->next;
     procs.running--;
     procs.told -= p->told;
-    guard_remove_group(pid);
+    reaper_remove_group(pid);
     (void)vow_call_stop(&p->timer);
     if (p->told && !procs.ending)
-        (void)guard_hunt(p->seq); /* who left the group */
+        (void)reaper_kill_marked(p->seq); /* who left the group */
     p->pid = 0;
     p->ended(p);
 }

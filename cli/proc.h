@@ -5,7 +5,7 @@
  *       system calls of libuv's spawn, and a job's group dies with it.
  * HOW   Every process gets a group of its own (unless asked not to), is killed
  *       by the kernel when we die, and has the descriptors it is given and no
- *       other of ours. We adopt its orphans and reap them. See guard.h for what
+ *       other of ours. We adopt its orphans and reap them. See reaper.h for what
  *       happens when we are killed.
  * THREADS  loop thread only; one set of processes per program.
  */
@@ -92,7 +92,7 @@ void proc_stop(struct proc *p, int number);
 void proc_stop_within(struct proc *p, uint64_t ms);
 /* A signal to its group. */
 void proc_signal(const struct proc *p, int number);
-/* To all that run: the same. Who left their groups is for guard_hunt(). */
+/* To all that run: the same. Who left their groups is for reaper_kill_marked(). */
 void procs_stop(int number);
 void procs_signal(int number);
 

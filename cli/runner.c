@@ -10,10 +10,10 @@
  */
 #include "runner.h"
 #include "emit.h"
-#include "guard.h"
-#include "meet.h"
 #include "nested.h"
+#include "reaper.h"
 #include "say.h"
+#include "session.h"
 #include "show.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static bool is_ours(const char *variable);
 static char *entry(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 static int not_started(const struct runner *r, int error);
-static void on_readable(struct ear *e, uint32_t events);
+static void on_readable(struct poller *e, uint32_t events);
 static void read_pipe(void *pipe);
 static bool read_some(struct runner_pipe *p);
 static void take(struct runner_pipe *p, size_t n);
@@ -68,17 +68,17 @@ static vow_next on_not_sent(vow_error *e, void *runner);
 vow_future *runner_start(struct runner *r, const struct runner_opts *o)
 {
     static uint64_t seq;
-    *r = (struct runner){.o = *o, .out.ear.fd = -1, .err.ear.fd = -1};
+    *r = (struct runner){.o = *o, .out.poller.fd = -1, .err.poller.fd = -1};
     r->seq = ++seq;
-    meet_work();
-    vow_future *f = vow_promise(meet_loop(), &r->done);
+    session_work();
+    vow_future *f = vow_promise(session_loop(), &r->done);
     if (!vow_deferred_pending(r->done))
         die(EXIT_BROKEN, "out of memory");
     vow_on_cancel(r->done, on_cancel, r);
     (void)vow_lease_ref(o->lease);
     int code = launch(r);
     if (code != 0)
-        meet_over(code);
+        session_over(code);
     else
         watch_lease(r);
     owe_result(r, code == 0);
@@ -88,7 +88,7 @@ vow_future *runner_start(struct runner *r, const struct runner_opts *o)
 static void owe_result(const struct runner *r, bool owes)
 {
     if (r->o.shared->mode == VOW_ONCE)
-        meet_owes_result(owes);
+        session_owes_result(owes);
 }
 
 /* 0, or the exit code of what was said. */
@@ -136,7 +136,7 @@ static int open_pipe(struct runner_pipe *p, struct runner *of, int fd)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     (void)fcntl(ends[1], F_SETFL, 0); /* the command's end blocks */
-    if (ear_listen(&p->ear, ends[0], EPOLLIN | EPOLLET, on_readable))
+    if (poller_watch(&p->poller, ends[0], EPOLLIN | EPOLLET, on_readable))
         return ends[1];
     (void)close(ends[0]);
     (void)close(ends[1]);
@@ -155,13 +155,13 @@ static char **make_env(const struct runner *r)
     for (size_t i = 0; i < all; i++)
         if (!is_ours(environ[i]))
             env[n++] = environ[i];
-    guard_word(&word, r->seq);
+    reaper_mark(&word, r->seq);
     env[n++] = word.at;
     env[n++] = entry("VOW_NAME=%.*s", VOW_LABEL_MAX, r->o.label);
     env[n++] = entry("VOW_FENCE=%llu",
                      (unsigned long long)vow_lease_fence(r->o.lease));
     env[n++] = entry("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
-    uint64_t fence = meet_alone() ? 0 : vow_lease_fence(r->o.lease);
+    uint64_t fence = session_alone() ? 0 : vow_lease_fence(r->o.lease);
     char *held = nested_variable(
         fence == 0 ? NULL
                    : &(struct nested_hold){.store = &s->store, .fence = fence});
@@ -214,7 +214,7 @@ static int not_started(const struct runner *r, int error)
 
 /* ---- what it writes ------------------------------------------------------ */
 
-static void on_readable(struct ear *e, uint32_t events)
+static void on_readable(struct poller *e, uint32_t events)
 {
     (void)events;
     read_pipe(e); /* its first member */
@@ -225,20 +225,20 @@ static void read_pipe(void *pipe)
 {
     struct runner_pipe *p = pipe;
     for (int turns = TURNS; turns > 0; turns--)
-        if (p->ear.fd < 0 || !read_some(p))
+        if (p->poller.fd < 0 || !read_some(p))
             return;
-    vow_call_at(&p->more, meet_loop(), vow_loop_now_ns(meet_loop()), read_pipe,
-                p);
+    vow_call_at(&p->more, session_loop(), vow_loop_now_ns(session_loop()),
+                read_pipe, p);
 }
 
 /* False: nothing more now, or ever. */
 static bool read_some(struct runner_pipe *p)
 {
-    ssize_t n = read(p->ear.fd, buffer, CHUNK);
+    ssize_t n = read(p->poller.fd, buffer, CHUNK);
     if (n < 0)
         return errno == EINTR;
     if (n == 0)
-        ear_close(&p->ear);
+        poller_close(&p->poller);
     else
         take(p, (size_t)n);
     return n > 0;
@@ -271,7 +271,7 @@ static void too_big(struct runner *r)
     r->too_big = true;
     if (r->stopped == NULL)
         r->stopped =
-            vow_error_new(meet_loop(), VOW_E2BIG,
+            vow_error_new(session_loop(), VOW_E2BIG,
                           "it writes more than %llu bytes; give a larger "
                           "--max-output",
                           (unsigned long long)r->o.shared->max_output);
@@ -323,8 +323,8 @@ static void look_at_lease(void *runner)
     uint64_t third = (s->lease_ms > 0 ? s->lease_ms : LEASE_MS) / 3;
     uint64_t left = vow_lease_left_ms(r->o.lease);
     if (left > third) {
-        vow_call_weakly_at(&r->watch, meet_loop(),
-                           vow_loop_due_ns(meet_loop(), left - third),
+        vow_call_weakly_at(&r->watch, session_loop(),
+                           vow_loop_due_ns(session_loop(), left - third),
                            look_at_lease, r);
         return;
     }
@@ -369,7 +369,7 @@ static vow_next on_not_published(vow_error *e, void *runner)
 {
     struct runner *r = runner;
     (void)e;
-    if (!r->ended || meet_is_over())
+    if (!r->ended || session_is_over())
         return vow_ok(vow_nothing());
     lose(r);
     r->o.lost_ended(r);
@@ -385,7 +385,7 @@ static void on_end(struct proc *p)
     drain(&r->out);
     drain(&r->err);
     (void)vow_call_stop(&r->watch);
-    if (meet_ends())
+    if (session_ends())
         return;
     if (r->lost) {
         r->o.lost_ended(r);
@@ -415,10 +415,10 @@ static void on_end(struct proc *p)
 static void drain(struct runner_pipe *p)
 {
     (void)vow_call_stop(&p->more);
-    for (int left = PIPE_CHUNKS; left > 0 && p->ear.fd >= 0; left--)
+    for (int left = PIPE_CHUNKS; left > 0 && p->poller.fd >= 0; left--)
         if (!read_some(p))
             break;
-    ear_close(&p->ear);
+    poller_close(&p->poller);
 }
 
 struct ending runner_ending(const struct proc *p)
@@ -445,8 +445,8 @@ static void settle(struct runner *r)
     }
     if (ending_code(r->end) != 0)
         vow_lease_mark_failed(r->o.lease);
-    if (vow_bytes_new(meet_loop(), r->recording.bytes.at, r->recording.bytes.n,
-                      &bytes) < 0)
+    if (vow_bytes_new(session_loop(), r->recording.bytes.at,
+                      r->recording.bytes.n, &bytes) < 0)
         die(EXIT_BROKEN, "out of memory");
     text_free(&r->recording.bytes);
     if (r->o.keeps)
@@ -490,8 +490,8 @@ static void send_some(void *runner)
     }
     n = n > SEND_MAX ? SEND_MAX : n;
     recording_cut(&r->recording);
-    if (vow_bytes_new(meet_loop(), r->recording.bytes.at + r->sent, n, &chunk) <
-        0)
+    if (vow_bytes_new(session_loop(), r->recording.bytes.at + r->sent, n,
+                      &chunk) < 0)
         die(EXIT_BROKEN, "out of memory");
     r->sent += n;
     r->sending = true;
@@ -509,8 +509,9 @@ static vow_next on_sent(vow_value v, void *runner)
     if (r->flushing)
         send_some(r);
     else
-        vow_call_weakly_at(&r->send_again, meet_loop(),
-                           vow_loop_due_ns(meet_loop(), SEND_MS), send_some, r);
+        vow_call_weakly_at(&r->send_again, session_loop(),
+                           vow_loop_due_ns(session_loop(), SEND_MS), send_some,
+                           r);
     return vow_ok(vow_nothing());
 }
 

@@ -19,7 +19,7 @@
 #ifndef VOW_CLI_RUNNER_H
 #define VOW_CLI_RUNNER_H
 
-#include "ears.h"
+#include "poller.h"
 #include "proc.h"
 #include "replay.h"
 #include "shared_options.h"
@@ -58,7 +58,7 @@ struct runner_opts {
 
 /* One of its pipes. */
 struct runner_pipe {
-    struct ear ear;
+    struct poller poller;
     struct runner *of;
     int fd;        /* 1 or 2 */
     vow_call more; /* there was more than one turn's */
@@ -92,7 +92,7 @@ struct runner {
 /* Start it. The future, owned, is fulfilled with the recording when it has
  * ended; or rejected: VOW_E2BIG, or with why it was canceled. What makes all
  * further work pointless (it cannot be run, a signal, a lost lease, a doubt) is
- * told by meet_over(), and the future stays pending. */
+ * told by session_over(), and the future stays pending. */
 vow_future *runner_start(struct runner *r, const struct runner_opts *o);
 /* What it has written so far, piece by piece. */
 void runner_replay(const struct runner *r, replay_fn fn);

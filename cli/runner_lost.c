@@ -9,9 +9,9 @@
  * LIMITS  A few turns: who waited may be dead, and nobody wants the name.
  * THREADS  loop thread only.
  */
-#include "meet.h"
 #include "runner.h"
 #include "say.h"
+#include "session.h"
 
 enum { TURNS_MAX = 16 };
 
@@ -25,7 +25,7 @@ void runner_leave(struct runner *r)
     if (done == NULL)
         return;
     r->done = NULL;
-    (void)vow_reject_drop(done, vow_error_new(meet_loop(), VOW_ELOST, NULL));
+    (void)vow_reject_drop(done, vow_error_new(session_loop(), VOW_ELOST, NULL));
 }
 
 vow_future *runner_pass_turn(struct runner *r, vow_lease *lease)
@@ -33,10 +33,10 @@ vow_future *runner_pass_turn(struct runner *r, vow_lease *lease)
     r->turns++;
     if (lease_is_alone(lease) || r->turns > TURNS_MAX)
         r->o.hopeless(r);
-    if (r->turns > 1 || meet_is_over())
+    if (r->turns > 1 || session_is_over())
         return leave_turn(r, lease);
     r->turn = vow_lease_ref(lease);
-    return vow_then_drop(vow_authority_peek(meet_authority(), r->o.name, 1),
+    return vow_then_drop(vow_authority_peek(session_authority(), r->o.name, 1),
                          on_waiters_seen, on_no_waiters_seen, r);
 }
 
@@ -62,17 +62,18 @@ static vow_future *leave_turn(struct runner *r, vow_lease *lease)
     (void)vow_lease_abandon(lease);
     r->turn = vow_lease_unref(r->turn);
     runner_leave(r);
-    return vow_refused(meet_loop(), VOW_ECANCELED, NULL);
+    return vow_refused(session_loop(), VOW_ECANCELED, NULL);
 }
 
 void runner_lost_for_good(const struct runner *r)
 {
     const struct shared *s = r->o.shared;
-    if (meet_is_over())
+    if (session_is_over())
         return;
     say("vow %s: the lease of %s was lost: what it made was not published",
         s->store.verb->name, r->o.label);
-    meet_over(s->keep_lost ? ending_code(runner_ending(&r->proc)) : EXIT_LOST);
+    session_over(s->keep_lost ? ending_code(runner_ending(&r->proc))
+                              : EXIT_LOST);
 }
 
 /* ELOST is what the runner itself gave up with, if the authority works without

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* signals.c - see signals.h. */
 #include "signals.h"
-#include "ears.h"
+#include "poller.h"
 #include "say.h"
 
 #include <errno.h>
@@ -18,13 +18,13 @@ static struct {
     vow_loop *loop;
     sigset_t before;
     signal_fn fn;
-    struct ear ear;
+    struct poller poller;
     int last;             /* of those that end us; 0: none */
     uint32_t last_sender; /* process id; 0: the kernel */
     uint64_t last_ns;
 } signals;
 
-static void on_signals(struct ear *e, uint32_t events);
+static void on_signals(struct poller *e, uint32_t events);
 static bool is_same_again(int number, uint32_t sender);
 static void quiet(int number);
 static void nothing(int number);
@@ -45,7 +45,7 @@ void signals_open(vow_loop *loop, signal_fn fn)
     signals.loop = loop;
     signals.fn = fn;
     int fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0 || !ear_listen(&signals.ear, fd, EPOLLIN, on_signals))
+    if (fd < 0 || !poller_watch(&signals.poller, fd, EPOLLIN, on_signals))
         die(EXIT_BROKEN, "cannot wait for signals: %s", strerror(errno));
 }
 
@@ -67,7 +67,7 @@ static void nothing(int number)
     (void)number;
 }
 
-static void on_signals(struct ear *e, uint32_t events)
+static void on_signals(struct poller *e, uint32_t events)
 {
     struct signalfd_siginfo some[AT_ONCE];
     (void)events;

@@ -18,7 +18,7 @@ typedef void (*signal_fn)(int number, bool by_terminal);
 /* fn is called from the loop, not from a handler. SIGCHLD, INT, TERM, HUP,
  * QUIT, USR1, USR2, WINCH, TSTP. INT, TERM, HUP and QUIT that come again at
  * once are told once. SIGPIPE and SIGXFSZ become errors of write(). Needs
- * ears_open(). */
+ * poller_open(). */
 void signals_open(vow_loop *loop, signal_fn fn);
 /* The mask for jobs. */
 const sigset_t *signals_before(void);

@@ -3,7 +3,7 @@
  *
  * INVARIANTS
  *   S1  kept bytes are those in `file`, then those in `text`
- *   S2  a stream that was stopped is in the list of the stopped, and its ear
+ *   S2  a stream that was stopped is in the list of the stopped, and its poller
  *       does not listen
  */
 #include "stream.h"
@@ -44,7 +44,7 @@ static struct {
     vow_call again;        /* looks whether others may go on */
 } flow;
 
-static void on_readable(struct ear *e, uint32_t events);
+static void on_readable(struct poller *e, uint32_t events);
 static bool is_bulk(const struct stream *s);
 static void begin_flow(struct stream *s);
 static bool pass_on(struct stream *s);
@@ -67,7 +67,7 @@ static void close_file(struct stream *s);
 
 struct stream stream_of(int target)
 {
-    return (struct stream){.target = target, .file = -1, .ear.fd = -1};
+    return (struct stream){.target = target, .file = -1, .poller.fd = -1};
 }
 
 int stream_open(struct stream *s, int target)
@@ -79,7 +79,7 @@ int stream_open(struct stream *s, int target)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     (void)fcntl(ends[1], F_SETFL, 0); /* the job's end blocks, as it should */
-    if (!ear_listen(&s->ear, ends[0], EPOLLIN, on_readable)) {
+    if (!poller_watch(&s->poller, ends[0], EPOLLIN, on_readable)) {
         (void)close(ends[0]);
         (void)close(ends[1]);
         return -1;
@@ -106,7 +106,7 @@ const struct stream *streams_flowing(void)
     return flow.stream;
 }
 
-static void on_readable(struct ear *e, uint32_t events)
+static void on_readable(struct poller *e, uint32_t events)
 {
     struct stream *s = (struct stream *)(void *)e; /* its first member */
     (void)events;
@@ -117,7 +117,7 @@ static void on_readable(struct ear *e, uint32_t events)
         stop(s);
         return;
     }
-    while (s->ear.events != 0 && turns-- > 0 && read_some(s))
+    while (s->poller.events != 0 && turns-- > 0 && read_some(s))
         ;
 }
 
@@ -132,11 +132,11 @@ static bool read_some(struct stream *s)
     if (splices)
         n = splice_some(s);
     else
-        n = read(s->ear.fd, buffer, CHUNK);
+        n = read(s->poller.fd, buffer, CHUNK);
     if (n < 0)
         return errno == EINTR;
     if (n == 0) {
-        ear_close(&s->ear);
+        poller_close(&s->poller);
         return false;
     }
     s->bytes += (uint64_t)n;
@@ -164,7 +164,7 @@ static void begin_flow(struct stream *s)
 
 static bool pass_on(struct stream *s)
 {
-    ssize_t n = emit_through(s->target, s->ear.fd);
+    ssize_t n = emit_through(s->target, s->poller.fd);
     if (n < 0 && errno == EBUSY) {
         stop(s);
         return false;
@@ -172,7 +172,7 @@ static bool pass_on(struct stream *s)
     if (n < 0 && errno != EAGAIN && errno != EINTR)
         return pass_on_by_hand(s);
     if (n == 0)
-        ear_close(&s->ear);
+        poller_close(&s->poller);
     if (n > 0) {
         s->bytes += (uint64_t)n;
         flow.last_ns = vow_loop_now_ns(flow.loop);
@@ -183,9 +183,9 @@ static bool pass_on(struct stream *s)
 static bool pass_on_by_hand(struct stream *s)
 {
     struct text t = {0};
-    ssize_t n = read(s->ear.fd, buffer, CHUNK);
+    ssize_t n = read(s->poller.fd, buffer, CHUNK);
     if (n == 0)
-        ear_close(&s->ear);
+        poller_close(&s->poller);
     if (n <= 0)
         return n < 0 && errno == EINTR;
     s->bytes += (uint64_t)n;
@@ -222,7 +222,7 @@ static void look_again(void *user)
 /* From the pipe to the file without going through our memory. */
 static ssize_t splice_some(struct stream *s)
 {
-    ssize_t n = splice(s->ear.fd, NULL, s->file, NULL, BIG_PIPE,
+    ssize_t n = splice(s->poller.fd, NULL, s->file, NULL, BIG_PIPE,
                        SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (n > 0)
         s->in_file += (uint64_t)n;
@@ -231,7 +231,7 @@ static ssize_t splice_some(struct stream *s)
             s->by_hand = true;
         else
             lost(s, errno);
-        n = read(s->ear.fd, buffer, CHUNK);
+        n = read(s->poller.fd, buffer, CHUNK);
     }
     return n;
 }
@@ -269,8 +269,9 @@ void stream_spill(struct stream *s)
         return;
     s->in_file += s->text.n;
     text_free(&s->text);
-    if (s->ear.events != 0)
-        (void)fcntl(s->ear.fd, F_SETPIPE_SZ, BIG_PIPE); /* there will be more */
+    if (s->poller.events != 0)
+        (void)fcntl(s->poller.fd, F_SETPIPE_SZ,
+                    BIG_PIPE); /* there will be more */
 }
 
 size_t streams_in_files(void)
@@ -374,9 +375,9 @@ static void add_lines(struct text *out, struct stream *s, const char *at,
 /* Keeps S2. */
 static void stop(struct stream *s)
 {
-    if (s->ear.events == 0)
+    if (s->poller.events == 0)
         return;
-    (void)ear_listen(&s->ear, s->ear.fd, 0, on_readable);
+    (void)poller_watch(&s->poller, s->poller.fd, 0, on_readable);
     s->next_stopped = stopped;
     stopped = s;
     if (flow.loop != NULL && !vow_call_pending(&flow.again))
@@ -406,7 +407,7 @@ void streams_go_on(void)
             s->next_stopped = stopped;
             stopped = s;
         } else {
-            (void)ear_listen(&s->ear, s->ear.fd, EPOLLIN, on_readable);
+            (void)poller_watch(&s->poller, s->poller.fd, EPOLLIN, on_readable);
         }
     }
     if (stopped != NULL && !vow_call_pending(&flow.again))
@@ -418,11 +419,11 @@ void streams_go_on(void)
 
 void stream_end(struct stream *s)
 {
-    for (int left = PIPE_CHUNKS; left > 0 && s->ear.fd >= 0; left--)
+    for (int left = PIPE_CHUNKS; left > 0 && s->poller.fd >= 0; left--)
         if (!(s->flows ? pass_on_by_hand(s) : read_some(s)))
             break;     /* by hand: our output may have no room now */
     forget_stopped(s); /* also if the last lines were too many */
-    ear_close(&s->ear);
+    poller_close(&s->poller);
     end_flow(s);
     if (s->by_lines && s->text.n > 0) {
         struct text out = {0};
@@ -488,7 +489,7 @@ const char *stream_chunk(struct stream *s, uint64_t *at, size_t *ret_n)
 
 void stream_drop(struct stream *s)
 {
-    ear_close(&s->ear);
+    poller_close(&s->poller);
     close_file(s);
     text_free(&s->text);
     text_free(&s->tag);

@@ -14,12 +14,12 @@
 #ifndef VOW_CLI_STREAM_H
 #define VOW_CLI_STREAM_H
 
-#include "ears.h"
+#include "poller.h"
 #include "text.h"
 
 struct stream {
-    struct ear ear; /* of our end of the pipe */
-    int target;     /* 1 or 2 */
+    struct poller poller; /* of our end of the pipe */
+    int target;           /* 1 or 2 */
     bool by_lines;
     bool by_hand;     /* the file takes no splice */
     bool flows;       /* what was kept is out, the rest goes out as it comes */

@@ -2,9 +2,9 @@
 /* follow_test.c - who follows a run sees nothing twice, whoever runs it next.
  */
 #include "child_kit.h"
-#include "ears.h"
 #include "emit.h"
 #include "harness.h"
+#include "poller.h"
 #include "show.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ static void act(void *play)
     vow_loop *loop;
     if (vow_loop_new(NULL, &loop) < 0)
         _exit(1);
-    ears_open(loop);
+    poller_open(loop);
     emit_open(loop, none_fails, room);
     show_hold(1, p->most);
     show_hold(2, p->most);

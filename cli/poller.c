@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* ears.c - see ears.h.
+/* poller.c - see poller.h.
  *
  * INVARIANTS
- *   E1  an event of a batch is told only if its ear still listens: an ear that
+ *   E1  an event of a batch is told only if its poller still listens: an poller that
  *       is closed meanwhile is struck from the rest of the batch
  */
-#include "ears.h"
+#include "poller.h"
 #include "say.h"
 
 #include <errno.h>
@@ -23,9 +23,9 @@ static struct {
 } ears = {.fd = -1};
 
 static void on_ready(uv_poll_t *poll, int status, int events);
-static void strike(const struct ear *e);
+static void strike(const struct poller *e);
 
-void ears_open(vow_loop *loop)
+void poller_open(vow_loop *loop)
 {
     ears.fd = epoll_create1(EPOLL_CLOEXEC);
     if (ears.fd < 0)
@@ -34,7 +34,7 @@ void ears_open(vow_loop *loop)
     (void)uv_poll_start(&ears.poll, UV_READABLE, on_ready);
 }
 
-bool ear_listen(struct ear *e, int fd, uint32_t events, ear_fn fn)
+bool poller_watch(struct poller *e, int fd, uint32_t events, poller_fn fn)
 {
     struct epoll_event event = {.events = events, .data.ptr = e};
     int what = e->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
@@ -46,24 +46,24 @@ bool ear_listen(struct ear *e, int fd, uint32_t events, ear_fn fn)
     }
     if (epoll_ctl(ears.fd, what, fd, &event) < 0)
         return false;
-    *e = (struct ear){.fd = fd, .fn = fn, .events = events};
+    *e = (struct poller){.fd = fd, .fn = fn, .events = events};
     return true;
 }
 
 /* A child that is about to call exec may have it open for a moment longer: so
  * closing alone would not always take it out. */
-void ear_close(struct ear *e)
+void poller_close(struct poller *e)
 {
     strike(e);
     if (e->events != 0)
         (void)epoll_ctl(ears.fd, EPOLL_CTL_DEL, e->fd, NULL);
     if (e->fd >= 0 && e->fn != NULL)
         (void)close(e->fd);
-    *e = (struct ear){.fd = -1};
+    *e = (struct poller){.fd = -1};
 }
 
 /* Keeps E1. */
-static void strike(const struct ear *e)
+static void strike(const struct poller *e)
 {
     for (int i = ears.at; i < ears.n; i++)
         if (ears.batch[i].data.ptr == e)
@@ -78,7 +78,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     ears.n = epoll_wait(ears.fd, ears.batch, AT_ONCE, 0);
     for (ears.at = 0; ears.at < ears.n;) {
         const struct epoll_event *now = &ears.batch[ears.at++];
-        struct ear *e = now->data.ptr;
+        struct poller *e = now->data.ptr;
         if (e != NULL)
             e->fn(e, now->events);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* brake.c - see brake.h. */
-#include "brake.h"
+/* throttle.c - see throttle.h. */
+#include "throttle.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 
 enum { EVERY_MS = 500, KIB = 1024 };
 
-static bool too_busy(const struct brake *b);
+static bool too_busy(const struct throttle *b);
 static uint64_t available(void);
-static void on_time(void *brake);
+static void on_time(void *throttle);
 
-void brake_look(struct brake *b)
+void throttle_check(struct throttle *b)
 {
     if (b->load <= 0 && b->memfree == 0 && b->delay_ms == 0)
         return;
@@ -30,14 +30,14 @@ void brake_look(struct brake *b)
                     on_time, b);
 }
 
-void brake_started(struct brake *b)
+void throttle_started(struct throttle *b)
 {
     if (b->delay_ms > 0)
         b->not_before_ns = vow_loop_due_ns(b->loop, b->delay_ms);
-    brake_look(b);
+    throttle_check(b);
 }
 
-void brake_end(struct brake *b)
+void throttle_end(struct throttle *b)
 {
     (void)vow_call_stop(&b->again);
     if (b->holds)
@@ -48,12 +48,12 @@ void brake_end(struct brake *b)
     b->delay_ms = 0;
 }
 
-static void on_time(void *brake)
+static void on_time(void *throttle)
 {
-    brake_look(brake);
+    throttle_check(throttle);
 }
 
-static bool too_busy(const struct brake *b)
+static bool too_busy(const struct throttle *b)
 {
     double load[1];
     if (b->load > 0 && getloadavg(load, 1) == 1 && load[0] > b->load)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.h - nothing of ours stays behind.
+/* reaper.h - nothing of ours stays behind.
  *
  * WHY   A killed command must not leave grandchildren that work on. The kernel
  *       ends our children with us, but not theirs.
@@ -14,8 +14,8 @@
  *       shell has that called exec, an orphan may be one of theirs: then only
  *       what has the word is killed.
  */
-#ifndef VOW_CLI_GUARD_H
-#define VOW_CLI_GUARD_H
+#ifndef VOW_CLI_REAPER_H
+#define VOW_CLI_REAPER_H
 
 #include "text.h"
 
@@ -23,22 +23,22 @@
 
 /* Write "VOW_RUN=..." for the environment of a job. A run inside a job of
  * another run adds to what is there: so the outer one finds its jobs too. */
-void guard_word(struct text *ret_word, uint64_t seq);
+void reaper_mark(struct text *ret_word, uint64_t seq);
 
 /* Start the guardian, once, before the first job. */
-void guard_start(void);
+void reaper_start(void);
 /* The group of a job, while it runs. */
-void guard_add_group(pid_t group);
-void guard_remove_group(pid_t group);
+void reaper_add_group(pid_t group);
+void reaper_remove_group(pid_t group);
 /* That process has ended and was waited for. */
-void guard_reaped(pid_t pid);
+void reaper_forget(pid_t pid);
 /* Farewell: it goes without hunting. */
-void guard_end(void);
+void reaper_end(void);
 
 /* Kill what has the word; with `seq`, only of that job. Returns how many. */
-int guard_hunt(uint64_t seq);
+int reaper_kill_marked(uint64_t seq);
 /* Kill all children that are left, started and adopted, until none is; nothing
  * if we had children before. */
-void guard_hunt_children(void);
+void reaper_kill_children(void);
 
 #endif

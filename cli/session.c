@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* meet.c - see meet.h.
+/* session.c - see session.h.
  *
  * HOW   Whatever is held when it is over is given up by closing the store: so a
  *       run that was ended by a signal, or could not begin, is free for the
  *       next one who waits before we are gone. What must not be done twice is
  *       not given up: with us dead, the store has it in doubt.
  */
-#include "meet.h"
-#include "ears.h"
+#include "session.h"
 #include "emit.h"
-#include "guard.h"
 #include "nested.h"
+#include "poller.h"
 #include "proc.h"
+#include "reaper.h"
 #include "replay.h"
 #include "say.h"
 #include "show.h"
@@ -68,7 +68,7 @@ static void look_for_reader(void *unused);
 
 /* ---- the store ----------------------------------------------------------- */
 
-void meet_open(struct shared *s)
+void session_open(struct shared *s)
 {
     vow_error *failed = NULL;
     meet.shared = s;
@@ -169,7 +169,7 @@ static void on_event(const vow_event *event, void *unused)
     else if (how == VOW_DOWN_WAIT)
         tell_trouble(event->text, gives_up ? NOT_WAITING : WAITING);
     if (how == VOW_DOWN_WAIT && gives_up)
-        meet_over(meet.shared->store.busy_code);
+        session_over(meet.shared->store.busy_code);
 }
 
 static void note_trouble(const char *why)
@@ -178,12 +178,12 @@ static void note_trouble(const char *why)
     meet.trouble = why == NULL ? NULL : mem_copy(why, strlen(why));
 }
 
-const char *meet_trouble(void)
+const char *session_trouble(void)
 {
     return meet.trouble;
 }
 
-bool meet_store_is_down(void)
+bool session_store_is_down(void)
 {
     return meet.down;
 }
@@ -193,7 +193,7 @@ static void refuse_ourselves(uint64_t fence)
 {
     const struct shared *s = meet.shared;
     pid_t owner = 0;
-    if (!s->store.no_wait && !s->store.waits && !meet_is_over())
+    if (!s->store.no_wait && !s->store.waits && !session_is_over())
         owner = nested_owner(&s->store, fence);
     if (owner == 0)
         return;
@@ -205,20 +205,20 @@ static void refuse_ourselves(uint64_t fence)
         say("vow share: %s is run by process %d, which has started this "
             "command and waits for it; take another name, -n or -w",
             s->name != NULL ? s->name : s->command[0], owner);
-    meet_over(EXIT_BROKEN);
+    session_over(EXIT_BROKEN);
 }
 
-vow_loop *meet_loop(void)
+vow_loop *session_loop(void)
 {
     return meet.loop;
 }
 
-vow_authority *meet_authority(void)
+vow_authority *session_authority(void)
 {
     return meet.authority;
 }
 
-bool meet_alone(void)
+bool session_alone(void)
 {
     return meet.alone;
 }
@@ -229,43 +229,43 @@ bool meet_alone(void)
 static void listen_for_signals(void)
 {
     if (!meet.listens)
-        ears_open(meet.loop);
+        poller_open(meet.loop);
     meet.listens = true;
     if (!meet.catches)
         signals_open(meet.loop, on_signal);
     meet.catches = true;
 }
 
-void meet_show(void)
+void session_show(void)
 {
     if (meet.shows)
         return;
     meet.shows = true;
     if (!meet.listens)
-        ears_open(meet.loop);
+        poller_open(meet.loop);
     meet.listens = true;
     emit_open(meet.loop, on_output_fails, NULL);
     say_through(emit_text);
 }
 
-void meet_work(void)
+void session_work(void)
 {
-    meet_show();
+    session_show();
     listen_for_signals();
     if (meet.works)
         return;
     meet.works = true;
     procs_open(meet.loop);
-    guard_start();
+    reaper_start();
 }
 
-bool meet_ends(void)
+bool session_ends(void)
 {
     bool last = procs_running() == 0;
     if (last && meet.idle != NULL)
         (void)vow_resolve(meet.idle, vow_nothing());
     if (last && meet.by_signal != 0)
-        meet_over(EXIT_SIGNAL + meet.by_signal);
+        session_over(EXIT_SIGNAL + meet.by_signal);
     return meet.by_signal != 0 || meet.idle != NULL;
 }
 
@@ -289,7 +289,7 @@ static void on_signal(int number, bool by_terminal)
         meet.by_signal = number;
         procs_stop(number);
         if (procs_running() == 0)
-            meet_over(EXIT_SIGNAL + number);
+            session_over(EXIT_SIGNAL + number);
     }
 }
 
@@ -306,7 +306,7 @@ static void on_output_fails(int fd, int error)
     }
 }
 
-void meet_replay(const void *at, size_t n)
+void session_replay(const void *at, size_t n)
 {
     struct replay p = {0};
     int error = 0;
@@ -332,7 +332,7 @@ static void as_cat_would(void)
 
 /* ---- the end ------------------------------------------------------------- */
 
-void meet_over(int code)
+void session_over(int code)
 {
     if (meet.over == NULL)
         return;
@@ -342,27 +342,27 @@ void meet_over(int code)
     meet.over = NULL;
 }
 
-void meet_holds_nothing(void)
+void session_holds_nothing(void)
 {
     meet.free = true;
 }
 
-void meet_owes_result(bool owes)
+void session_owes_result(bool owes)
 {
     meet.owes = owes;
 }
 
-bool meet_is_over(void)
+bool session_is_over(void)
 {
     return meet.over == NULL;
 }
 
-void meet_at_end(void (*fn)(void))
+void session_at_end(void (*fn)(void))
 {
     meet.at_end = fn;
 }
 
-int meet_run(vow_future *asked)
+int session_run(vow_future *asked)
 {
     (void)vow_loop_run_until(meet.loop, meet.ended);
     if (meet.works && procs_running() > 0) {
@@ -371,8 +371,8 @@ int meet_run(vow_future *asked)
         (void)vow_loop_run_until(meet.loop, f);
     }
     if (meet.works && meet.by_signal != 0) {
-        (void)guard_hunt(0);
-        guard_hunt_children();
+        (void)reaper_kill_marked(0);
+        reaper_kill_children();
     }
     if (!meet.free && !meet.owes) {
         (void)vow_cancel(asked, NULL);
@@ -383,7 +383,7 @@ int meet_run(vow_future *asked)
     if (meet.shows)
         write_rest();
     if (meet.works)
-        guard_end();
+        reaper_end();
     if (meet.by_signal != 0)
         signals_die(meet.by_signal);
     if (meet.broken_pipe)

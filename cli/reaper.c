@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.c - see guard.h.
+/* reaper.c - see reaper.h.
  *
  * HOW   /proc/PID/environ is what the process was started with; a child that
  *       has not called exec has its parent's. A hunt ends when a pass finds
@@ -8,7 +8,7 @@
  *       so it is only done to what was told to stop and did not, and at the
  *       end by a signal.
  */
-#include "guard.h"
+#include "reaper.h"
 #include "say.h"
 #include "text.h"
 
@@ -51,7 +51,7 @@ static bool names(const char *words, uint64_t seq);
 static char *environ_of(pid_t pid, size_t *ret_n);
 static size_t children(pid_t *ret_pids, size_t room);
 
-void guard_word(struct text *ret_word, uint64_t seq)
+void reaper_mark(struct text *ret_word, uint64_t seq)
 {
     const char *outer = getenv("VOW_RUN");
     text_clear(ret_word);
@@ -72,7 +72,7 @@ static const char *run(void)
     return guard.run;
 }
 
-void guard_start(void)
+void reaper_start(void)
 {
     int ends[2];
     pid_t first;
@@ -93,7 +93,7 @@ void guard_start(void)
     guard.farewell = ends[1];
 }
 
-void guard_end(void)
+void reaper_end(void)
 {
     if (guard.pid <= 0)
         return;
@@ -104,7 +104,7 @@ void guard_end(void)
     guard.pid = 0;
 }
 
-void guard_reaped(pid_t pid)
+void reaper_forget(pid_t pid)
 {
     if (pid == guard.pid)
         guard.pid = 0; /* somebody has killed it */
@@ -128,11 +128,11 @@ static void watch(int fd)
     for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
         if (guard.groups->at[i] > 1)
             (void)kill(-guard.groups->at[i], SIGKILL);
-    (void)guard_hunt(0);
+    (void)reaper_kill_marked(0);
     _exit(0);
 }
 
-void guard_add_group(pid_t group)
+void reaper_add_group(pid_t group)
 {
     for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
         if (guard.groups->at[i] == 0) {
@@ -141,7 +141,7 @@ void guard_add_group(pid_t group)
         }
 }
 
-void guard_remove_group(pid_t group)
+void reaper_remove_group(pid_t group)
 {
     for (size_t i = 0; guard.groups != NULL && i < GROUPS; i++)
         if (guard.groups->at[i] == group) {
@@ -150,7 +150,7 @@ void guard_remove_group(pid_t group)
         }
 }
 
-int guard_hunt(uint64_t seq)
+int reaper_kill_marked(uint64_t seq)
 {
     int killed = 0, n = 1;
     for (int i = 0; i < PASSES && n > 0; i++) {
@@ -241,7 +241,7 @@ static char *environ_of(pid_t pid, size_t *ret_n)
 }
 
 /* The number of a child is nobody else's until the child is waited for. */
-void guard_hunt_children(void)
+void reaper_kill_children(void)
 {
     static pid_t all[CHILDREN];
     for (int i = 0, n = 1; i < PASSES && n > 0 && !guard.had_children; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* brake.h - start nothing while the machine is too busy (--load, --memfree), or
+/* throttle.h - start nothing while the machine is too busy (--load, --memfree), or
  * too soon after the last start (--delay).
  *
  * HOW   Looked at before the first start, after each one, and then every half
@@ -7,12 +7,12 @@
  *       no rate of the gate: that counts weights.
  * THREADS  loop thread only.
  */
-#ifndef VOW_CLI_BRAKE_H
-#define VOW_CLI_BRAKE_H
+#ifndef VOW_CLI_THROTTLE_H
+#define VOW_CLI_THROTTLE_H
 
 #include <vow.h>
 
-struct brake {
+struct throttle {
     vow_loop *loop;
     vow_gate *gate;
     double load;      /* 0: any */
@@ -24,9 +24,9 @@ struct brake {
 };
 
 /* Look, and hold or let go. */
-void brake_look(struct brake *b);
+void throttle_check(struct throttle *b);
 /* The same; something was started. */
-void brake_started(struct brake *b);
-void brake_end(struct brake *b);
+void throttle_started(struct throttle *b);
+void throttle_end(struct throttle *b);
 
 #endif
