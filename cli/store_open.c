@@ -336,8 +336,9 @@ static const char *default_folder(void)
 {
 #ifdef VOW_HAVE_SQLITE
     static char folder[PATH_MAX];
-    int rc =
-        folder[0] != '\0' ? 0 : vow_store_sqlite_place(folder, sizeof(folder));
+    int rc = folder[0] != '\0'
+                 ? 0
+                 : vow_store_sqlite_default_folder(folder, sizeof(folder));
     if (rc == VOW_EBUSY)
         die(EXIT_BROKEN, "no folder for the store: in /var/tmp others have "
                          "taken the names vow-UID; give --store file:DIR");

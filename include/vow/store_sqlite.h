@@ -43,7 +43,7 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
  * cannot be read), VOW_E2BIG (`size` is too small), or VOW_EBUSY (in /var/tmp
  * all of them belong to others). Blocks. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1)
-int vow_store_sqlite_place(char *ret_folder, size_t size);
+int vow_store_sqlite_default_folder(char *ret_folder, size_t size);
 
 VOW_END_DECLS
 

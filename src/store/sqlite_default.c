@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_place.c - where the store of a user is, if nobody says where.
+/* sqlite_default.c - the folder of a user's store, if no address is given.
  *
  * WHY   A command from cron, from a service and by hand must meet, and they
  *       have different environments. So no variable counts, and nothing that
@@ -28,7 +28,7 @@ static bool is_own_folder(int above, const char *path);
 static int temporary_place(char *ret_folder, size_t size);
 static int temporary_name(char *ret_folder, size_t size, unsigned number);
 
-int vow_store_sqlite_place(char *ret_folder, size_t size)
+int vow_store_sqlite_default_folder(char *ret_folder, size_t size)
 {
     char folder[TEXT_MAX];
     int rc = home_place(folder, sizeof(folder));
