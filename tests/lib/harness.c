@@ -43,7 +43,13 @@ enum {
 
 enum verdict { PASSED, FAILED, SKIPPED };
 
-enum by { BY_FILTER = 'f', BY_NAME = 'e', BY_FILE = 'F', BY_SKIP = 'x' };
+enum by {
+    BY_FILTER = 'f',
+    BY_NAME = 'e',
+    BY_FILE = 'F',
+    BY_SKIP = 'x',
+    BY_FIRST = '1'
+};
 
 struct pattern {
     const char *text;
@@ -500,6 +506,7 @@ static const char HELP[] =
     "  --file PATH       only those of this source file, such as\n"
     "                    tests/unit/gate_test.c\n"
     "  --skip PATTERN    none of those; all of these may be repeated\n"
+    "  --first PATTERN   start these before all others; may be repeated\n"
     "  --seed N          the seed that a failure told, to see it again\n"
     "  --jobs N          so many at a time (1)\n"
     "  --no-fork         in this process, for a debugger: the first that\n"
@@ -532,12 +539,13 @@ static uint64_t number(const char *what, const char *text, uint64_t max)
 
 static void take_option(int c, const char *arg)
 {
-    if (c == BY_FILTER || c == BY_NAME || c == BY_FILE || c == BY_SKIP) {
+    if (c == BY_FILTER || c == BY_NAME || c == BY_FILE || c == BY_SKIP ||
+        c == BY_FIRST) {
         if (run.n_patterns == PATTERNS_MAX)
             bad_usage("Too many patterns at", arg);
         run.patterns[run.n_patterns++] =
             (struct pattern){.text = arg, .by = (enum by)c};
-        run.n_wanted += c != BY_SKIP;
+        run.n_wanted += c != BY_SKIP && c != BY_FIRST;
     } else if (c == 's') {
         run.seed = number("A seed is from 1 to 2^64-1, not", arg, UINT64_MAX);
     } else if (c == 'j') {
@@ -556,6 +564,7 @@ static void parse_args(int argc, char **argv)
         {"exact", required_argument, NULL, BY_NAME},
         {"file", required_argument, NULL, BY_FILE},
         {"skip", required_argument, NULL, BY_SKIP},
+        {"first", required_argument, NULL, BY_FIRST},
         {"seed", required_argument, NULL, 's'},
         {"jobs", required_argument, NULL, 'j'},
         {"no-fork", no_argument, &run.no_fork, 1},
@@ -620,17 +629,28 @@ static bool is_selected(const struct test *t)
         struct pattern *p = &run.patterns[i];
         if (p->by == BY_SKIP)
             skipped = fits(p, t) || skipped;
-        else
+        else if (p->by != BY_FIRST)
             wanted = fits(p, t) || wanted;
     }
     return wanted && !skipped;
 }
 
-/* As they stand in the files: link-time optimisation may register backwards. */
+static bool is_first(const struct test *t)
+{
+    for (size_t i = 0; i < run.n_patterns; i++)
+        if (run.patterns[i].by == BY_FIRST && fits(&run.patterns[i], t))
+            return true;
+    return false;
+}
+
+/* Tests of --first, then the others, each as they stand in the files: link-time
+ * optimisation may register backwards. */
 static int by_place(const void *a, const void *b)
 {
     const struct test *const *x = a, *const *y = b;
-    int order = strcmp((*x)->file, (*y)->file);
+    int order = is_first(*y) - is_first(*x);
+    if (order == 0)
+        order = strcmp((*x)->file, (*y)->file);
     return order != 0 ? order : (*x)->line - (*y)->line;
 }
 
@@ -647,7 +667,7 @@ static void select_tests(void)
     }
     qsort(run.tests, run.n_tests, sizeof(*run.tests), by_place);
     for (size_t i = 0; i < run.n_patterns; i++)
-        if (!run.patterns[i].used)
+        if (!run.patterns[i].used && run.patterns[i].by != BY_FIRST)
             bad_usage("No test matches", run.patterns[i].text);
     if (run.n_tests == 0)
         bad_usage("There are no tests in", program_invocation_name);

@@ -231,6 +231,14 @@ TEST(harness, lists_names_and_keeps_the_hidden_back)
     CHECK_STR_EQ(a->text, "selftest.passes\nselftest.fails_a_check\n");
 }
 
+TEST(harness, first_tests_come_before_the_others)
+{
+    struct answer *a = ask("", "--list --hidden --filter 'selftest.pa*' "
+                               "--filter selftest.fails_a_check "
+                               "--first '*fails*' --first nix");
+    CHECK_STR_EQ(a->text, "selftest.fails_a_check\nselftest.passes\n");
+}
+
 TEST(harness, tells_in_tap_what_passed)
 {
     struct answer *a = ask_one("passes", 1);
