@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* breaker.c - stop asking what keeps failing, and ask again later.
+/* breaker.c - circuit breaker: stop calling a failing service for a while.
  *
- *               so many failures             open_ms passed
+ *               too many failures            open_ms passed
  *       CLOSED ------------------> OPEN ----------------------> HALF OPEN
  *         ^                         ^                             |   |
  *         |                         |          a probe failed     |   |
@@ -9,20 +9,20 @@
  *         +-----------------------------------------------------------+
  *                            `probes` of them succeeded
  *
- * WHY   A server that is down is not helped by more requests, and those who ask
- *       are not helped by waiting for it.
- * HOW   The last outcomes are bits of one word. Half open is no event but a
- *       look at the clock; only if somebody wants to be told is there a timer.
- *       A call is a chain: a step that starts the work, and one behind the work
- *       that sees the outcome. A watch of the work knows its end even when the
+ * WHY   More requests do not help a server that is down, and waiting for the
+ *       server does not help the callers.
+ * HOW   The last outcomes are bits of a word. Half open is not an event: the
+ *       state follows from the clock; a timer exists only with on_change. A
+ *       call is a chain: a step starts the work, and a step behind the work
+ *       counts the outcome. A watch notices the end of the work even after the
  *       caller has gone.
  * INVARIANTS
- *   K1  an outcome counts only in the era its call was started in; each change
- *       of state begins a new one
- *   K2  probes under way never exceed `probes`; one counts until its work has
- *       ended, also when it was canceled or is of an earlier era
- * LIMITS  O(1). Of more than 32 changes in one go, the last ones are told as
- *       one.
+ *   K1  an outcome counts only in the generation in which the call was started;
+ *       each change of state begins a new generation
+ *   K2  running probes never exceed `probes`; a probe counts until the work has
+ *       ended, also if canceled or of an earlier generation
+ * LIMITS  O(1). If more than 32 changes are pending, the last ones are merged
+ *       for on_change.
  * THREADS  loop thread only.
  */
 #include "vow/breaker.h"
@@ -36,9 +36,9 @@
 enum {
     FAILURES = 5,
     OPEN_MS = 10000,
-    CALLS_MAX = 64, /* bits in `past` */
+    CALLS_MAX = 64, /* bits in `outcomes` */
     STATE_BITS = 2,
-    UNTOLD_MAX = 32 /* states in `untold` */
+    UNREPORTED_MAX = 32 /* states in `unreported` */
 };
 
 struct vow_breaker {
@@ -48,15 +48,15 @@ struct vow_breaker {
     vow_breaker_opts opts;
     uint32_t refs;
     enum vow_breaker_state state;
-    uint64_t era;      /* of this state */
-    uint64_t past;     /* outcomes, the newest in bit 0; 1: a failure */
-    uint64_t until_ns; /* OPEN: then it is half open */
-    uint32_t probing;  /* probes under way, of whatever era */
-    uint32_t passed;   /* and those that succeeded */
-    vow_call timer;    /* OPEN, with on_change: at until_ns */
-    vow_call tell;     /* pending: has a reference */
-    uint64_t untold; /* states on_change has not heard of, the oldest lowest */
-    uint32_t untold_count;
+    uint64_t generation; /* counts changes of state */
+    uint64_t outcomes;   /* the newest in bit 0; 1: a failure */
+    uint64_t until_ns;   /* OPEN: start of half open */
+    uint32_t probing;    /* running probes of all generations */
+    uint32_t successes;  /* probes succeeded in this generation */
+    vow_call timer;      /* OPEN, with on_change: at until_ns */
+    vow_call notify;     /* calls on_change; pending: has a reference */
+    uint64_t unreported; /* states for on_change, the oldest lowest */
+    uint32_t unreported_count;
 };
 
 struct call {
@@ -64,26 +64,26 @@ struct call {
     vow_start_fn start;
     void *arg;
     const char *site;
-    vow_watch end; /* of the work */
-    uint32_t refs; /* one per step that waits, and the watch's */
-    uint64_t era;  /* it was started in */
-    bool probe;    /* it counts in `probing` */
+    vow_watch end;       /* of the work */
+    uint32_t refs;       /* waiting steps and the watch */
+    uint64_t generation; /* at the start */
+    bool probe;          /* counts in `probing` */
 };
 
-static vow_next start_call(vow_value v, void *user);
-static void work_ended(vow_future *work, void *user);
-static vow_next call_succeeded(vow_value v, void *user);
-static vow_next call_failed(vow_error *e, void *user);
-static void call_unref(void *user);
-static void count(struct call *c, bool failed);
-static bool admits(vow_breaker *b);
-static vow_error *refusal(vow_breaker *b, const char *site);
-static void open_now(vow_breaker *b);
-static void look_at_clock(vow_breaker *b);
-static void on_timer(void *user);
-static void move(vow_breaker *b, enum vow_breaker_state to);
-static void tell_soon(vow_breaker *b);
-static void tell(void *user);
+static vow_next breaker_start_call(vow_value v, void *user);
+static void on_breaker_work_ended(vow_future *work, void *user);
+static vow_next on_breaker_call_ok(vow_value v, void *user);
+static vow_next on_breaker_call_failed(vow_error *e, void *user);
+static void breaker_call_unref(void *user);
+static void breaker_count_outcome(struct call *c, bool failed);
+static bool breaker_admits(vow_breaker *b);
+static vow_error *breaker_refusal(vow_breaker *b, const char *site);
+static void breaker_open(vow_breaker *b);
+static void breaker_check_clock(vow_breaker *b);
+static void on_breaker_timer(void *user);
+static void breaker_move(vow_breaker *b, enum vow_breaker_state to);
+static void breaker_notify_soon(vow_breaker *b);
+static void breaker_notify(void *user);
 
 /* ---- the breaker --------------------------------------------------------- */
 
@@ -136,7 +136,7 @@ vow_breaker *vow_breaker_unref(vow_breaker *b)
     if (b == NULL || --b->refs > 0)
         return NULL;
     (void)vow_call_stop(&b->timer);
-    VOW__ASSERT(!vow_call_pending(&b->tell)); /* it has a reference */
+    VOW__ASSERT(!vow_call_pending(&b->notify)); /* has a reference */
     struct vow_alloc alloc = b->alloc;
     vow_future *anchor = b->anchor;
     vow__mem_free(&alloc, b, sizeof(*b));
@@ -155,15 +155,15 @@ enum vow_breaker_state vow_breaker_state_of(const vow_breaker *b)
 void vow_breaker_trip(vow_breaker *b)
 {
     VOW__ASSERT_THREAD(b->loop);
-    look_at_clock(b);
-    open_now(b);
+    breaker_check_clock(b);
+    breaker_open(b);
 }
 
 void vow_breaker_reset(vow_breaker *b)
 {
     VOW__ASSERT_THREAD(b->loop);
-    look_at_clock(b);
-    move(b, VOW_BREAKER_CLOSED);
+    breaker_check_clock(b);
+    breaker_move(b, VOW_BREAKER_CLOSED);
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -175,8 +175,8 @@ vow_future *vow_breaker_run_at(const char *site, vow_breaker *b,
     if (start == NULL)
         return vow_refused_at(site, b->loop, VOW_EINVAL,
                               "a breaker needs a start function");
-    if (!admits(b))
-        return vow_rejected_at(site, b->loop, refusal(b, site));
+    if (!breaker_admits(b))
+        return vow_rejected_at(site, b->loop, breaker_refusal(b, site));
     struct call *c = vow__mem_new(&b->alloc, sizeof(*c));
     if (c == NULL)
         return vow_refused_at(site, b->loop, VOW_ENOMEM, NULL);
@@ -185,66 +185,69 @@ vow_future *vow_breaker_run_at(const char *site, vow_breaker *b,
                        .arg = arg,
                        .site = site,
                        .refs = 1};
-    const vow_step begin = {.ok = start_call, .user = c, .drop = call_unref};
+    const vow_step begin = {
+        .ok = breaker_start_call, .user = c, .drop = breaker_call_unref};
     VOW_AUTO(vow_future) now = vow_resolved_at(site, b->loop, vow_nothing());
     return vow_chain_at(site, now, &begin, 1);
 }
 
-/* The state may have changed since it was asked for. */
-static vow_next start_call(vow_value v, void *user)
+/* Starts the work. Asks breaker_admits() again: the state may have changed
+ * since vow_breaker_run(). */
+static vow_next breaker_start_call(vow_value v, void *user)
 {
     struct call *c = user;
     vow_breaker *b = c->breaker;
     (void)v;
     if (vow_loop_closing(b->loop))
         return vow_fail_code(VOW_ECLOSED, NULL);
-    if (!admits(b))
-        return vow_fail(refusal(b, c->site));
-    c->era = b->era;
+    if (!breaker_admits(b))
+        return vow_fail(breaker_refusal(b, c->site));
+    c->generation = b->generation;
     c->probe = b->state == VOW_BREAKER_HALF_OPEN;
     b->probing += c->probe;
     vow_future *work =
         vow__coord_started(c->site, b->loop, c->start(b->loop, 1, c->arg));
-    const vow_step see = {.ok = call_succeeded,
-                          .fail = call_failed,
-                          .user = c,
-                          .drop = call_unref};
+    const vow_step observe = {.ok = on_breaker_call_ok,
+                              .fail = on_breaker_call_failed,
+                              .user = c,
+                              .drop = breaker_call_unref};
     c->refs += 2;
-    vow_watch_start(&c->end, work, work_ended, c);
-    vow_future *seen = vow_chain_at(c->site, work, &see, 1);
-    if (vow_state_of(seen) == VOW_REJECTED) { /* it was not attached */
+    vow_watch_start(&c->end, work, on_breaker_work_ended, c);
+    vow_future *observed = vow_chain_at(c->site, work, &observe, 1);
+    if (vow_state_of(observed) == VOW_REJECTED) { /* not attached */
         (void)vow_error_of(work);
         (void)vow_cancel(work, NULL);
     }
     vow_future_unref(work);
-    return vow_follow(seen); /* which is let go if start() canceled this */
+    return vow_follow(observed); /* dropped if start() canceled the call */
 }
 
-static void work_ended(vow_future *work, void *user)
+static void on_breaker_work_ended(vow_future *work, void *user)
 {
     (void)work;
-    call_unref(user);
+    breaker_call_unref(user);
 }
 
-static vow_next call_succeeded(vow_value v, void *user)
+static vow_next on_breaker_call_ok(vow_value v, void *user)
 {
     (void)v;
-    count(user, false);
+    breaker_count_outcome(user, false);
     return vow_pass();
 }
 
-static vow_next call_failed(vow_error *e, void *user)
+static vow_next on_breaker_call_failed(vow_error *e, void *user)
 {
     struct call *c = user;
     const vow_breaker_opts *o = &c->breaker->opts;
     int code = vow_error_code(e);
     if (code != VOW_ECANCELED && code != VOW_ECLOSED)
-        count(c, o->counts == NULL || o->counts(e, o->counts_user));
+        breaker_count_outcome(c, o->counts == NULL ||
+                                     o->counts(e, o->counts_user));
     return vow_pass();
 }
 
-/* The work has ended, and nobody waits for its outcome any more. */
-static void call_unref(void *user)
+/* Frees the call after the work has ended and no step waits for the outcome. */
+static void breaker_call_unref(void *user)
 {
     struct call *c = user;
     vow_breaker *b = c->breaker;
@@ -257,35 +260,35 @@ static void call_unref(void *user)
 
 /* ---- states -------------------------------------------------------------- */
 
-/* One more outcome of a call. */
-static void count(struct call *c, bool failed)
+/* Counts the outcome of a call. */
+static void breaker_count_outcome(struct call *c, bool failed)
 {
     vow_breaker *b = c->breaker;
-    if (c->era != b->era) /* K1 */
+    if (c->generation != b->generation) /* K1 */
         return;
     if (b->state == VOW_BREAKER_HALF_OPEN) {
         if (failed)
-            open_now(b);
-        else if (++b->passed >= b->opts.probes)
-            move(b, VOW_BREAKER_CLOSED);
+            breaker_open(b);
+        else if (++b->successes >= b->opts.probes)
+            breaker_move(b, VOW_BREAKER_CLOSED);
         return;
     }
     VOW__ASSERT(b->state == VOW_BREAKER_CLOSED);
     uint64_t kept = UINT64_MAX >> (CALLS_MAX - b->opts.calls);
-    b->past = (b->past << 1 | failed) & kept;
-    if (__builtin_popcountll(b->past) >= (int)b->opts.failures)
-        open_now(b);
+    b->outcomes = (b->outcomes << 1 | failed) & kept;
+    if (__builtin_popcountll(b->outcomes) >= (int)b->opts.failures)
+        breaker_open(b);
 }
 
-static bool admits(vow_breaker *b)
+static bool breaker_admits(vow_breaker *b)
 {
-    look_at_clock(b);
+    breaker_check_clock(b);
     return b->state == VOW_BREAKER_CLOSED ||
            (b->state == VOW_BREAKER_HALF_OPEN && b->probing < b->opts.probes);
 }
 
-/* Owned. */
-static vow_error *refusal(vow_breaker *b, const char *site)
+/* Returns the error for a refused call, owned. */
+static vow_error *breaker_refusal(vow_breaker *b, const char *site)
 {
     bool open = b->state == VOW_BREAKER_OPEN;
     vow_error *e = vow_error_new_at(
@@ -298,59 +301,60 @@ static vow_error *refusal(vow_breaker *b, const char *site)
     return e;
 }
 
-static void open_now(vow_breaker *b)
+static void breaker_open(vow_breaker *b)
 {
     b->until_ns = vow_loop_due_ns(b->loop, b->opts.open_ms);
-    move(b, VOW_BREAKER_OPEN);
+    breaker_move(b, VOW_BREAKER_OPEN);
     if (b->opts.on_change != NULL)
-        vow_call_weakly_at(&b->timer, b->loop, b->until_ns, on_timer, b);
+        vow_call_weakly_at(&b->timer, b->loop, b->until_ns, on_breaker_timer,
+                           b);
 }
 
-static void look_at_clock(vow_breaker *b)
+static void breaker_check_clock(vow_breaker *b)
 {
     if (vow_breaker_state_of(b) != b->state)
-        move(b, VOW_BREAKER_HALF_OPEN);
+        breaker_move(b, VOW_BREAKER_HALF_OPEN);
 }
 
-static void on_timer(void *user)
+static void on_breaker_timer(void *user)
 {
-    look_at_clock(user);
+    breaker_check_clock(user);
 }
 
-/* Begin a new era, and say so if the state is another (keeps K1). */
-static void move(vow_breaker *b, enum vow_breaker_state to)
+/* Begins a new generation and reports a changed state (keeps K1). */
+static void breaker_move(vow_breaker *b, enum vow_breaker_state to)
 {
     bool same = b->state == to;
     b->state = to;
-    b->era++;
-    b->past = 0;
-    b->passed = 0;
+    b->generation++;
+    b->outcomes = 0;
+    b->successes = 0;
     (void)vow_call_stop(&b->timer);
     if (same || b->opts.on_change == NULL || vow_loop_closing(b->loop))
         return;
-    if (b->untold_count == UNTOLD_MAX)
-        b->untold_count--;
-    uint32_t at = STATE_BITS * b->untold_count++;
-    b->untold &= ~(UINT64_C(3) << at);
-    b->untold |= (uint64_t)to << at;
-    if (!vow_call_pending(&b->tell))
-        tell_soon(b);
+    if (b->unreported_count == UNREPORTED_MAX)
+        b->unreported_count--;
+    uint32_t at = STATE_BITS * b->unreported_count++;
+    b->unreported &= ~(UINT64_C(3) << at);
+    b->unreported |= (uint64_t)to << at;
+    if (!vow_call_pending(&b->notify))
+        breaker_notify_soon(b);
 }
 
-/* A change is told also when the last handle is dropped meanwhile. */
-static void tell_soon(vow_breaker *b)
+/* Queues a report. The reference keeps the breaker until the report. */
+static void breaker_notify_soon(vow_breaker *b)
 {
-    vow_call_soon(&b->tell, b->loop, tell, vow_breaker_ref(b));
+    vow_call_soon(&b->notify, b->loop, breaker_notify, vow_breaker_ref(b));
 }
 
-/* One change at a time. The function may do anything to the breaker. */
-static void tell(void *user)
+/* Reports a single change. The function may do anything to the breaker. */
+static void breaker_notify(void *user)
 {
-    vow_breaker *b = user; /* with the reference of the call */
-    enum vow_breaker_state state = (enum vow_breaker_state)(b->untold & 3);
-    b->untold >>= STATE_BITS;
-    if (--b->untold_count > 0)
-        tell_soon(b);
+    vow_breaker *b = user; /* the reference of the call */
+    enum vow_breaker_state state = (enum vow_breaker_state)(b->unreported & 3);
+    b->unreported >>= STATE_BITS;
+    if (--b->unreported_count > 0)
+        breaker_notify_soon(b);
     b->opts.on_change(state, b->opts.on_change_user);
     vow_breaker_unref(b);
 }

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* oracle.c - a second opinion on limits, by means of its own.
+/* oracle.c - independent check of limits.
  *
- * WHY   A limiter that is wrong is wrong in its own counters too. What is to
- *       be believed must be counted again by somebody who knows only what was
- *       promised: starts, ends, and the clock.
- * HOW   What runs is one number. For the rate, the starts of the last window
- *       lie in a ring with their sum: a new start pushes out those that are
- *       older than the window, and the sum tells. The ring grows on demand.
- *       A start that the ring cannot take leaves a hole. While the hole is
- *       within a window, the sum is a lower bound: a breach that it shows is
- *       one, any other start is counted as unjudged. So it may be silent, but
- *       never wrong.
- *       Outside the slices that are looked at only what runs and the last
- *       number are kept. Between two such slices lies more than a window: each
- *       begins without a past.
+ * WHY   A wrong limiter has wrong counters, too. A trusted check counts again
+ *       and knows only the contract: starts, ends, and the clock.
+ * HOW   The running weight is a number. For the rate, a ring has the starts of
+ *       the last window and `weight` their sum: a new start drops the starts
+ *       older than the window, then the sum is compared. The ring grows on
+ *       demand. A start without room in the ring leaves a hole. While the hole
+ *       is inside the window, the sum is a lower bound: a breach shown by the
+ *       sum is real, any other start counts as unjudged. So the oracle may miss
+ *       a breach, but never reports a false breach.
+ *       Outside of the checked slices only the running weight and the last
+ *       number are updated. More than a window lies between two checked slices,
+ *       so each slice begins without past starts.
  * INVARIANTS
  *   O1  times in the ring never decrease, all are within the window
  *   O2  `weight` is the sum over the ring
@@ -39,36 +38,36 @@ struct started {
 
 struct vow_oracle {
     vow_loop *loop;
-    vow_future *anchor; /* keeps the loop's clock beyond its close */
+    vow_future *anchor; /* settled; keeps the clock of a closed loop */
     struct vow_alloc alloc;
-    vow_oracle_opts opts; /* the limits as they are now */
+    vow_oracle_opts opts; /* the current limits */
     uint32_t refs;
     uint64_t running;     /* weight */
-    uint64_t last_number; /* of the start before, if there was one */
+    uint64_t last_number; /* of the last start, if any */
     uint64_t window_ns;
-    uint64_t slice;        /* the one we are in, from 0 */
+    uint64_t slice;        /* index of the current slice */
     uint64_t slice_end_ns; /* UINT64_MAX: never */
 
     struct started *ring;
-    uint32_t room;          /* of the ring, at most opts.remember */
-    uint32_t first;         /* the oldest */
-    uint32_t count;         /* from there on, round the end */
-    uint64_t weight;        /* of these */
-    uint64_t hole_until_ns; /* the last lost start leaves the window then */
-    bool hole;              /* there was one */
+    uint32_t room;          /* size of the ring, at most opts.remember */
+    uint32_t first;         /* index of the oldest start */
+    uint32_t count;         /* starts in the ring */
+    uint64_t weight;        /* of starts in the ring */
+    uint64_t hole_until_ns; /* when the last lost start leaves the window */
+    bool hole;              /* a start was lost */
     vow_oracle_stats stats;
 };
 
-static bool looked_at(vow_oracle *o, uint64_t now);
-static uint64_t slice_ns(const vow_oracle *o);
-static void set_window(vow_oracle *o, uint64_t window_ms);
-static void judge_rate(vow_oracle *o, uint32_t weight, uint64_t now);
-static void leave_window(vow_oracle *o, uint64_t now);
-static bool keep(vow_oracle *o, uint32_t weight, uint64_t now);
-static bool grow(vow_oracle *o);
-static void forget(vow_oracle *o);
-static void breach(vow_oracle *o, vow_breach b);
-static uint64_t plus(uint64_t a, uint64_t b);
+static bool slice_is_checked(vow_oracle *o, uint64_t now);
+static uint64_t slice_length_ns(const vow_oracle *o);
+static void oracle_set_window(vow_oracle *o, uint64_t window_ms);
+static void oracle_check_rate(vow_oracle *o, uint32_t weight, uint64_t now);
+static void oracle_ring_drop_old(vow_oracle *o, uint64_t now);
+static bool oracle_ring_add(vow_oracle *o, uint32_t weight, uint64_t now);
+static bool oracle_ring_grow(vow_oracle *o);
+static void oracle_ring_clear(vow_oracle *o);
+static void oracle_report_breach(vow_oracle *o, vow_breach b);
+static uint64_t oracle_add_ns(uint64_t a, uint64_t b);
 
 int vow_oracle_new(vow_loop *loop, const vow_oracle_opts *opts,
                    vow_oracle **ret_oracle)
@@ -86,8 +85,8 @@ int vow_oracle_new(vow_loop *loop, const vow_oracle_opts *opts,
         o->opts = *opts;
     if (o->opts.remember == 0)
         o->opts.remember = REMEMBER;
-    set_window(o, o->opts.window_ms);
-    o->slice_end_ns = plus(vow_loop_now_ns(loop), slice_ns(o));
+    oracle_set_window(o, o->opts.window_ms);
+    o->slice_end_ns = oracle_add_ns(vow_loop_now_ns(loop), slice_length_ns(o));
     o->anchor = vow_resolved(loop, vow_nothing());
     if (vow_state_of(o->anchor) != VOW_FULFILLED) {
         vow_oracle_unref(o);
@@ -127,21 +126,21 @@ void vow_oracle_start(vow_oracle *o, uint32_t weight, uint64_t number)
     o->stats.starts++;
     o->running += weight;
     o->last_number = number;
-    if (!looked_at(o, now))
+    if (!slice_is_checked(o, now))
         return;
     o->stats.checked++;
     if (o->opts.concurrent > 0 && o->running > o->opts.concurrent)
-        breach(o, (vow_breach){.kind = VOW_BREACH_CONCURRENCY,
-                               .at_ns = now,
-                               .seen = o->running,
-                               .allowed = o->opts.concurrent});
+        oracle_report_breach(o, (vow_breach){.kind = VOW_BREACH_CONCURRENCY,
+                                             .at_ns = now,
+                                             .seen = o->running,
+                                             .allowed = o->opts.concurrent});
     if (o->opts.rate > 0)
-        judge_rate(o, weight, now);
+        oracle_check_rate(o, weight, now);
     if (o->opts.ordered && !is_first && number <= before)
-        breach(o, (vow_breach){.kind = VOW_BREACH_ORDER,
-                               .at_ns = now,
-                               .seen = number,
-                               .allowed = before});
+        oracle_report_breach(o, (vow_breach){.kind = VOW_BREACH_ORDER,
+                                             .at_ns = now,
+                                             .seen = number,
+                                             .allowed = before});
 }
 
 void vow_oracle_end(vow_oracle *o, uint32_t weight)
@@ -154,11 +153,11 @@ void vow_oracle_end(vow_oracle *o, uint32_t weight)
     uint64_t had = o->running;
     uint64_t now = vow_loop_now_ns(o->loop);
     o->running = 0;
-    if (looked_at(o, now))
-        breach(o, (vow_breach){.kind = VOW_BREACH_END,
-                               .at_ns = now,
-                               .seen = weight,
-                               .allowed = had});
+    if (slice_is_checked(o, now))
+        oracle_report_breach(o, (vow_breach){.kind = VOW_BREACH_END,
+                                             .at_ns = now,
+                                             .seen = weight,
+                                             .allowed = had});
 }
 
 void vow_oracle_expect(vow_oracle *o, uint32_t concurrent, uint32_t rate,
@@ -166,11 +165,11 @@ void vow_oracle_expect(vow_oracle *o, uint32_t concurrent, uint32_t rate,
 {
     VOW__ASSERT_THREAD(o->loop);
     uint64_t window_ns = o->window_ns;
-    (void)looked_at(o, vow_loop_now_ns(o->loop)); /* slices end as they began */
+    (void)slice_is_checked(o, vow_loop_now_ns(o->loop)); /* by the old window */
     o->opts.concurrent = concurrent;
-    set_window(o, window_ms);
+    oracle_set_window(o, window_ms);
     if (rate != o->opts.rate || window_ns != o->window_ns)
-        forget(o);
+        oracle_ring_clear(o);
     o->opts.rate = rate;
 }
 
@@ -213,20 +212,21 @@ size_t vow_breach_text(const vow_breach *b, char *text, size_t size)
 
 /* ---- slices -------------------------------------------------------------- */
 
-/* Whether the slice that `now` lies in is one that is checked. */
-static bool looked_at(vow_oracle *o, uint64_t now)
+/* Returns whether the slice around `now` is checked; updates the slice. */
+static bool slice_is_checked(vow_oracle *o, uint64_t now)
 {
     if (o->opts.sample <= 1)
         return true;
     if (now >= o->slice_end_ns) {
         uint64_t late = now - o->slice_end_ns;
-        o->slice += late / slice_ns(o) + 1;
-        o->slice_end_ns = plus(now - late % slice_ns(o), slice_ns(o));
+        o->slice += late / slice_length_ns(o) + 1;
+        o->slice_end_ns =
+            oracle_add_ns(now - late % slice_length_ns(o), slice_length_ns(o));
     }
     return o->slice % o->opts.sample == 0;
 }
 
-static uint64_t slice_ns(const vow_oracle *o)
+static uint64_t slice_length_ns(const vow_oracle *o)
 {
     uint64_t ns = o->window_ns;
     if (o->opts.rate == 0)
@@ -234,7 +234,7 @@ static uint64_t slice_ns(const vow_oracle *o)
     return ns > UINT64_MAX / SLICE_WINDOWS ? UINT64_MAX : SLICE_WINDOWS * ns;
 }
 
-static void set_window(vow_oracle *o, uint64_t window_ms)
+static void oracle_set_window(vow_oracle *o, uint64_t window_ms)
 {
     uint64_t ms = window_ms == 0 ? WINDOW_MS : window_ms;
     o->opts.window_ms = ms;
@@ -242,29 +242,29 @@ static void set_window(vow_oracle *o, uint64_t window_ms)
         ms > UINT64_MAX / VOW__NS_PER_MS ? UINT64_MAX : ms * VOW__NS_PER_MS;
 }
 
-/* ---- the rate ------------------------------------------------------------ */
+/* ---- rate ---------------------------------------------------------------- */
 
-static void judge_rate(vow_oracle *o, uint32_t weight, uint64_t now)
+static void oracle_check_rate(vow_oracle *o, uint32_t weight, uint64_t now)
 {
-    leave_window(o, now);
+    oracle_ring_drop_old(o, now);
     uint64_t known = o->weight + weight;
     uint64_t since = o->count > 0 ? o->ring[o->first].at_ns : now;
-    if (!keep(o, weight, now)) {
+    if (!oracle_ring_add(o, weight, now)) {
         o->hole = true;
-        o->hole_until_ns = plus(now, o->window_ns);
+        o->hole_until_ns = oracle_add_ns(now, o->window_ns);
     }
     if (known > o->opts.rate)
-        breach(o, (vow_breach){.kind = VOW_BREACH_RATE,
-                               .at_ns = now,
-                               .span_ns = now - since,
-                               .seen = known,
-                               .allowed = o->opts.rate});
+        oracle_report_breach(o, (vow_breach){.kind = VOW_BREACH_RATE,
+                                             .at_ns = now,
+                                             .span_ns = now - since,
+                                             .seen = known,
+                                             .allowed = o->opts.rate});
     else if (o->hole && now <= o->hole_until_ns)
         o->stats.unjudged++;
 }
 
-/* Drop what lies in no closed span of a window with `now`; keeps O1. */
-static void leave_window(vow_oracle *o, uint64_t now)
+/* Drops the starts more than a window before `now`; keeps O1. */
+static void oracle_ring_drop_old(vow_oracle *o, uint64_t now)
 {
     while (o->count > 0 && now - o->ring[o->first].at_ns > o->window_ns) {
         o->weight -= o->ring[o->first].weight;
@@ -273,10 +273,10 @@ static void leave_window(vow_oracle *o, uint64_t now)
     }
 }
 
-/* False when there is no place for it. */
-static bool keep(vow_oracle *o, uint32_t weight, uint64_t now)
+/* Adds a start to the ring. False: no room. */
+static bool oracle_ring_add(vow_oracle *o, uint32_t weight, uint64_t now)
 {
-    if (o->count == o->room && !grow(o))
+    if (o->count == o->room && !oracle_ring_grow(o))
         return false;
     uint32_t before_end = o->room - o->first;
     uint32_t at =
@@ -287,7 +287,7 @@ static bool keep(vow_oracle *o, uint32_t weight, uint64_t now)
     return true;
 }
 
-static bool grow(vow_oracle *o)
+static bool oracle_ring_grow(vow_oracle *o)
 {
     uint32_t most = o->opts.remember;
     if (o->room == most)
@@ -306,7 +306,7 @@ static bool grow(vow_oracle *o)
     return true;
 }
 
-static void forget(vow_oracle *o)
+static void oracle_ring_clear(vow_oracle *o)
 {
     o->first = 0;
     o->count = 0;
@@ -314,9 +314,9 @@ static void forget(vow_oracle *o)
     o->hole = false;
 }
 
-/* -------------------------------------------------------------------------- */
+/* ---- breaches ------------------------------------------------------------ */
 
-static void breach(vow_oracle *o, vow_breach b)
+static void oracle_report_breach(vow_oracle *o, vow_breach b)
 {
     if (o->stats.breaches++ == 0)
         o->stats.first = b;
@@ -324,7 +324,7 @@ static void breach(vow_oracle *o, vow_breach b)
         o->opts.on_breach(&b, o->opts.on_breach_user);
 }
 
-static uint64_t plus(uint64_t a, uint64_t b)
+static uint64_t oracle_add_ns(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }

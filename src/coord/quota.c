@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* quota.c - how much may run at once, and start within a window: exactly.
+/* quota.c - exact limits on the weight at a time and per window.
  *
- * WHY   "50 per second" means that no second has 51, wherever it begins. Fixed
- *       windows let 100 through at their edge, token buckets their burst on top
- *       of the rate.
- * HOW   A ring keeps when each of the last `rate` units of weight started. Unit
- *       number n may start when number n - rate is more than a window ago; so
- *       one look at the ring answers for any weight. What was let in and has
- *       not started yet is reserved: it counts, and is stamped when it starts.
- *       After a change the ring is as long as what it must not forget.
+ * WHY   "50 per second" means at most 50 in every second, wherever the second
+ *       begins. Fixed windows allow 100 at the edge, token buckets allow a
+ *       burst on top of the rate.
+ * HOW   A ring keeps the start time (the stamp) of each of the last `rate`
+ *       units of weight. Unit n may start when unit n - rate is more than a
+ *       window old, so one look at the ring answers for any weight. Weight
+ *       that was admitted and has not started is reserved: it counts, and is
+ *       stamped at the start. After a change of the rate the ring has room for
+ *       all starts inside the window.
  * INVARIANTS
- *   Q1  stamps in the ring do not fall from one to the next
- *   Q2  used <= room; all starts of the window that may still count are there
- * LIMITS  8 bytes per unit of rate; asking is O(1), a start O(weight).
+ *   Q1  stamps in the ring never decrease
+ *   Q2  used <= room; the ring has all starts of the window that still count
+ * LIMITS  8 bytes per unit of rate; a query is O(1), a start O(weight).
  */
 #include "coord/quota.h"
 
@@ -20,9 +21,9 @@
 
 static int quota_new(struct vow__coord_quota *q, const struct vow_alloc *alloc,
                      struct vow__coord_limits limits, uint32_t room);
-static uint64_t stamp_at(const struct vow__coord_quota *q, uint64_t nth);
-static void space_out(struct vow__coord_quota *q);
-static uint64_t plus(uint64_t a, uint64_t b);
+static uint64_t quota_stamp_at(const struct vow__coord_quota *q, uint64_t nth);
+static void quota_set_even_ns(struct vow__coord_quota *q);
+static uint64_t quota_add_ns(uint64_t a, uint64_t b);
 
 int vow__coord_quota_init(struct vow__coord_quota *q,
                           const struct vow_alloc *alloc,
@@ -52,10 +53,10 @@ void vow__coord_quota_change(struct vow__coord_quota *q,
                              struct vow__coord_limits limits)
 {
     q->most = limits.most == 0 ? UINT32_MAX : limits.most;
-    q->top = q->most;
+    q->most_max = q->most;
     q->window_ns = limits.window_ns;
     q->even = limits.even && q->rate > 0;
-    space_out(q);
+    quota_set_even_ns(q);
 }
 
 int vow__coord_quota_prepare(struct vow__coord_quota *fresh,
@@ -64,8 +65,8 @@ int vow__coord_quota_prepare(struct vow__coord_quota *fresh,
                              struct vow__coord_limits limits, uint64_t now_ns)
 {
     uint32_t kept = 0;
-    while (kept < q->used &&
-           plus(stamp_at(q, q->used - kept), limits.window_ns) >= now_ns)
+    while (kept < q->used && quota_add_ns(quota_stamp_at(q, q->used - kept),
+                                          limits.window_ns) >= now_ns)
         kept++;
     return quota_new(fresh, alloc, limits,
                      kept > limits.rate ? kept : limits.rate);
@@ -77,13 +78,13 @@ void vow__coord_quota_replace(struct vow__coord_quota *q,
 {
     uint32_t kept = q->used < fresh->room ? q->used : fresh->room;
     for (uint32_t i = 0; i < kept; i++)
-        fresh->ring[i] = stamp_at(q, q->used - kept + i + 1);
+        fresh->ring[i] = quota_stamp_at(q, q->used - kept + i + 1);
     fresh->used = kept;
     fresh->next = kept == fresh->room ? 0 : kept;
     fresh->held = q->held;
     fresh->reserved = q->reserved;
     fresh->last_weight = kept > 0 ? q->last_weight : 0;
-    space_out(fresh);
+    quota_set_even_ns(fresh);
     vow__coord_quota_fini(q, alloc);
     *q = *fresh;
 }
@@ -96,10 +97,11 @@ uint64_t vow__coord_quota_when_slow(const struct vow__coord_quota *q,
     if (q->even && q->reserved > 0)
         return UINT64_MAX;
     if (n > q->rate) {
-        uint64_t leaves = n - q->rate; /* the last one that must have left */
+        uint64_t leaves = n - q->rate; /* last stamp that must have left */
         if (leaves > q->used)
             return UINT64_MAX;
-        uint64_t free = plus(stamp_at(q, leaves), q->window_ns + 1);
+        uint64_t free =
+            quota_add_ns(quota_stamp_at(q, leaves), q->window_ns + 1);
         when = free > when ? free : when;
     }
     return when <= now_ns ? 0 : when;
@@ -111,15 +113,15 @@ uint64_t vow__coord_quota_earliest(const struct vow__coord_quota *q,
 {
     if (q->rate == 0)
         return now_ns;
-    uint64_t n = q->reserved + ahead + weight; /* to start from now on */
+    uint64_t n = q->reserved + ahead + weight; /* weight to start from now on */
     uint64_t rounds = n / q->rate + (n % q->rate != 0);
     uint64_t span = q->window_ns + 1;
     uint64_t when = rounds - 1 > (UINT64_MAX - now_ns) / span
                         ? UINT64_MAX
                         : now_ns + (rounds - 1) * span;
-    uint64_t back = rounds * q->rate - n; /* stamps newer than the one behind */
+    uint64_t back = rounds * q->rate - n; /* stamps newer than `stamp` */
     if (back < q->used) {
-        uint64_t stamp = stamp_at(q, q->used - back);
+        uint64_t stamp = quota_stamp_at(q, q->used - back);
         uint64_t then = rounds > (UINT64_MAX - stamp) / span
                             ? UINT64_MAX
                             : stamp + rounds * span;
@@ -132,7 +134,8 @@ uint64_t vow__coord_quota_forgotten_ns(const struct vow__coord_quota *q)
 {
     uint64_t when = q->even ? q->even_ns : 0;
     if (q->used > 0) {
-        uint64_t free = plus(stamp_at(q, q->used), q->window_ns + 1);
+        uint64_t free =
+            quota_add_ns(quota_stamp_at(q, q->used), q->window_ns + 1);
         when = free > when ? free : when;
     }
     return when;
@@ -150,11 +153,11 @@ void vow__coord_quota_stamp(struct vow__coord_quota *q, uint32_t weight,
     }
     q->last_weight = weight;
     if (q->even)
-        space_out(q);
+        quota_set_even_ns(q);
 }
 
-/* The last start has used up its share of the window. */
-static void space_out(struct vow__coord_quota *q)
+/* Sets the earliest next start: the last start uses a share of the window. */
+static void quota_set_even_ns(struct vow__coord_quota *q)
 {
     q->even_ns = 0;
     if (!q->even || q->last_weight == 0 || q->used == 0)
@@ -162,20 +165,20 @@ static void space_out(struct vow__coord_quota *q)
     uint64_t gap = q->window_ns / q->rate * q->last_weight;
     uint64_t rest = q->window_ns % q->rate * q->last_weight;
     gap += rest / q->rate + (rest % q->rate != 0);
-    q->even_ns = plus(stamp_at(q, q->used), gap);
+    q->even_ns = quota_add_ns(quota_stamp_at(q, q->used), gap);
 }
 
-/* The nth stamp from the oldest, which is number 1. */
-static uint64_t stamp_at(const struct vow__coord_quota *q, uint64_t nth)
+/* Returns the nth stamp, counted from 1 for the oldest. */
+static uint64_t quota_stamp_at(const struct vow__coord_quota *q, uint64_t nth)
 {
     VOW__ASSERT(nth >= 1);
     VOW__ASSERT(nth <= q->used);
-    uint64_t back = q->used - nth + 1; /* from where the next one goes */
+    uint64_t back = q->used - nth + 1; /* distance from `next` */
     uint64_t at = q->next >= back ? q->next - back : q->next + q->room - back;
     return q->ring[at];
 }
 
-static uint64_t plus(uint64_t a, uint64_t b)
+static uint64_t quota_add_ns(uint64_t a, uint64_t b)
 {
     return b > UINT64_MAX - a ? UINT64_MAX : a + b;
 }

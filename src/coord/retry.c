@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* retry.c - do it again when it failed, by promise insertion.
+/* retry.c - retries with backoff, by promise insertion.
  *
  * WHY   "Actual code should not blindly retry": tries, backoff, jitter, a
- *       deadline and a shared budget are what keeps a retry from being a storm.
- * HOW   Each round is a chain of two steps: start the attempt, and catch its
- *       failure. The catch answers with the future of the next round, which is
- *       inserted in its place; so progress, canceling and bounded memory come
- *       from the chain itself, and there is no state machine here.
+ *       deadline and a shared budget keep retries from becoming a storm.
+ * HOW   Each round is a chain of two steps: start the attempt, and catch the
+ *       failure. The catch returns the future of the next round, which is
+ *       inserted into the chain; so progress, cancel and bounded memory come
+ *       from the chain, and there is no state machine here.
  * THREADS  loop thread only.
  */
 #include "vow/retry.h"
@@ -32,20 +32,20 @@ struct retry {
     void *arg;
     vow_retry_opts opts;
     struct vow_alloc alloc;
-    uint32_t refs;    /* one per step that waits */
-    uint32_t attempt; /* the last one started */
-    uint64_t due_ns;  /* UINT64_MAX: no deadline */
-    vow_error *last;  /* failure of the attempt before, counted */
+    uint32_t refs;    /* a reference per waiting step */
+    uint32_t attempt; /* number of the last started attempt */
+    uint64_t due_ns;  /* deadline; UINT64_MAX: none */
+    vow_error *last;  /* failure of the previous attempt, counted */
 };
 
-static vow_future *next_round(struct retry *r, vow_future *after);
-static vow_next start_attempt(vow_value v, void *user);
-static vow_next after_failure(vow_error *e, void *user);
-static bool worth_it(struct retry *r, vow_error *e);
-static uint64_t backoff_ms(struct retry *r, vow_error *e);
-static bool past(const struct retry *r, uint64_t ms);
+static vow_future *retry_next_round(struct retry *r, vow_future *after);
+static vow_next retry_start_attempt(vow_value v, void *user);
+static vow_next retry_after_failure(vow_error *e, void *user);
+static bool retry_is_allowed(struct retry *r, vow_error *e);
+static uint64_t retry_backoff_ms(struct retry *r, vow_error *e);
+static bool retry_past_deadline(const struct retry *r, uint64_t ms);
 static void retry_unref(void *user);
-static bool budget_spend(vow_retry_budget *b);
+static bool retry_budget_spend(vow_retry_budget *b);
 
 vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
                          void *arg, const vow_retry_opts *opts)
@@ -81,27 +81,27 @@ vow_future *vow_retry_at(const char *site, vow_loop *loop, vow_start_fn start,
         (void)vow_retry_budget_ref(o.budget);
     }
     VOW_AUTO(vow_future) now = vow_resolved_at(site, loop, vow_nothing());
-    vow_future *result = next_round(r, now);
+    vow_future *result = retry_next_round(r, now);
     retry_unref(r);
     return result;
 }
 
-/* Start an attempt after that future, and catch its failure. */
-static vow_future *next_round(struct retry *r, vow_future *after)
+/* Starts an attempt after the future `after`, and catches the failure. */
+static vow_future *retry_next_round(struct retry *r, vow_future *after)
 {
     const vow_step round[] = {
-        {.ok = start_attempt, .user = r, .drop = retry_unref},
-        {.fail = after_failure, .user = r, .drop = retry_unref},
+        {.ok = retry_start_attempt, .user = r, .drop = retry_unref},
+        {.fail = retry_after_failure, .user = r, .drop = retry_unref},
     };
     r->refs += 2;
     return vow_chain_at(r->site, after, round, 2);
 }
 
-static vow_next start_attempt(vow_value v, void *user)
+static vow_next retry_start_attempt(vow_value v, void *user)
 {
     struct retry *r = user;
     (void)v;
-    if (past(r, 0))
+    if (retry_past_deadline(r, 0))
         return vow_fail_code(VOW_ETIMEDOUT, NULL);
     vow_future *attempt = r->start(r->loop, ++r->attempt, r->arg);
     attempt = vow__coord_started(r->site, r->loop, attempt);
@@ -111,7 +111,7 @@ static vow_next start_attempt(vow_value v, void *user)
     uint64_t left = now < r->due_ns ? r->due_ns - now : 0;
     uint64_t ms = left / VOW__NS_PER_MS + (left % VOW__NS_PER_MS != 0);
     vow_future *bounded = vow_timeout_at(r->site, attempt, ms);
-    if (vow_state_of(bounded) == VOW_REJECTED) { /* it was not started */
+    if (vow_state_of(bounded) == VOW_REJECTED) { /* no timeout set */
         (void)vow_error_of(attempt);
         (void)vow_cancel(attempt, NULL);
     }
@@ -119,29 +119,30 @@ static vow_next start_attempt(vow_value v, void *user)
     return vow_follow(bounded);
 }
 
-static vow_next after_failure(vow_error *e, void *user)
+static vow_next retry_after_failure(vow_error *e, void *user)
 {
     struct retry *r = user;
-    if (past(r, 0) && vow_error_code(e) == VOW_ETIMEDOUT && r->last != NULL)
+    if (retry_past_deadline(r, 0) && vow_error_code(e) == VOW_ETIMEDOUT &&
+        r->last != NULL)
         return vow_fail(vow_error_new_at(
             r->site, r->loop, VOW_ETIMEDOUT, r->last,
             "no success within %llu ms and %u attempts",
             (unsigned long long)r->opts.deadline_ms, r->attempt));
-    if (!worth_it(r, e))
+    if (!retry_is_allowed(r, e))
         return vow_pass();
-    uint64_t ms = backoff_ms(r, e);
-    if (past(r, ms) ||
-        (r->opts.budget != NULL && !budget_spend(r->opts.budget)))
+    uint64_t ms = retry_backoff_ms(r, e);
+    if (retry_past_deadline(r, ms) ||
+        (r->opts.budget != NULL && !retry_budget_spend(r->opts.budget)))
         return vow_pass();
     vow_error_unref(r->last);
     r->last = vow_error_ref(e);
     VOW_AUTO(vow_future) wait = vow_delay_at(r->site, r->loop, ms);
     if (vow_error_of(wait) != NULL) /* no memory, or the loop closes */
         return vow_fail(vow_error_ref(vow_error_of(wait)));
-    return vow_follow(next_round(r, wait));
+    return vow_follow(retry_next_round(r, wait));
 }
 
-static bool worth_it(struct retry *r, vow_error *e)
+static bool retry_is_allowed(struct retry *r, vow_error *e)
 {
     if (r->attempt >= r->opts.tries)
         return false;
@@ -151,8 +152,9 @@ static bool worth_it(struct retry *r, vow_error *e)
            vow_error_code(e) != VOW_ECLOSED;
 }
 
-/* Full jitter, and never earlier than the server asked for. */
-static uint64_t backoff_ms(struct retry *r, vow_error *e)
+/* Returns the backoff with full jitter, at least the retry-after of the
+ * error. */
+static uint64_t retry_backoff_ms(struct retry *r, vow_error *e)
 {
     uint64_t cap = r->opts.backoff_ms[0];
     for (uint32_t k = 1; k < r->attempt && cap < r->opts.backoff_ms[1]; k++)
@@ -165,8 +167,8 @@ static uint64_t backoff_ms(struct retry *r, vow_error *e)
     return ms < asked ? asked : ms;
 }
 
-/* Would it be too late so many milliseconds from now? */
-static bool past(const struct retry *r, uint64_t ms)
+/* Returns whether the deadline comes within the next `ms` milliseconds. */
+static bool retry_past_deadline(const struct retry *r, uint64_t ms)
 {
     uint64_t now = vow_loop_now_ns(r->loop);
     if (r->due_ns == UINT64_MAX)
@@ -186,7 +188,7 @@ static void retry_unref(void *user)
     vow__mem_free(&alloc, r, sizeof(*r));
 }
 
-/* ---- the budget ---------------------------------------------------------- */
+/* ---- budget -------------------------------------------------------------- */
 
 int vow_retry_budget_new(vow_loop *loop, uint32_t percent, uint32_t reserve,
                          vow_retry_budget **ret_budget)
@@ -221,7 +223,7 @@ vow_retry_budget *vow_retry_budget_unref(vow_retry_budget *b)
     return NULL;
 }
 
-static bool budget_spend(vow_retry_budget *b)
+static bool retry_budget_spend(vow_retry_budget *b)
 {
     if (b->saved < PERCENT)
         return false;

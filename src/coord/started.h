@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* started.h - what a start function of the caller's has returned.
+/* started.h - checks the future returned by a start function.
  *
- * WHY   It may be NULL or a future of another loop, by mistake; whoever called
- *       it then goes on with a future that says so.
+ * WHY   By mistake a start function may return NULL or a future of another
+ *       loop; the caller then continues with a rejected future.
  */
 #ifndef VOW_COORD_STARTED_H
 #define VOW_COORD_STARTED_H

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* gate.c - one admission object: making it, asking it, and its permits.
+/* gate.c - the gate: create, submit jobs, grant and release permits.
  *
- * WHY   Every limiter of our seeds is a setting of one: a serializer has one
- *       place, a semaphore weights, a throttle a rate. In one object they are
- *       granted together, so none is held while another is waited for.
- * HOW   What asks becomes a job and joins the line (gate_queue.c). Whatever may
- *       change who is next calls vow__gate_admit(), which runs nobody's code:
- *       it moves jobs to `starting`, from where the loop's queue begins them
- *       (gate_run.c). A permit that need not wait makes no job at all.
+ * WHY   Serializer, semaphore and throttle are settings of the same limiter: a
+ *       single slot, weights, a rate. A gate grants all limits together, so a
+ *       job holds no slots while waiting for the rate, and the reverse.
+ * HOW   A request becomes a job and joins the wait queue (gate_queue.c). Every
+ *       change that may let a job start calls vow__gate_admit().
+ *       vow__gate_admit() runs no foreign code: admitted jobs move to
+ *       `starting`, and the loop's queue begins them (gate_run.c). A permit
+ *       without waiting needs no job.
  * INVARIANTS
- *   G1  a job is in the one list that its state says
- *   G2  whoever is let in has taken from the gate's quota and from its key's
- *   G3  a job and a permit hold a reference to the gate, and one use of a group
+ *   G1  a job is in the list named by the job's state
+ *   G2  an admitted job or permit has taken slots from the quota of the gate
+ *       and from the quota of the key
+ *   G3  a job or a permit keeps the gate alive and is a user of a group
  * THREADS  loop thread only.
  */
 #include "coord/gate/gate_internal.h"
@@ -31,26 +33,30 @@ static const vow_job_opts job_defaults = {.size = sizeof(job_defaults)};
 static void gate_free(vow_gate *g);
 static int job_check(const vow_gate *g, const vow_job_opts *o,
                      const char **ret_text);
-static vow_future *refuse(const char *site, vow_gate *g, int code,
-                          const char *text);
-VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
-                                const char *site, uint32_t weight);
+static vow_future *gate_refuse_job(const char *site, vow_gate *g, int code,
+                                   const char *text);
+VOW__INLINE struct job *gate_job_alloc(vow_gate *g,
+                                       struct vow__slab_cache *cache,
+                                       const char *site, uint32_t weight);
 static struct extra *extra_new(vow_gate *g, const struct vow__gate_task *task,
                                const vow_job_opts *o);
 static size_t extra_size(const vow_gate *g);
 static void run_drop(void *context);
-static void tidy_later(vow_gate *g);
-static void tidy(void *gate);
-VOW__COLD static bool try_slowly(vow_gate *g, const vow_job_opts *o,
-                                 uint32_t weight, vow_permit *ret_permit);
-static bool free_now(vow_gate *g, struct group *group, uint32_t weight);
-static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
-    __attribute__((noinline)); /* busy semaphores live there: not cold */
-static struct group *group_of(const vow_permit *p);
-static vow_permit permit_of(struct job *j);
-static void permit_drop(void *job);
+static void gate_tidy_later(vow_gate *g);
+static void gate_tidy(void *gate);
+VOW__COLD static bool permit_try_slowly(vow_gate *g, const vow_job_opts *o,
+                                        uint32_t weight,
+                                        vow_permit *ret_permit);
+static bool permit_may_start_now(vow_gate *g, struct group *group,
+                                 uint32_t weight);
+static void permit_release_slowly(vow_gate *g, const vow_permit *p,
+                                  uint32_t weight)
+    __attribute__((noinline)); /* not cold: busy semaphores take this path */
+static struct group *permit_detach_group(const vow_permit *p);
+static vow_permit permit_move_out(struct job *j);
+static void permit_value_drop(void *job);
 
-/* ---- making -------------------------------------------------------------- */
+/* ---- create and destroy -------------------------------------------------- */
 
 int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
 {
@@ -68,8 +74,8 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     g->opts = o;
     g->refs = 1;
     g->timer_ns = UINT64_MAX;
-    g->no_key.quota.most = UINT32_MAX;
-    g->no_key.quota.top = UINT32_MAX;
+    g->keyless.quota.most = UINT32_MAX;
+    g->keyless.quota.most_max = UINT32_MAX;
     g->anchor = vow_resolved(loop, vow_nothing());
     rc = vow__coord_quota_init(&g->quota, &g->alloc, vow__gate_limits(&o));
     if (rc < 0 || vow_state_of(g->anchor) != VOW_FULFILLED) {
@@ -94,7 +100,7 @@ int vow_gate_new(vow_loop *loop, const vow_gate_opts *opts, vow_gate **ret_gate)
     (void)vow_oracle_ref(o.oracle);
     if (o.backing != NULL)
         o.backing->ref(o.backing);
-    g->extras = vow__gate_drops(g) || o.backing != NULL;
+    g->all_have_extra = vow__gate_drops(g) || o.backing != NULL;
     vow__gate_adapt(g, o.adapt_min);
     vow__gate_slow(g, SLOW_TIMED, true);
     vow__gate_slow(g, SLOW_ORACLE, o.oracle != NULL);
@@ -120,7 +126,7 @@ int vow__gate_complete(vow_gate_opts *o)
     o->age_ms = o->age_ms == 0 ? 1000 : o->age_ms;
     o->queue_max = o->queue_max == 0 ? QUEUE_MAX : o->queue_max;
     o->keys_max = o->keys_max == 0 ? KEYS_MAX : o->keys_max;
-    if (o->queue_bytes > SIZE_MAX / 2) /* so that one more can be added */
+    if (o->queue_bytes > SIZE_MAX / 2) /* avoids overflow when a job is added */
         o->queue_bytes = SIZE_MAX / 2;
     return 0;
 }
@@ -192,7 +198,7 @@ uint64_t vow__gate_now(vow_gate *g)
     return (g->slow & SLOW_TIMED) == 0 ? 0 : vow__coord_tick_low(&g->tick);
 }
 
-/* ---- asking -------------------------------------------------------------- */
+/* ---- submit -------------------------------------------------------------- */
 
 vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
                             void *arg, const vow_job_opts *job)
@@ -201,7 +207,8 @@ vow_future *vow_gate_run_at(const char *site, vow_gate *g, vow_start_fn start,
     const vow_job_opts *o = job == NULL ? &job_defaults : job;
     const struct vow__gate_task task = {.start = start, .arg = arg};
     if (start == NULL)
-        return refuse(site, g, VOW_EINVAL, "a job needs a start function");
+        return gate_refuse_job(site, g, VOW_EINVAL,
+                               "a job needs a start function");
     if (o->size == sizeof(*o) && o->retry != NULL)
         return vow__gate_retry(site, g, start, arg, o);
     return vow__gate_submit(g, site, &task, o);
@@ -215,8 +222,8 @@ vow_future *vow_gate_enter_at(const char *site, vow_gate *g,
     const struct vow__gate_task task = {.start = NULL};
     if (o->size == sizeof(*o) &&
         (o->retry != NULL || o->nested == VOW_NESTED_LEND))
-        return refuse(site, g, VOW_EINVAL,
-                      "a permit is neither retried nor lent");
+        return gate_refuse_job(site, g, VOW_EINVAL,
+                               "a permit is neither retried nor lent");
     return vow__gate_submit(g, site, &task, o);
 }
 
@@ -230,7 +237,7 @@ vow_future *vow__gate_submit(vow_gate *g, const char *site,
     if (rc == 0)
         rc = vow__gate_group_get(g, o->key, &group);
     if (rc < 0)
-        return refuse(site, g, rc, text);
+        return gate_refuse_job(site, g, rc, text);
     struct job *j = NULL;
     if (!vow__coord_quota_possible(&group->quota, o->weight))
         text = "the weight is above what the key's limits will ever allow";
@@ -239,7 +246,7 @@ vow_future *vow__gate_submit(vow_gate *g, const char *site,
     if (j == NULL) {
         vow__gate_group_leave(g, group);
         rc = text == NULL ? VOW_ENOMEM : VOW_EINVAL;
-        return refuse(site, g, rc, text);
+        return gate_refuse_job(site, g, rc, text);
     }
     j->group = group;
     vow_future *future = vow_deferred_future(j->out);
@@ -265,12 +272,13 @@ static int job_check(const vow_gate *g, const vow_job_opts *o,
     else if (!vow__coord_quota_possible(&g->quota, o->weight))
         *ret_text = "the weight is above what the limits will ever allow";
     else if (o->nested > VOW_NESTED_APART)
-        *ret_text = "an unknown way to nest";
+        *ret_text = "unknown .nested: use VOW_NESTED_REFUSE, VOW_NESTED_LEND "
+                    "or VOW_NESTED_APART";
     return *ret_text == NULL ? 0 : VOW_EINVAL;
 }
 
-static vow_future *refuse(const char *site, vow_gate *g, int code,
-                          const char *text)
+static vow_future *gate_refuse_job(const char *site, vow_gate *g, int code,
+                                   const char *text)
 {
     g->refused++;
     return vow_refused_at(site, g->loop, code, text);
@@ -282,12 +290,12 @@ struct job *vow__gate_job_new(vow_gate *g, const char *site,
 {
     struct extra *x = NULL;
     bool is_task = task->start != NULL;
-    if ((o->deadline_ms > 0 || o->bytes > 0 || task->again != NULL ||
-         o->nested == VOW_NESTED_LEND || g->extras) &&
+    if ((o->deadline_ms > 0 || o->bytes > 0 || task->attempts != NULL ||
+         o->nested == VOW_NESTED_LEND || g->all_have_extra) &&
         (x = extra_new(g, task, o)) == NULL)
         return NULL;
-    struct job *j = job_new(g, is_task ? &g->jobs : &g->permits, site,
-                            o->weight == 0 ? 1 : o->weight);
+    struct job *j = gate_job_alloc(g, is_task ? &g->jobs : &g->permits, site,
+                                   o->weight == 0 ? 1 : o->weight);
     if (j == NULL) {
         vow__gate_extra_free(g, x);
         return NULL;
@@ -308,18 +316,19 @@ struct job *vow__gate_job_new(vow_gate *g, const char *site,
 
 struct job *vow__gate_permit_new(vow_gate *g, const char *site, uint32_t weight)
 {
-    return job_new(g, &g->permits, site, weight);
+    return gate_job_alloc(g, &g->permits, site, weight);
 }
 
-VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
-                                const char *site, uint32_t weight)
+VOW__INLINE struct job *gate_job_alloc(vow_gate *g,
+                                       struct vow__slab_cache *cache,
+                                       const char *site, uint32_t weight)
 {
     struct vow__slab *slab;
-    struct job *j = vow__slab_take(pool, &slab);
+    struct job *j = vow__slab_take(cache, &slab);
     if (j == NULL)
         return NULL;
     vow_future *future = vow_promise_at(site, g->loop, &j->out);
-    if (!vow_deferred_pending(j->out)) { /* there was no memory for it */
+    if (!vow_deferred_pending(j->out)) { /* no memory for the promise */
         vow_deferred_unref(j->out);
         vow_future_unref(future);
         vow__slab_give(slab, j);
@@ -327,13 +336,13 @@ VOW__INLINE struct job *job_new(vow_gate *g, struct vow__slab_cache *pool,
     }
     g->refs++;
     j->slab = slab;
-    j->group = &g->no_key;
+    j->group = &g->keyless;
     j->extra = NULL;
     j->u.since_ns = 0;
-    j->number = ++g->numbers;
+    j->number = ++g->last_number;
     j->weight = weight;
     j->slots = weight;
-    j->passed = 0;
+    j->bypassed = 0;
     j->level = -LOWEST;
     j->nested = VOW_NESTED_REFUSE;
     j->is_task = false;
@@ -347,7 +356,7 @@ static struct extra *extra_new(vow_gate *g, const struct vow__gate_task *task,
     if (x == NULL)
         return NULL;
     x->bytes = o->bytes;
-    x->again = vow__gate_attempts_ref(task->again);
+    x->attempts = vow__gate_attempts_ref(task->attempts);
     x->deadline_ms = o->deadline_ms;
     if (o->deadline_ms > 0)
         x->due_ns = vow_loop_due_ns(g->loop, o->deadline_ms);
@@ -366,13 +375,13 @@ void vow__gate_extra_free(vow_gate *g, struct extra *x)
     (void)vow_call_stop(&x->call);
     if (x->lender != NULL)
         vow_context_unref(&x->lender->context);
-    vow__gate_attempts_unref(x->again);
+    vow__gate_attempts_unref(x->attempts);
     if (vow__gate_backed(g))
         (void)vow_watch_stop(&VOW__OUTER(x, struct backed, extra)->watch);
     vow__mem_free(&g->alloc, x, extra_size(g));
 }
 
-/* Lets go of the gate in the end, since the job lies in its memory. */
+/* Drops the reference to the gate last: the job lies in memory of the gate. */
 void vow__gate_job_free(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
@@ -382,11 +391,11 @@ void vow__gate_job_free(struct job *j)
         vow_context_unref(j->in.caller);
     if (j->extra != NULL)
         vow__gate_extra_free(g, j->extra);
-    if (j->group != &g->no_key)
+    if (j->group != &g->keyless)
         vow__gate_group_leave(g, j->group);
     vow__slab_give(j->slab, j);
-    if (!g->tidying && g->jobs.empties + g->permits.empties > 0)
-        tidy_later(g);
+    if (!g->tidy_pending && g->jobs.empties + g->permits.empties > 0)
+        gate_tidy_later(g);
     vow_gate_unref(g);
 }
 
@@ -410,7 +419,7 @@ struct run *vow__gate_run_new(struct job *j)
     j->in.run = r;
     j->state = JOB_RUNS;
     vow__list_push(&g->running, &j->link);
-    vow_context_unref(caller); /* may run others' code */
+    vow_context_unref(caller); /* may run foreign code */
     return r;
 }
 
@@ -422,24 +431,24 @@ static void run_drop(void *context)
     vow_gate_unref(g);
 }
 
-/* A burst must not hold its memory for ever, nor give it back and ask for it
- * again all the time. */
-static void tidy_later(vow_gate *g)
+/* Trims in TIDY_MS steps: a burst must not keep memory for ever, and a steady
+ * load must not free and allocate all the time. */
+static void gate_tidy_later(vow_gate *g)
 {
-    g->tidying = true;
+    g->tidy_pending = true;
     vow_call_weakly_at(&g->tidy, g->loop, vow_loop_due_ns(g->loop, TIDY_MS),
-                       tidy, g);
+                       gate_tidy, g);
 }
 
-static void tidy(void *gate)
+static void gate_tidy(void *gate)
 {
     vow_gate *g = gate;
-    g->tidying = false;
+    g->tidy_pending = false;
     bool jobs = vow__slab_decay(&g->jobs);
     bool permits = vow__slab_decay(&g->permits);
     bool runs = vow__slab_decay(&g->runs);
     if (jobs || permits || runs)
-        tidy_later(g);
+        gate_tidy_later(g);
 }
 
 /* ---- permits ------------------------------------------------------------- */
@@ -451,8 +460,8 @@ bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
     if (VOW__UNLIKELY(
             (g->slow & SLOW_MASK) != 0 ||
             (job != NULL && (job->key != NULL || job->size != sizeof(*job)))))
-        return try_slowly(g, job == NULL ? &job_defaults : job, weight,
-                          ret_permit);
+        return permit_try_slowly(g, job == NULL ? &job_defaults : job, weight,
+                                 ret_permit);
     if (!vow__coord_quota_fits(&g->quota, weight))
         return false;
     if (g->quota.rate > 0) {
@@ -467,28 +476,29 @@ bool vow_gate_try(vow_gate *g, const vow_job_opts *job, vow_permit *ret_permit)
     return true;
 }
 
-static bool try_slowly(vow_gate *g, const vow_job_opts *o, uint32_t weight,
-                       vow_permit *ret_permit)
+static bool permit_try_slowly(vow_gate *g, const vow_job_opts *o,
+                              uint32_t weight, vow_permit *ret_permit)
 {
     const char *text = NULL;
     struct group *group;
     if (vow__gate_backed(g) || job_check(g, o, &text) < 0 ||
         vow__gate_group_get(g, o->key, &group) < 0)
         return false;
-    if (!free_now(g, group, weight)) {
+    if (!permit_may_start_now(g, group, weight)) {
         vow__gate_group_leave(g, group);
         return false;
     }
-    g->numbers++;
-    uint64_t now = vow__gate_begins(g, group, weight, g->numbers);
+    g->last_number++;
+    uint64_t now = vow__gate_begins(g, group, weight, g->last_number);
     vow__gate_take(g, group, weight);
     *ret_permit = (vow_permit){.of = g, .since_ns = now, .weight = weight};
-    ret_permit->group = group == &g->no_key ? NULL : group;
+    ret_permit->group = group == &g->keyless ? NULL : group;
     return true;
 }
 
-/* Would a newcomer start now, past nobody? */
-static bool free_now(vow_gate *g, struct group *group, uint32_t weight)
+/* Returns whether a new permit can start now without passing a waiting job. */
+static bool permit_may_start_now(vow_gate *g, struct group *group,
+                                 uint32_t weight)
 {
     uint64_t now = vow__gate_now(g);
     if (vow__gate_paused(g, now) || now < group->paused_ns)
@@ -505,7 +515,7 @@ static bool free_now(vow_gate *g, struct group *group, uint32_t weight)
 
 vow_value vow__gate_permit_value(struct job *j)
 {
-    return vow_own(j, permit_drop);
+    return vow_own(j, permit_value_drop);
 }
 
 vow_permit vow_permit_take(vow_value granted)
@@ -516,26 +526,26 @@ vow_permit vow_permit_take(vow_value granted)
         return vow__gate_backed_take(granted);
     if (j->weight == 0)
         return p;
-    return permit_of(j);
+    return permit_move_out(j);
 }
 
-/* Moved out, with the use of the group. */
-static vow_permit permit_of(struct job *j)
+/* Moves the permit out of the job; the permit becomes the user of the group. */
+static vow_permit permit_move_out(struct job *j)
 {
-    struct group *nobody = &vow__gate_of(j)->no_key;
+    struct group *keyless = &vow__gate_of(j)->keyless;
     vow_permit p = {.of = vow__gate_of(j), .since_ns = j->u.since_ns};
-    p.group = j->group == nobody ? NULL : j->group;
+    p.group = j->group == keyless ? NULL : j->group;
     p.weight = j->weight;
-    j->group = nobody;
+    j->group = keyless;
     j->weight = 0;
     return p;
 }
 
-/* The future is gone; with it goes what nobody took. */
-static void permit_drop(void *job)
+/* Runs when the future is destroyed; releases a permit that was not taken. */
+static void permit_value_drop(void *job)
 {
     struct job *j = job;
-    vow_permit p = permit_of(j);
+    vow_permit p = permit_move_out(j);
     vow__gate_job_free(j);
     vow_permit_release(&p);
 }
@@ -550,22 +560,25 @@ void vow_permit_release(vow_permit *p)
     p->weight = 0;
     if (VOW__UNLIKELY((g->slow & SLOW_MASK) != 0 || p->group != NULL ||
                       g->refs == 0)) {
-        release_slowly(g, p, weight);
+        permit_release_slowly(g, p, weight);
         return;
     }
     g->quota.held -= weight;
     g->active--;
 }
 
-/* Of a permit that has one, or a grant. */
-static struct group *group_of(const vow_permit *p)
+/* Returns the group of a permit, and releases the grant if there is a
+ * backing. */
+static struct group *permit_detach_group(const vow_permit *p)
 {
     return vow__gate_backed(p->of) ? vow__gate_backed_release(p) : p->group;
 }
 
-static void release_slowly(vow_gate *g, const vow_permit *p, uint32_t weight)
+static void permit_release_slowly(vow_gate *g, const vow_permit *p,
+                                  uint32_t weight)
 {
-    struct group *group = p->group == NULL ? &g->no_key : group_of(p);
+    struct group *group =
+        p->group == NULL ? &g->keyless : permit_detach_group(p);
     g->refs++;
     if (g->opts.oracle != NULL)
         vow_oracle_end(g->opts.oracle, weight);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_explain.c - what a gate is doing, and why a job still waits.
+/* gate_explain.c - the state of a gate, and why a job still waits.
  *
- * HOW   Nothing is kept for this but counters and a mean: a job is found by
- *       walking the lists, and its place in the order by comparing it with all
- *       that wait. The time of its start is the latest of what the limits say:
- *       the rate exactly, pauses exactly, the places by the mean run time.
- * LIMITS  O(jobs that wait).
+ * HOW   The gate keeps only counters and a mean run time for this file. A job
+ *       is found by walking the lists, and the jobs ahead by comparing it with
+ *       all waiting jobs. The expected start is the latest time that any limit
+ *       gives: rate and pauses are exact, slots are estimated by the mean run
+ *       time.
+ * LIMITS  O(waiting jobs).
  * THREADS  loop thread only.
  */
 #include "coord/gate/gate_internal.h"
@@ -16,22 +17,23 @@
 struct text {
     char *at;
     size_t size;
-    size_t length; /* as if there were room */
+    size_t length; /* as if `size` were large enough */
 };
 
-static const struct job *find(const vow_gate *g, const vow_future *f);
-static const struct job *find_in(vow_link *list, const vow_future *f);
-static bool attempt_of(const struct job *j, const vow_future *f);
-static uint32_t blocked_by(vow_gate *g, const struct job *j, size_t ahead,
-                           uint64_t now_ns);
-static size_t jobs_ahead(vow_gate *g, const struct job *j,
-                         uint64_t *ret_weight);
-static size_t others_ahead(vow_gate *g, const struct group *own,
-                           size_t own_ahead, uint64_t *weight);
-static size_t turns(const struct group *other, size_t most, uint64_t *weight);
-static uint64_t expected_ns(vow_gate *g, const struct job *j, uint64_t ahead,
-                            uint64_t now_ns);
-static void say(struct text *t, const char *format, ...)
+static const struct job *job_find(const vow_gate *g, const vow_future *f);
+static const struct job *job_find_in(vow_link *list, const vow_future *f);
+static bool job_is_attempt_of(const struct job *j, const vow_future *f);
+static uint32_t job_blocked_by(vow_gate *g, const struct job *j, size_t ahead,
+                               uint64_t now_ns);
+static size_t job_count_ahead(vow_gate *g, const struct job *j,
+                              uint64_t *ret_weight);
+static size_t groups_count_ahead(vow_gate *g, const struct group *own,
+                                 size_t own_ahead, uint64_t *weight);
+static size_t group_count_turns(const struct group *other, size_t most,
+                                uint64_t *weight);
+static uint64_t job_expected_ns(vow_gate *g, const struct job *j,
+                                uint64_t ahead, uint64_t now_ns);
+static void explain_append(struct text *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 void vow_gate_stats_get(const vow_gate *g, vow_gate_stats *ret_stats)
@@ -62,8 +64,8 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
                       vow_job_explain *ret_explain)
 {
     VOW__ASSERT_THREAD(gate->loop);
-    vow_gate *g = (vow_gate *)(uintptr_t)gate; /* the clock is read */
-    const struct job *j = find(g, job);
+    vow_gate *g = (vow_gate *)(uintptr_t)gate; /* `tick` is written */
+    const struct job *j = job_find(g, job);
     vow_job_explain x = {.starts_in_ms = UINT64_MAX};
     uint64_t now = vow__gate_now(g);
     if (j != NULL)
@@ -79,9 +81,9 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
         x.blocked = VOW_BY_BACKING;
     } else if (x.state == VOW_JOB_WAITS) {
         uint64_t weight = 0;
-        x.ahead = jobs_ahead(g, j, &weight);
-        x.blocked = blocked_by(g, j, x.ahead, now);
-        uint64_t at = expected_ns(g, j, weight, now);
+        x.ahead = job_count_ahead(g, j, &weight);
+        x.blocked = job_blocked_by(g, j, x.ahead, now);
+        uint64_t at = job_expected_ns(g, j, weight, now);
         uint64_t left = at > now ? at - now : 0;
         if (at != UINT64_MAX)
             x.starts_in_ms =
@@ -92,45 +94,46 @@ void vow_gate_explain(const vow_gate *gate, const vow_future *job,
     *ret_explain = x;
 }
 
-/* ---- finding ------------------------------------------------------------- */
+/* ---- find a job ---------------------------------------------------------- */
 
-static const struct job *find(const vow_gate *g, const vow_future *f)
+static const struct job *job_find(const vow_gate *g, const vow_future *f)
 {
-    const struct job *j = find_in(g->starting, f);
+    const struct job *j = job_find_in(g->starting, f);
     struct group *group = NULL;
     if (j == NULL)
-        j = find_in(g->running, f);
+        j = job_find_in(g->running, f);
     if (j == NULL)
-        j = find_in(g->asking, f);
+        j = job_find_in(g->asking, f);
     if (j == NULL)
-        j = find_in(g->lent, f);
+        j = job_find_in(g->lent, f);
     if (j == NULL)
-        j = find_in(g->outside, f);
+        j = job_find_in(g->outside, f);
     while (j == NULL && (group = vow__gate_group_next((vow_gate *)(uintptr_t)g,
                                                       group)) != NULL)
         for (int i = 0; j == NULL && i < LEVELS; i++)
-            j = find_in(group->level[i], f);
+            j = job_find_in(group->level[i], f);
     return j;
 }
 
-static bool attempt_of(const struct job *j, const vow_future *f)
+static bool job_is_attempt_of(const struct job *j, const vow_future *f)
 {
-    return j->extra != NULL && vow__gate_attempts_result(j->extra->again) == f;
+    return j->extra != NULL &&
+           vow__gate_attempts_result(j->extra->attempts) == f;
 }
 
-static const struct job *find_in(vow_link *list, const vow_future *f)
+static const struct job *job_find_in(vow_link *list, const vow_future *f)
 {
     for (; list != NULL; list = list->next)
         if (vow_deferred_future(vow__gate_job_of(list)->out) == f ||
-            attempt_of(vow__gate_job_of(list), f))
+            job_is_attempt_of(vow__gate_job_of(list), f))
             return vow__gate_job_of(list);
     return NULL;
 }
 
-/* ---- what is before it --------------------------------------------------- */
+/* ---- jobs ahead ---------------------------------------------------------- */
 
-static uint32_t blocked_by(vow_gate *g, const struct job *j, size_t ahead,
-                           uint64_t now_ns)
+static uint32_t job_blocked_by(vow_gate *g, const struct job *j, size_t ahead,
+                               uint64_t now_ns)
 {
     const struct vow__coord_quota *own = &j->group->quota;
     uint32_t bits = 0;
@@ -150,9 +153,10 @@ static uint32_t blocked_by(vow_gate *g, const struct job *j, size_t ahead,
     return bits;
 }
 
-/* Of its own group all that go before it; of others as many as they get turns
- * until then. */
-static size_t jobs_ahead(vow_gate *g, const struct job *j, uint64_t *ret_weight)
+/* Returns the number of jobs ahead: in the job's group all jobs with a better
+ * rank, in each other group as many jobs as the group has turns before. */
+static size_t job_count_ahead(vow_gate *g, const struct job *j,
+                              uint64_t *ret_weight)
 {
     size_t ahead = 0;
     uint64_t weight = 0;
@@ -176,12 +180,13 @@ static size_t jobs_ahead(vow_gate *g, const struct job *j, uint64_t *ret_weight)
         weight += vow__gate_job_of(l)->weight;
     }
     *ret_weight = weight;
-    return ahead + others_ahead(g, group, own, ret_weight);
+    return ahead + groups_count_ahead(g, group, own, ret_weight);
 }
 
-/* Those in the ring before ours get one turn more. */
-static size_t others_ahead(vow_gate *g, const struct group *own,
-                           size_t own_ahead, uint64_t *weight)
+/* Counts jobs of other groups; a group before `own` in the ring has an extra
+ * turn. */
+static size_t groups_count_ahead(vow_gate *g, const struct group *own,
+                                 size_t own_ahead, uint64_t *weight)
 {
     size_t ahead = 0;
     bool before = own->place == GROUP_IN_RING;
@@ -190,16 +195,17 @@ static size_t others_ahead(vow_gate *g, const struct group *own,
         if (other == own)
             before = false;
         else
-            ahead += turns(other, own_ahead + before, weight);
+            ahead += group_count_turns(other, own_ahead + before, weight);
     }
     const struct group *other = NULL;
     while ((other = vow__gate_group_next(g, other)) != NULL)
         if (other != own && other->place != GROUP_IN_RING)
-            ahead += turns(other, own_ahead, weight);
+            ahead += group_count_turns(other, own_ahead, weight);
     return ahead;
 }
 
-static size_t turns(const struct group *other, size_t most, uint64_t *weight)
+static size_t group_count_turns(const struct group *other, size_t most,
+                                uint64_t *weight)
 {
     size_t n = most < other->waiting ? most : other->waiting;
     if (n > 0)
@@ -207,10 +213,10 @@ static size_t turns(const struct group *other, size_t most, uint64_t *weight)
     return n;
 }
 
-/* ---- when ---------------------------------------------------------------- */
+/* ---- expected start ------------------------------------------------------ */
 
-static uint64_t expected_ns(vow_gate *g, const struct job *j, uint64_t ahead,
-                            uint64_t now_ns)
+static uint64_t job_expected_ns(vow_gate *g, const struct job *j,
+                                uint64_t ahead, uint64_t now_ns)
 {
     uint64_t at =
         vow__coord_quota_earliest(&g->quota, ahead, j->weight, now_ns);
@@ -227,14 +233,15 @@ static uint64_t expected_ns(vow_gate *g, const struct job *j, uint64_t ahead,
         return at;
     if (g->mean_ns == 0)
         return UINT64_MAX;
-    /* All places come back once per mean run time; half of it has passed. */
+    /* All slots are released once per mean run time; the current runs are, on
+     * average, half over. */
     double rounds = (double)(need - g->quota.most) / g->quota.most;
     double ns = (double)g->mean_ns * (rounds < 0.5 ? 0.5 : rounds);
-    uint64_t by_places = ns > 1e18 ? UINT64_MAX / 2 : now_ns + (uint64_t)ns;
-    return by_places > at ? by_places : at;
+    uint64_t by_slots = ns > 1e18 ? UINT64_MAX / 2 : now_ns + (uint64_t)ns;
+    return by_slots > at ? by_slots : at;
 }
 
-/* ---- for people ---------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------- */
 
 size_t vow_job_explain_text(const vow_job_explain *x, char *text, size_t size)
 {
@@ -243,37 +250,38 @@ size_t vow_job_explain_text(const vow_job_explain *x, char *text, size_t size)
     if (size > 0)
         text[0] = '\0';
     if (x->state == VOW_JOB_UNKNOWN)
-        say(&t, "not a job of this gate, or it has ended");
+        explain_append(&t, "not a job of this gate, or it has ended");
     if (x->state == VOW_JOB_STARTS)
-        say(&t, "starts now");
+        explain_append(&t, "starts now");
     if (x->state == VOW_JOB_RUNS)
-        say(&t, "has run for %llu ms", ms);
+        explain_append(&t, "has run for %llu ms", ms);
     if (x->state != VOW_JOB_WAITS)
         return t.length;
-    say(&t, "waits for %llu ms", ms);
+    explain_append(&t, "waits for %llu ms", ms);
     if (x->ahead > 0)
-        say(&t, " behind %zu other%s", x->ahead, x->ahead == 1 ? "" : "s");
+        explain_append(&t, " behind %zu other%s", x->ahead,
+                       x->ahead == 1 ? "" : "s");
     if (x->blocked & VOW_BY_ROOM)
-        say(&t, "; the queue is full");
+        explain_append(&t, "; the queue is full");
     if (x->blocked & VOW_BY_PAUSE)
-        say(&t, "; paused");
+        explain_append(&t, "; paused");
     if (x->blocked & VOW_BY_CONCURRENCY)
-        say(&t, "; the places it needs are taken");
+        explain_append(&t, "; the slots it needs are taken");
     if (x->blocked & VOW_BY_RATE)
-        say(&t, "; the rate is used up");
+        explain_append(&t, "; the rate is used up");
     if (x->blocked & VOW_BY_KEY)
-        say(&t, "; its key is at its limit");
+        explain_append(&t, "; its key is at its limit");
     if (x->blocked & VOW_BY_BACKING)
-        say(&t, "; the shared limit has not granted it");
+        explain_append(&t, "; the shared limit has not granted it");
     if (x->starts_in_ms == UINT64_MAX)
-        say(&t, "; when it starts cannot be said");
+        explain_append(&t, "; when it starts cannot be said");
     else
-        say(&t, "; expected to start in %llu ms",
-            (unsigned long long)x->starts_in_ms);
+        explain_append(&t, "; expected to start in %llu ms",
+                       (unsigned long long)x->starts_in_ms);
     return t.length;
 }
 
-static void say(struct text *t, const char *format, ...)
+static void explain_append(struct text *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

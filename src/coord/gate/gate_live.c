@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_live.c - changing a gate while jobs wait and run: limits, pauses, what
- * the other side reports, and the end.
+/* gate_live.c - changes of a gate while jobs wait and run: limits, pauses,
+ * reported overload, clear and close.
  *
- * HOW   A change of limits makes all it needs first, so that it fails without
- *       having changed anything. Adapting is additive increase while all places
- *       are in use and jobs succeed, one place per round of them; and
- *       multiplicative decrease on overload, once for all jobs that began
- *       before the last decrease. Who is to be rejected leaves all lists first
- *       and is settled in the end, because that may run others' code.
+ * HOW   A change of the limits allocates everything first, so a failed change
+ *       leaves the gate as before. The adaptive limit grows while all slots are
+ *       in use and jobs succeed, by one slot per round of jobs. Overload
+ *       multiplies the limit by 0.7; jobs begun before the last decrease do not
+ *       lower the limit again. Jobs to reject leave all lists first and are
+ *       settled at the end, because settling may run foreign code.
  * THREADS  loop thread only.
  */
 #include "coord/gate/gate_internal.h"
@@ -27,13 +27,14 @@ static int quotas_new(vow_gate *g, const vow_gate_opts *o,
                       struct vow__coord_quota **ret_fresh);
 static void quotas_change(vow_gate *g, const vow_gate_opts *o,
                           struct vow__coord_quota *fresh);
-static void expel(vow_gate *g, job_test out, const struct rejection *v);
-static void expel_list(vow_link *first, job_test out,
-                       const struct rejection *v);
-static bool everyone(const struct job *j);
-static bool impossible(const struct job *j);
-static void overload(vow_gate *g, struct group *group, uint64_t ms,
-                     uint64_t began_ns);
+static void jobs_reject_waiting(vow_gate *g, job_test selects,
+                                const struct rejection *r);
+static void jobs_reject_in_list(vow_link *first, job_test selects,
+                                const struct rejection *r);
+static bool job_is_any(const struct job *j);
+static bool job_never_fits(const struct job *j);
+static void gate_apply_overload(vow_gate *g, struct group *group, uint64_t ms,
+                                uint64_t began_ns);
 
 /* ---- limits -------------------------------------------------------------- */
 
@@ -61,7 +62,7 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
     o.backing = g->opts.backing;
     bool adapts = g->opts.adapt_min > 0;
     g->opts = o;
-    vow__gate_adapt(g, adapts ? g->adapted : o.adapt_min);
+    vow__gate_adapt(g, adapts ? g->adaptive_limit : o.adapt_min);
     if (o.oracle != NULL)
         vow_oracle_expect(o.oracle, o.concurrent, o.rate, o.window_ms);
     struct group *group = NULL;
@@ -69,14 +70,15 @@ int vow_gate_set(vow_gate *g, const vow_gate_opts *opts)
         if (group->waiting > 0 && group->place != GROUP_IN_RING)
             vow__gate_group_place(g, group, GROUP_IN_RING, 0);
     vow__gate_refuse_waits(g);
-    expel(
-        g, impossible,
+    jobs_reject_waiting(
+        g, job_never_fits,
         &(struct rejection){.code = VOW_EINVAL,
                             .text = "the limits became smaller than the job"});
     return 0;
 }
 
-/* Quotas with the new limits: the gate's, then the keys' in their order. */
+/* Makes quotas with the new limits: for the gate, then for the keys in
+ * order. */
 static int quotas_new(vow_gate *g, const vow_gate_opts *o,
                       struct vow__coord_quota **ret_fresh)
 {
@@ -87,7 +89,7 @@ static int quotas_new(vow_gate *g, const vow_gate_opts *o,
     if (fresh == NULL)
         return VOW_ENOMEM;
     struct vow__coord_quota *next = fresh;
-    struct group *group = &g->no_key;
+    struct group *group = &g->keyless;
     int rc = vow__coord_quota_prepare(next++, &g->quota, &g->alloc,
                                       vow__gate_limits(o), now);
     while (rc == 0 && (group = vow__gate_group_next(g, group)) != NULL)
@@ -103,12 +105,12 @@ static int quotas_new(vow_gate *g, const vow_gate_opts *o,
     return rc;
 }
 
-/* `fresh` is NULL when the rates stay. */
+/* Applies the new limits. `fresh` is NULL if no rate changes. */
 static void quotas_change(vow_gate *g, const vow_gate_opts *o,
                           struct vow__coord_quota *fresh)
 {
     struct vow__coord_quota *next = fresh;
-    struct group *group = &g->no_key;
+    struct group *group = &g->keyless;
     if (fresh == NULL)
         vow__coord_quota_change(&g->quota, vow__gate_limits(o));
     else
@@ -121,7 +123,7 @@ static void quotas_change(vow_gate *g, const vow_gate_opts *o,
     vow__mem_free(&g->alloc, fresh, (g->keys.count + 1) * sizeof(fresh[0]));
 }
 
-/* ---- pausing ------------------------------------------------------------- */
+/* ---- pause --------------------------------------------------------------- */
 
 void vow_gate_pause(vow_gate *g)
 {
@@ -146,8 +148,8 @@ void vow_gate_report(vow_gate *g, const char *key, uint64_t retry_after_ms)
     VOW__ASSERT_THREAD(g->loop);
     struct group *group;
     if (vow__gate_group_get(g, key, &group) < 0)
-        group = &g->no_key; /* no memory to pause one: pause them all */
-    overload(g, group, retry_after_ms, UINT64_MAX);
+        group = &g->keyless; /* no room for the key: pause all */
+    gate_apply_overload(g, group, retry_after_ms, UINT64_MAX);
     vow__gate_group_leave(g, group);
     vow__gate_recall(g);
     vow__gate_admit(g);
@@ -162,25 +164,26 @@ bool vow__gate_paused(vow_gate *g, uint64_t now_ns)
     return g->paused || now_ns < g->paused_ns;
 }
 
-/* Pauses one key; or the gate, for the group of those without. */
-static void overload(vow_gate *g, struct group *group, uint64_t ms,
-                     uint64_t began_ns)
+/* Pauses a key, or with `keyless` the whole gate, and lowers the adaptive
+ * limit. */
+static void gate_apply_overload(vow_gate *g, struct group *group, uint64_t ms,
+                                uint64_t began_ns)
 {
     uint64_t now = vow_loop_now_ns(g->loop);
     uint64_t until = vow_loop_due_ns(g->loop, ms);
-    uint64_t *paused = group == &g->no_key ? &g->paused_ns : &group->paused_ns;
+    uint64_t *paused = group == &g->keyless ? &g->paused_ns : &group->paused_ns;
     if (ms > 0 && until > *paused) {
         *paused = until;
-        vow__gate_backing_recall(g, group == &g->no_key ? NULL : group);
+        vow__gate_backing_recall(g, group == &g->keyless ? NULL : group);
     }
     vow__gate_slow(g, SLOW_PAUSED, g->paused || g->paused_ns > now);
-    if (g->opts.adapt_min > 0 && began_ns >= g->cut_ns) {
-        g->cut_ns = now;
-        vow__gate_adapt(g, g->adapted * DECREASE);
+    if (g->opts.adapt_min > 0 && began_ns >= g->lowered_ns) {
+        g->lowered_ns = now;
+        vow__gate_adapt(g, g->adaptive_limit * DECREASE);
     }
 }
 
-/* ---- adapting ------------------------------------------------------------ */
+/* ---- adaptive limit ------------------------------------------------------ */
 
 void vow__gate_adapt(vow_gate *g, double from)
 {
@@ -189,8 +192,8 @@ void vow__gate_adapt(vow_gate *g, double from)
     vow__gate_slow(g, SLOW_ADAPT, min > 0);
     if (g->opts.adapt_min == 0)
         return;
-    g->adapted = from < min ? min : from > max ? max : from;
-    g->quota.most = (uint32_t)g->adapted;
+    g->adaptive_limit = from < min ? min : from > max ? max : from;
+    g->quota.most = (uint32_t)g->adaptive_limit;
 }
 
 void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
@@ -205,21 +208,23 @@ void vow__gate_learn(vow_gate *g, uint64_t began_ns, vow_error *failure,
                      : g->mean_ns - g->mean_ns / MEAN_OF + took / MEAN_OF;
     bool full = g->waiting > 0 || g->quota.held >= g->quota.most;
     if (failure == NULL && g->opts.adapt_min > 0 && full)
-        vow__gate_adapt(g, g->adapted + 1 / g->adapted);
+        vow__gate_adapt(g, g->adaptive_limit + 1 / g->adaptive_limit);
     if (failure != NULL && g->opts.overloaded != NULL &&
         g->opts.overloaded(failure, g->opts.overloaded_user))
-        overload(g, group, vow_error_retry_after_ms(failure), began_ns);
+        gate_apply_overload(g, group, vow_error_retry_after_ms(failure),
+                            began_ns);
 }
 
-/* ---- the end ------------------------------------------------------------- */
+/* ---- clear and close ----------------------------------------------------- */
 
 void vow_gate_clear(vow_gate *g, vow_error *why)
 {
     VOW__ASSERT_THREAD(g->loop);
-    expel(g, everyone,
-          &(struct rejection){.code = VOW_ECANCELED,
-                              .text = "the gate's queue was cleared",
-                              .cause = why});
+    jobs_reject_waiting(
+        g, job_is_any,
+        &(struct rejection){.code = VOW_ECANCELED,
+                            .text = "the gate's queue was cleared",
+                            .cause = why});
 }
 
 void vow_gate_close(vow_gate *g)
@@ -227,49 +232,51 @@ void vow_gate_close(vow_gate *g)
     VOW__ASSERT_THREAD(g->loop);
     g->closed = true;
     vow__gate_slow(g, SLOW_CLOSED, true);
-    expel(
-        g, everyone,
+    jobs_reject_waiting(
+        g, job_is_any,
         &(struct rejection){.code = VOW_ECLOSED, .text = "the gate is closed"});
 }
 
-/* Reject those who wait and meet the test. */
-static void expel(vow_gate *g, job_test out, const struct rejection *v)
+/* Rejects the waiting jobs selected by the test. */
+static void jobs_reject_waiting(vow_gate *g, job_test selects,
+                                const struct rejection *r)
 {
     struct group *group = NULL;
     vow_gate_ref(g);
-    vow__gate_recall(g); /* let in, but not called: they wait */
+    vow__gate_recall(g); /* jobs not begun count as waiting */
     while ((group = vow__gate_group_next(g, group)) != NULL)
         for (uint32_t left = group->levels; left != 0; left &= left - 1)
-            expel_list(group->level[__builtin_ctz(left)], out, v);
-    expel_list(g->lent, out, v);
-    expel_list(g->outside, out, v);
+            jobs_reject_in_list(group->level[__builtin_ctz(left)], selects, r);
+    jobs_reject_in_list(g->lent, selects, r);
+    jobs_reject_in_list(g->outside, selects, r);
     vow__gate_admit(g);
     vow__gate_flush(g);
     vow_gate_unref(g);
 }
 
-/* Each gets an error of its own, which names where it was asked for. */
-static void expel_list(vow_link *first, job_test out, const struct rejection *v)
+/* Gives each job an error of its own, with the call site of the job. */
+static void jobs_reject_in_list(vow_link *first, job_test selects,
+                                const struct rejection *r)
 {
     while (first != NULL) {
         struct job *j = vow__gate_job_of(first);
         first = first->next;
-        if (!out(j))
+        if (!selects(j))
             continue;
         vow__gate_queue_leave(j);
         vow__gate_job_leaves(j, vow_error_new_at(vow__gate_job_site(j),
-                                                 vow__gate_of(j)->loop, v->code,
-                                                 v->cause, "%s", v->text));
+                                                 vow__gate_of(j)->loop, r->code,
+                                                 r->cause, "%s", r->text));
     }
 }
 
-static bool everyone(const struct job *j)
+static bool job_is_any(const struct job *j)
 {
     (void)j;
     return true;
 }
 
-static bool impossible(const struct job *j)
+static bool job_never_fits(const struct job *j)
 {
     if (j->state == JOB_OUTSIDE && !vow__gate_job_may_queue(j))
         return true;

@@ -1,65 +1,65 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_queue.c - who waits, in which order, and who is next.
+/* gate_queue.c - the wait queue: jobs, their order, and the next to start.
  *
- * WHY   An order that can be told in a sentence: keys in turn, then priority
- *       with ageing, then arrival. Nobody starves, and nobody waits behind
- *       something that can never start.
- * HOW   A group has a list per priority level. All age at the same pace, so of
- *       two that wait the order never changes: arrival minus levels times
- *       age_ms decides, and the heads of the lists are all there is to compare.
- *       A newcomer joins first and is let in if it can be; only if it still
- *       waits then is it asked whether it may.
+ * WHY   The order fits into one sentence: keys in turn, then priority with
+ *       ageing, then arrival. No job starves, and no job waits behind a job
+ *       that can never start.
+ * HOW   A group has a list per priority level. All jobs age at the same pace,
+ *       so the order of two waiting jobs never changes: arrival minus level
+ *       times age_ms decides, and comparing the heads of the lists is enough. A
+ *       new job joins first and is admitted if possible; only a job that still
+ *       waits is checked for permission to wait.
  * INVARIANTS
  *   L1  queued == jobs in levels; waiting == queued + outside + lent
- *   L2  outside is empty, or the queue is full for its first
- * LIMITS  joining, leaving and being let in are O(levels in use).
+ *   L2  outside is empty, or the queue is full for the first job outside
+ * LIMITS  join, leave and admission are O(levels in use).
  * THREADS  loop thread only.
  */
 #include "coord/gate/gate_internal.h"
 
 enum { LOOK_AHEAD = 64, OUTSIDE_MAX = 1048576 };
 
-static bool waits_last(const struct job *j);
-static void insert_before(struct job *j, vow_link *next);
-static void in_order_of_arrival(vow_link **list, struct extra *x);
-static int stays(struct job *j, const char **ret_text);
-static void go_outside(struct job *j);
-static int make_room(struct job *j, const char **ret_text);
-static bool enough_below(const struct job *j);
-static size_t queue_max(const vow_gate *g);
-static struct job *oldest(vow_gate *g);
-static struct job *lowest(vow_gate *g);
-static bool too_late(struct job *j);
-static void on_deadline(void *job);
-static void admit_plain(vow_gate *g);
-static void take_turn(struct job *j);
-static struct job *next_able(vow_gate *g, uint64_t now_ns);
-static struct job *next_in_ring(vow_gate *g, uint64_t now_ns, uint64_t *wake);
-static struct job *passer(vow_gate *g, struct job *first, uint64_t now_ns,
-                          uint64_t *wake);
-static bool may_be_passed(const vow_gate *g, const struct job *j,
-                          uint64_t now_ns);
-static bool fetch_outside(vow_gate *g);
-static void wake_at(vow_gate *g, uint64_t ns);
-static void on_timer(void *gate);
+static bool job_joins_blocked(const struct job *j);
+static void queue_insert_before(struct job *j, vow_link *next);
+static void level_insert_by_arrival(vow_link **list, struct extra *x);
+static int job_check_wait(struct job *j, const char **ret_text);
+static void outside_join(struct job *j);
+static int queue_make_room(struct job *j, const char **ret_text);
+static bool queue_enough_below(const struct job *j);
+static size_t queue_max_jobs(const vow_gate *g);
+static struct job *queue_oldest_job(vow_gate *g);
+static struct job *queue_lowest_job(vow_gate *g);
+static bool job_misses_deadline(struct job *j);
+static void on_job_deadline(void *job);
+static void gate_admit_plain(vow_gate *g);
+static void job_take_turn(struct job *j);
+static struct job *gate_next_job(vow_gate *g, uint64_t now_ns);
+static struct job *ring_next_job(vow_gate *g, uint64_t now_ns, uint64_t *wake);
+static struct job *ring_find_bypass(vow_gate *g, struct job *first,
+                                    uint64_t now_ns, uint64_t *wake);
+static bool job_may_be_passed(const vow_gate *g, const struct job *j,
+                              uint64_t now_ns);
+static bool outside_fetch(vow_gate *g);
+static void gate_wake_at(vow_gate *g, uint64_t ns);
+static void on_gate_timer(void *gate);
 
-/* ---- joining ------------------------------------------------------------- */
+/* ---- join ---------------------------------------------------------------- */
 
 int vow__gate_queue_join(struct job *j, const char **ret_text)
 {
     vow_gate *g = vow__gate_of(j);
     j->u.since_ns = vow__gate_now(g);
     vow_on_cancel_now(j->out, vow__gate_job_cancel, j);
-    bool last = waits_last(j);
+    bool blocked = job_joins_blocked(j);
     if (g->outside != NULL)
-        go_outside(j);
+        outside_join(j);
     else
         vow__gate_queue_insert(j);
-    if (!last)
+    if (!blocked)
         vow__gate_admit(g);
     if (j->state != JOB_WAITS && j->state != JOB_OUTSIDE)
         return 0;
-    int rc = stays(j, ret_text);
+    int rc = job_check_wait(j, ret_text);
     if (rc < 0) {
         vow__gate_queue_leave(j);
         vow__gate_admit(g);
@@ -67,8 +67,9 @@ int vow__gate_queue_join(struct job *j, const char **ret_text)
     return rc;
 }
 
-/* Behind others of its key that could not start: then neither can it. */
-static bool waits_last(const struct job *j)
+/* Returns whether the job joins behind jobs that could not start, of the key or
+ * outside: then the job cannot start either. */
+static bool job_joins_blocked(const struct job *j)
 {
     const vow_gate *g = vow__gate_of(j);
     return g->outside != NULL ||
@@ -78,10 +79,10 @@ static bool waits_last(const struct job *j)
 
 void vow__gate_queue_insert(struct job *j)
 {
-    insert_before(j, NULL);
+    queue_insert_before(j, NULL);
 }
 
-/* The lists are in order of arrival. */
+/* Finds the position by number: the lists are in order of arrival. */
 void vow__gate_queue_return(struct job *j)
 {
     vow_link *next = j->group->level[j->level];
@@ -90,7 +91,7 @@ void vow__gate_queue_return(struct job *j)
     } else {
         while (next != NULL && vow__gate_job_of(next)->number < j->number)
             next = next->next;
-        insert_before(j, next);
+        queue_insert_before(j, next);
     }
     vow__gate_job_bound(j);
 }
@@ -99,7 +100,7 @@ void vow__gate_job_bound(struct job *j)
 {
     if (vow__gate_job_due_ns(j) != 0)
         vow_call_at(&j->extra->call, vow__gate_of(j)->loop, j->extra->due_ns,
-                    on_deadline, j);
+                    on_job_deadline, j);
 }
 
 void vow__gate_queue_lend(struct job *j)
@@ -111,7 +112,7 @@ void vow__gate_queue_lend(struct job *j)
     vow__list_push(&g->lent, &j->link);
 }
 
-static void insert_before(struct job *j, vow_link *next)
+static void queue_insert_before(struct job *j, vow_link *next)
 {
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
@@ -121,7 +122,7 @@ static void insert_before(struct job *j, vow_link *next)
     group->waiting++;
     group->waiting_weight += j->weight;
     if (vow__gate_drops(g))
-        in_order_of_arrival(&g->level[j->level], j->extra);
+        level_insert_by_arrival(&g->level[j->level], j->extra);
     if (g->queued == 0 || g->heaviest < j->slots)
         g->heaviest = j->slots;
     vow__gate_waiting(g, 1);
@@ -132,7 +133,7 @@ static void insert_before(struct job *j, vow_link *next)
         vow__gate_group_place(g, group, GROUP_IN_RING, 0);
 }
 
-static void in_order_of_arrival(vow_link **list, struct extra *x)
+static void level_insert_by_arrival(vow_link **list, struct extra *x)
 {
     vow_link *next = NULL;
     vow_link *l = *list == NULL ? NULL : (*list)->prev;
@@ -144,8 +145,9 @@ static void in_order_of_arrival(vow_link **list, struct extra *x)
     vow__list_insert(list, next, &x->in_level);
 }
 
-/* A newcomer could not start: may it wait? */
-static int stays(struct job *j, const char **ret_text)
+/* Lets a new job that could not start wait: lends slots, makes room, sets the
+ * call for the deadline. Returns 0, or an error code with a text. */
+static int job_check_wait(struct job *j, const char **ret_text)
 {
     if (j->nested != VOW_NESTED_APART && vow__gate_job_stuck(j)) {
         *ret_text = "it would wait for a job that it is part of";
@@ -154,17 +156,17 @@ static int stays(struct job *j, const char **ret_text)
         if (j->state != JOB_LENT)
             return 0;
     }
-    if (vow__gate_job_due_ns(j) != 0 && too_late(j)) {
+    if (vow__gate_job_due_ns(j) != 0 && job_misses_deadline(j)) {
         *ret_text = "it could not start before its deadline";
         return VOW_ETIMEDOUT;
     }
-    int rc = make_room(j, ret_text);
+    int rc = queue_make_room(j, ret_text);
     if (rc == 0 && j->state < JOB_STARTS)
         vow__gate_job_bound(j);
     return rc;
 }
 
-static void go_outside(struct job *j)
+static void outside_join(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     j->state = JOB_OUTSIDE;
@@ -173,7 +175,7 @@ static void go_outside(struct job *j)
     vow__list_push(&g->outside, &j->link);
 }
 
-static int make_room(struct job *j, const char **ret_text)
+static int queue_make_room(struct job *j, const char **ret_text)
 {
     vow_gate *g = vow__gate_of(j);
     const vow_gate_opts *o = &g->opts;
@@ -184,20 +186,20 @@ static int make_room(struct job *j, const char **ret_text)
         return VOW_EQUEUEFULL;
     if (j->state == JOB_OUTSIDE)
         return g->outside_count > OUTSIDE_MAX ? VOW_EQUEUEFULL : 0;
-    while (g->queued > queue_max(g) ||
+    while (g->queued > queue_max_jobs(g) ||
            (o->queue_bytes > 0 && g->queued_bytes > o->queue_bytes)) {
         struct job *out = j;
-        if (!enough_below(j))
+        if (!queue_enough_below(j))
             return VOW_EQUEUEFULL;
         if (o->overflow == VOW_OVERFLOW_WAIT) {
             vow__gate_queue_leave(j);
-            go_outside(j);
+            outside_join(j);
             break;
         }
         if (o->overflow == VOW_OVERFLOW_DROP_OLDEST)
-            out = oldest(g);
+            out = queue_oldest_job(g);
         else if (o->overflow == VOW_OVERFLOW_DROP_LOWEST)
-            out = lowest(g);
+            out = queue_lowest_job(g);
         if (out == j)
             return VOW_EQUEUEFULL;
         vow__gate_queue_leave(out);
@@ -207,12 +209,13 @@ static int make_room(struct job *j, const char **ret_text)
                                               "dropped to make room"));
     }
     if (g->leaving != NULL || j->state == JOB_OUTSIDE)
-        vow__gate_admit(g); /* who left may have been in the way */
+        vow__gate_admit(g); /* jobs that left may have blocked others */
     return 0;
 }
 
-/* Nobody is dropped in vain: do those of lower levels have the bytes? */
-static bool enough_below(const struct job *j)
+/* Returns whether dropping all jobs of lower levels would free enough bytes; no
+ * job is dropped in vain. */
+static bool queue_enough_below(const struct job *j)
 {
     const vow_gate *g = vow__gate_of(j);
     size_t most = g->opts.queue_bytes;
@@ -225,7 +228,7 @@ static bool enough_below(const struct job *j)
     return left <= most;
 }
 
-static size_t queue_max(const vow_gate *g)
+static size_t queue_max_jobs(const vow_gate *g)
 {
     return g->opts.queue_max == VOW_NO_QUEUE ? 0 : g->opts.queue_max;
 }
@@ -234,10 +237,11 @@ bool vow__gate_job_may_queue(const struct job *j)
 {
     const vow_gate *g = vow__gate_of(j);
     size_t most = g->opts.queue_bytes;
-    return queue_max(g) > 0 && (most == 0 || vow__gate_job_bytes(j) <= most);
+    return queue_max_jobs(g) > 0 &&
+           (most == 0 || vow__gate_job_bytes(j) <= most);
 }
 
-static struct job *oldest(vow_gate *g)
+static struct job *queue_oldest_job(vow_gate *g)
 {
     struct job *found = NULL;
     for (int i = 0; i < LEVELS; i++) {
@@ -250,7 +254,7 @@ static struct job *oldest(vow_gate *g)
     return found;
 }
 
-static struct job *lowest(vow_gate *g)
+static struct job *queue_lowest_job(vow_gate *g)
 {
     int i = 0;
     while (g->level[i] == NULL)
@@ -258,8 +262,9 @@ static struct job *lowest(vow_gate *g)
     return VOW__OUTER(g->level[i]->prev, struct extra, in_level)->job;
 }
 
-/* As things stand, by the rate and by pauses that have an end. */
-static bool too_late(struct job *j)
+/* Returns whether the rate and the pauses with a known end, as of now, leave no
+ * start before the deadline. */
+static bool job_misses_deadline(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     const struct group *group = j->group;
@@ -276,7 +281,7 @@ static bool too_late(struct job *j)
                due;
 }
 
-static void on_deadline(void *job)
+static void on_job_deadline(void *job)
 {
     struct job *j = job;
     vow_gate *g = vow_gate_ref(vow__gate_of(j));
@@ -293,7 +298,7 @@ static void on_deadline(void *job)
     vow_gate_unref(g);
 }
 
-/* ---- leaving ------------------------------------------------------------- */
+/* ---- leave --------------------------------------------------------------- */
 
 void vow__gate_queue_leave(struct job *j)
 {
@@ -322,49 +327,49 @@ void vow__gate_queue_leave(struct job *j)
     g->queued_bytes -= vow__gate_job_bytes(j);
     if (group->waiting == 0)
         vow__gate_group_place(g, group, GROUP_UNLISTED, 0);
-    else if (group->place != GROUP_IN_RING) /* another is its first: keeps K1 */
+    else if (group->place != GROUP_IN_RING) /* new first job: keeps K1 */
         vow__gate_group_place(g, group, GROUP_IN_RING, 0);
 }
 
-/* ---- being let in -------------------------------------------------------- */
+/* ---- admit --------------------------------------------------------------- */
 
 void vow__gate_admit(vow_gate *g)
 {
     struct job *j;
     if (vow__gate_plain(g) &&
-        (g->no_key.levels & ~(UINT32_C(1) << -LOWEST)) == 0) {
-        admit_plain(g);
+        (g->keyless.levels & ~(UINT32_C(1) << -LOWEST)) == 0) {
+        gate_admit_plain(g);
         return;
     }
-    uint64_t now = vow__gate_now(g); /* once for all: it only gets later */
+    uint64_t now = vow__gate_now(g); /* read once: an old time is safe */
     do {
-        while ((j = next_able(g, now)) != NULL)
-            take_turn(j);
-    } while (g->outside != NULL && fetch_outside(g)); /* keeps L2 */
+        while ((j = gate_next_job(g, now)) != NULL)
+            job_take_turn(j);
+    } while (g->outside != NULL && outside_fetch(g)); /* keeps L2 */
     if ((g->slow & SLOW_WAITS) != 0)
         vow__gate_tell_waits(g);
 }
 
-/* The same as below, in short. */
-static void admit_plain(vow_gate *g)
+/* Does the work of vow__gate_admit() for a plain gate: no time, no turns. */
+static void gate_admit_plain(vow_gate *g)
 {
-    vow_link **line = &g->no_key.level[-LOWEST];
-    while (*line != NULL && !vow_loop_closing(g->loop)) {
-        struct job *j = vow__gate_job_of(*line);
+    vow_link **level = &g->keyless.level[-LOWEST];
+    while (*level != NULL && !vow_loop_closing(g->loop)) {
+        struct job *j = vow__gate_job_of(*level);
         if (!vow__coord_quota_fits(&g->quota, j->slots))
             return;
-        take_turn(j);
+        job_take_turn(j);
     }
 }
 
-static void take_turn(struct job *j)
+static void job_take_turn(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
     struct group *group = j->group;
     bool in_turn = j->state == JOB_WAITS;
     vow__gate_queue_leave(j);
-    if (vow_deferred_canceled(j->out)) { /* and its hook is in the queue */
-        j->state = JOB_LEFT;
+    if (vow_deferred_canceled(j->out)) { /* the cancel hook is queued */
+        j->state = JOB_CANCELING;
         if (j->extra != NULL)
             (void)vow_call_stop(&j->extra->call);
         return;
@@ -374,9 +379,9 @@ static void take_turn(struct job *j)
     vow__gate_job_let_in(j);
 }
 
-/* The job whose turn it is, if it can start now. Otherwise the timer is set,
- * or what it waits for will call again. */
-static struct job *next_able(vow_gate *g, uint64_t now_ns)
+/* Returns the next job that can start now. Otherwise sets the timer and returns
+ * NULL; a job that waits for slots is tried again when slots are released. */
+static struct job *gate_next_job(vow_gate *g, uint64_t now_ns)
 {
     uint64_t wake = UINT64_MAX;
     struct job *j = NULL;
@@ -389,23 +394,24 @@ static struct job *next_able(vow_gate *g, uint64_t now_ns)
             if (g->lent != NULL)
                 j = vow__gate_lent_next(g, now_ns, &wake);
             if (j == NULL)
-                j = next_in_ring(g, now_ns, &wake);
+                j = ring_next_job(g, now_ns, &wake);
         }
     }
     if (j == NULL)
-        wake_at(g, wake);
+        gate_wake_at(g, wake);
     return j;
 }
 
-/* Lowers *wake to the time at which to look again. */
-static struct job *next_in_ring(vow_gate *g, uint64_t now_ns, uint64_t *wake)
+/* Returns the next job of the ring that can start, or NULL; lowers *wake to the
+ * time of the next try. */
+static struct job *ring_next_job(vow_gate *g, uint64_t now_ns, uint64_t *wake)
 {
     while (g->ring != NULL) {
         struct group *group = VOW__OUTER(g->ring, struct group, link);
         struct job *j = vow__gate_group_best(g, group);
         uint64_t when = vow__gate_group_blocks(group, j, now_ns);
         if (when == 0 && !vow__coord_quota_fits(&g->quota, j->slots))
-            return passer(g, j, now_ns, wake);
+            return ring_find_bypass(g, j, now_ns, wake);
         if (when == 0) {
             when = vow__coord_quota_when(&g->quota, j->weight, now_ns);
             *wake = when < *wake ? when : *wake;
@@ -419,8 +425,6 @@ static struct job *next_in_ring(vow_gate *g, uint64_t now_ns, uint64_t *wake)
     return NULL;
 }
 
-/* What its own key says: 0 now, a time, or UINT64_MAX: when a place of the key
- * comes back or a start of it is stamped. */
 uint64_t vow__gate_group_blocks(const struct group *group, const struct job *j,
                                 uint64_t now_ns)
 {
@@ -453,16 +457,16 @@ bool vow__gate_job_before(const vow_gate *g, const struct job *a,
     return a->number < b->number;
 }
 
-/* One behind `first` that fits where `first` does not, if all it would pass
- * may be passed once more. */
-static struct job *passer(vow_gate *g, struct job *first, uint64_t now_ns,
-                          uint64_t *wake)
+/* Returns a job behind `first` that fits where `first` does not, if every job
+ * in between may be passed again. */
+static struct job *ring_find_bypass(vow_gate *g, struct job *first,
+                                    uint64_t now_ns, uint64_t *wake)
 {
     int looked = 0;
     if (g->opts.bypass_count == 0 && g->opts.bypass_ms == 0)
         return NULL;
     for (struct job *j = first; looked < LOOK_AHEAD; looked++) {
-        if (!may_be_passed(g, j, now_ns) || j->link.next == NULL)
+        if (!job_may_be_passed(g, j, now_ns) || j->link.next == NULL)
             return NULL;
         j = vow__gate_job_of(j->link.next);
         if (!vow__coord_quota_fits(&g->quota, j->slots))
@@ -474,24 +478,24 @@ static struct job *passer(vow_gate *g, struct job *first, uint64_t now_ns,
         if (when == 0) {
             for (struct job *p = first; p != j;
                  p = vow__gate_job_of(p->link.next))
-                p->passed++;
+                p->bypassed++;
             return j;
         }
     }
     return NULL;
 }
 
-static bool may_be_passed(const vow_gate *g, const struct job *j,
-                          uint64_t now_ns)
+static bool job_may_be_passed(const vow_gate *g, const struct job *j,
+                              uint64_t now_ns)
 {
     uint32_t count = g->opts.bypass_count;
     uint64_t ms = g->opts.bypass_ms;
-    if (count > 0 && j->passed >= count)
+    if (count > 0 && j->bypassed >= count)
         return false;
     return ms == 0 || (now_ns - j->u.since_ns) / VOW__NS_PER_MS < ms;
 }
 
-static bool fetch_outside(vow_gate *g)
+static bool outside_fetch(vow_gate *g)
 {
     bool some = false;
     while (g->outside != NULL) {
@@ -505,7 +509,7 @@ static bool fetch_outside(vow_gate *g)
     return some;
 }
 
-static void wake_at(vow_gate *g, uint64_t ns)
+static void gate_wake_at(vow_gate *g, uint64_t ns)
 {
     if (ns == g->timer_ns)
         return;
@@ -513,10 +517,10 @@ static void wake_at(vow_gate *g, uint64_t ns)
     if (ns == UINT64_MAX)
         (void)vow_call_stop(&g->timer);
     else
-        vow_call_at(&g->timer, g->loop, ns, on_timer, g);
+        vow_call_at(&g->timer, g->loop, ns, on_gate_timer, g);
 }
 
-static void on_timer(void *gate)
+static void on_gate_timer(void *gate)
 {
     vow_gate *g = vow_gate_ref(gate);
     g->timer_ns = UINT64_MAX;

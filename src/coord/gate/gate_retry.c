@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* gate_retry.c - attempts that come back to the gate, each as a job of its own.
+/* gate_retry.c - retries: each attempt comes back to the gate as a new job.
  *
- * WHY   An attempt that waits for its backoff inside the gate would hold a
- *       place for nothing, and a retry that is not counted breaks the rate.
- * HOW   vow_retry() around the gate: the backoff is spent outside, and one
- *       deadline covers waiting, backing off and running. The first attempt
- *       joins the line at once, so that it keeps its place of arrival.
+ * WHY   An attempt that spends the backoff inside the gate would hold slots in
+ *       vain, and a retry without a start at the gate breaks the rate.
+ * HOW   vow_retry() around the gate: the backoff is spent outside, and a single
+ *       deadline covers waiting, backoff and running. The first attempt joins
+ *       the wait queue at once, to keep the position by arrival.
  * THREADS  loop thread only.
  */
 #include "coord/gate/gate_internal.h"
@@ -14,36 +14,37 @@
 
 struct vow__gate_attempts {
     vow_gate *gate; /* counted */
-    uint32_t refs;  /* one of the chain, one per attempt that is a job */
+    uint32_t refs;  /* the chain, the watch, each attempt with a job */
     const char *site;
     vow_start_fn start;
     void *arg;
     vow_job_opts job;
     vow_retry_if_fn retry_if;
     void *retry_if_user;
-    uint32_t attempt;   /* the one under way */
-    bool hopeless;      /* the gate will never take it */
-    uint64_t due_ns;    /* UINT64_MAX: none */
-    vow_future *first;  /* the attempt that has joined the line already */
-    vow_future *result; /* what the caller has; not counted; NULL: settled */
-    vow_watch ended;    /* of all attempts: nothing calls us any more */
+    uint32_t attempt;    /* number of the current attempt */
+    bool never_admitted; /* VOW_EINVAL, VOW_EDEADLK: do not retry */
+    uint64_t due_ns;     /* deadline; UINT64_MAX: none */
+    vow_future *first;   /* first attempt, already in the wait queue; owned */
+    vow_future *result;  /* for the caller; not counted; NULL: settled */
+    vow_watch ended;     /* of all attempts */
     size_t size;
     char key[];
 };
 
-static struct vow__gate_attempts *again_new(const char *site, vow_gate *g,
-                                            vow_start_fn start, void *arg,
-                                            const vow_job_opts *o);
-static vow_future *attempt(vow_loop *loop, uint32_t number, void *user);
-static vow_future *submit(struct vow__gate_attempts *a, uint32_t number);
-static bool worth_it(vow_error *error, void *user);
-static void chain_drop(void *user);
-static void on_ended(vow_future *all, void *user);
+static struct vow__gate_attempts *attempts_new(const char *site, vow_gate *g,
+                                               vow_start_fn start, void *arg,
+                                               const vow_job_opts *o);
+static vow_future *attempts_next(vow_loop *loop, uint32_t number, void *user);
+static vow_future *attempts_submit(struct vow__gate_attempts *a,
+                                   uint32_t number);
+static bool attempts_worth_retry(vow_error *error, void *user);
+static void attempts_chain_drop(void *user);
+static void on_attempts_ended(vow_future *all, void *user);
 
 vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
                             void *arg, const vow_job_opts *o)
 {
-    struct vow__gate_attempts *a = again_new(site, g, start, arg, o);
+    struct vow__gate_attempts *a = attempts_new(site, g, start, arg, o);
     if (a == NULL)
         return vow_refused_at(site, g->loop, VOW_ENOMEM, NULL);
     vow_retry_opts retry = *o->retry;
@@ -54,30 +55,30 @@ vow_future *vow__gate_retry(const char *site, vow_gate *g, vow_start_fn start,
         a->due_ns = vow_loop_due_ns(g->loop, retry.deadline_ms);
     a->retry_if = retry.retry_if;
     a->retry_if_user = retry.retry_if_user;
-    retry.retry_if = worth_it;
+    retry.retry_if = attempts_worth_retry;
     retry.retry_if_user = a;
-    vow_future *all = vow_retry_at(site, g->loop, attempt, a, &retry);
+    vow_future *all = vow_retry_at(site, g->loop, attempts_next, a, &retry);
     if (vow_state_of(all) == VOW_REJECTED) {
-        chain_drop(a);
+        attempts_chain_drop(a);
         return all;
     }
-    const vow_step last = {.user = a, .drop = chain_drop};
+    const vow_step last = {.user = a, .drop = attempts_chain_drop};
     vow_future *result = vow_chain_at(site, all, &last, 1);
-    if (vow_state_of(result) == VOW_REJECTED) { /* it cannot be waited for */
+    if (vow_state_of(result) == VOW_REJECTED) { /* not attached */
         (void)vow_cancel(all, NULL);
     } else {
         a->result = result;
-        a->first = submit(a, 1);
+        a->first = attempts_submit(a, 1);
         a->refs++;
-        vow_watch_start(&a->ended, all, on_ended, a);
+        vow_watch_start(&a->ended, all, on_attempts_ended, a);
     }
     vow_future_unref(all);
     return result;
 }
 
-static struct vow__gate_attempts *again_new(const char *site, vow_gate *g,
-                                            vow_start_fn start, void *arg,
-                                            const vow_job_opts *o)
+static struct vow__gate_attempts *attempts_new(const char *site, vow_gate *g,
+                                               vow_start_fn start, void *arg,
+                                               const vow_job_opts *o)
 {
     size_t key = o->key == NULL ? 0 : strlen(o->key) + 1;
     struct vow__gate_attempts *a = vow__mem_zero(&g->alloc, sizeof(*a) + key);
@@ -97,16 +98,17 @@ static struct vow__gate_attempts *again_new(const char *site, vow_gate *g,
     return a;
 }
 
-static vow_future *attempt(vow_loop *loop, uint32_t number, void *user)
+static vow_future *attempts_next(vow_loop *loop, uint32_t number, void *user)
 {
     struct vow__gate_attempts *a = user;
     vow_future *first = a->first;
     (void)loop;
     a->first = NULL;
-    return first != NULL ? first : submit(a, number);
+    return first != NULL ? first : attempts_submit(a, number);
 }
 
-static vow_future *submit(struct vow__gate_attempts *a, uint32_t number)
+static vow_future *attempts_submit(struct vow__gate_attempts *a,
+                                   uint32_t number)
 {
     if (a->due_ns != UINT64_MAX) {
         uint64_t now = vow_loop_now_ns(a->gate->loop);
@@ -114,34 +116,34 @@ static vow_future *submit(struct vow__gate_attempts *a, uint32_t number)
         a->job.deadline_ms =
             left / VOW__NS_PER_MS + (left % VOW__NS_PER_MS != 0);
         if (a->job.deadline_ms == 0)
-            a->job.deadline_ms = 1; /* vow_retry() is exact */
+            a->job.deadline_ms = 1; /* vow_retry() ends the attempt exactly */
     }
     const struct vow__gate_task task = {
-        .start = a->start, .arg = a->arg, .again = a};
+        .start = a->start, .arg = a->arg, .attempts = a};
     a->attempt = number;
     vow_future *f = vow__gate_submit(a->gate, a->site, &task, &a->job);
     if (vow_state_of(f) == VOW_REJECTED) {
         int code = vow_error_code(vow_error_of(f));
-        a->hopeless = code == VOW_EINVAL || code == VOW_EDEADLK;
+        a->never_admitted = code == VOW_EINVAL || code == VOW_EDEADLK;
     }
     return f;
 }
 
-static bool worth_it(vow_error *error, void *user)
+static bool attempts_worth_retry(vow_error *error, void *user)
 {
     struct vow__gate_attempts *a = user;
-    if (a->hopeless)
+    if (a->never_admitted)
         return false;
     if (a->retry_if != NULL)
         return a->retry_if(error, a->retry_if_user);
     if (vow_error_code(vow_error_cause(error)) == VOW_ELOST)
-        return true; /* canceled by the gate, not by who wants it */
+        return true; /* canceled by the gate, not by the caller */
     return vow_error_code(error) != VOW_ECANCELED &&
            vow_error_code(error) != VOW_ECLOSED;
 }
 
-/* The chain is done with: nothing will be attempted any more. */
-static void chain_drop(void *user)
+/* Ends the retries: the chain is settled or dropped, no attempt follows. */
+static void attempts_chain_drop(void *user)
 {
     struct vow__gate_attempts *a = user;
     vow_future *first = a->first;
@@ -154,7 +156,7 @@ static void chain_drop(void *user)
     vow__gate_attempts_unref(a);
 }
 
-static void on_ended(vow_future *all, void *user)
+static void on_attempts_ended(vow_future *all, void *user)
 {
     (void)all;
     vow__gate_attempts_unref(user);

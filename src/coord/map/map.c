@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* map.c - a function over many items, so many at a time: its life from the
- * call to the result.
+/* map.c - a function over many items with a concurrency limit: from the call to
+ * the result.
  *
- * WHY   Starting all at once exhausts the other side, one by one takes for
- *       ever, and a list of promises needs the whole input in memory.
- * HOW   map_pump.c begins items and delivers outcomes, from the queue. Here is
- *       what starts it, and the ways to end: the input is used up, a failure,
- *       a cancel. The result is settled when all that was begun has ended; or
- *       before, when the map fails at once or is canceled: then the state
- *       waits, without a result, for those that still run; the result has
- *       not ended before.
+ * WHY   Starting all items at the same time overloads the other side, item by
+ *       item takes too long, and a list of promises needs the whole input in
+ *       memory.
+ * HOW   map_pump.c begins items and delivers outcomes, from the queue. This
+ *       file starts the pump and ends the map: the input is used up, an item
+ *       failed, or the map was canceled. The result is settled when all begun
+ *       items have ended; or earlier, when the map fails at once or is
+ *       canceled: then the state waits, without a result, for the running
+ *       items, and the result ends with them.
  * INVARIANTS
- *   M1  what runs never exceeds what is begun and not delivered, and that never
- *       exceeds the window; a smaller limit waits for those that run
- *   M2  an item is dropped after its future has ended
+ *   M1  running items <= items begun and not delivered <= window; after the
+ *       limit is lowered, running items go on
+ *   M2  an item is dropped after the item's future has ended
  *   M3  the source's state is dropped when no item and no wait is left
- * LIMITS  one block, some slots and a promise per map; no memory per item, but
- *       8 bytes and the outcome where results are kept.
+ * LIMITS  a block, some slots and a promise per map; no memory per item, except
+ *       8 bytes and the outcome if results are kept.
  * THREADS  loop thread only.
  */
 #include "vow/map.h"
@@ -27,30 +28,30 @@
 
 enum { WINDOW_FACTOR = 4 };
 
-static const uint8_t moves[] = {
+static const uint8_t map_moves[] = {
     [VOW__PULLING] = VOW__TO(VOW__DRAINING) | VOW__TO(VOW__STOPPING),
     [VOW__DRAINING] = VOW__TO(VOW__STOPPING) | VOW__TO(VOW__OVER),
     [VOW__STOPPING] = VOW__TO(VOW__OVER),
     [VOW__OVER] = 0,
 };
 
-static int arguments_check(const vow_source *source, vow_map_fn fn,
-                           const vow_map_opts *opts);
+static int map_check_args(const vow_source *source, vow_map_fn fn,
+                          const vow_map_opts *opts);
 static vow_mapping *map_new(const char *site, vow_loop *loop,
                             const vow_map_opts *opts);
-static vow_future *refuse(const char *site, vow_loop *loop,
-                          const vow_source *source, int code);
-static void on_cancel(vow_error *why, void *user);
-static void cancel_all(vow_mapping *m, vow_error *why);
-static vow_next result_of(vow_mapping *m);
+static vow_future *map_refuse(const char *site, vow_loop *loop,
+                              const vow_source *source, int code);
+static void on_map_cancel(vow_error *why, void *user);
+static void map_cancel_all(vow_mapping *m, vow_error *why);
+static vow_next map_result(vow_mapping *m);
 
-/* ---- making -------------------------------------------------------------- */
+/* ---- create -------------------------------------------------------------- */
 
 vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
                        vow_map_fn fn, void *user, const vow_map_opts *opts)
 {
     VOW__ASSERT_THREAD(loop);
-    int rc = arguments_check(&source, fn, opts);
+    int rc = map_check_args(&source, fn, opts);
     bool has_handle =
         opts != NULL && opts->size == sizeof(*opts) && opts->ret_map != NULL;
     if (has_handle)
@@ -58,10 +59,10 @@ vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
     if (rc == 0 && vow_loop_closing(loop))
         rc = VOW_ECLOSED;
     if (rc < 0)
-        return refuse(site, loop, &source, rc);
+        return map_refuse(site, loop, &source, rc);
     vow_mapping *m = map_new(site, loop, opts);
     if (m == NULL)
-        return refuse(site, loop, &source, VOW_ENOMEM);
+        return map_refuse(site, loop, &source, VOW_ENOMEM);
     m->source = source;
     m->fn = fn;
     m->user = user;
@@ -77,7 +78,7 @@ vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
         vow__map_conclude(m);
         return result;
     }
-    vow_on_cancel_now(m->end, on_cancel, m);
+    vow_on_cancel_now(m->end, on_map_cancel, m);
     if (has_handle) {
         m->refs++;
         *opts->ret_map = m;
@@ -86,8 +87,8 @@ vow_future *vow_map_at(const char *site, vow_loop *loop, vow_source source,
     return result;
 }
 
-static int arguments_check(const vow_source *source, vow_map_fn fn,
-                           const vow_map_opts *opts)
+static int map_check_args(const vow_source *source, vow_map_fn fn,
+                          const vow_map_opts *opts)
 {
     if (source->pull == NULL || fn == NULL || opts == NULL ||
         opts->size != sizeof(*opts) || opts->concurrent == 0 ||
@@ -109,7 +110,7 @@ static vow_mapping *map_new(const char *site, vow_loop *loop,
     m->refs = 1;
     m->budget = VOW__MAP_BUDGET;
     m->fail_mode = (uint8_t)opts->fail;
-    m->keeps = opts->sink == NULL && !opts->discard;
+    m->keeps_results = opts->sink == NULL && !opts->discard;
     m->ordered = opts->sink != NULL && !opts->as_completed;
     m->sink = opts->sink;
     m->sink_user = opts->sink_user;
@@ -120,13 +121,13 @@ static vow_mapping *map_new(const char *site, vow_loop *loop,
         m->window = m->concurrent > UINT32_MAX / WINDOW_FACTOR
                         ? UINT32_MAX
                         : m->concurrent * WINDOW_FACTOR;
-    m->wait.map = m;
-    m->flow.map = m;
+    m->source_wait.map = m;
+    m->sink_wait.map = m;
     return m;
 }
 
-static vow_future *refuse(const char *site, vow_loop *loop,
-                          const vow_source *source, int code)
+static vow_future *map_refuse(const char *site, vow_loop *loop,
+                              const vow_source *source, int code)
 {
     const char *text = NULL;
     if (code == VOW_EINVAL)
@@ -137,13 +138,13 @@ static vow_future *refuse(const char *site, vow_loop *loop,
     return vow_refused_at(site, loop, code, text);
 }
 
-/* ---- the handle ---------------------------------------------------------- */
+/* ---- handle -------------------------------------------------------------- */
 
 int vow_map_resize(vow_mapping *m, uint32_t concurrent)
 {
     if (concurrent == 0)
         return VOW_EINVAL;
-    if (m->state == VOW__OVER) /* its loop may be gone */
+    if (m->state == VOW__OVER) /* the loop may be gone */
         return 0;
     VOW__ASSERT_THREAD(m->loop);
     m->concurrent = concurrent;
@@ -172,10 +173,9 @@ vow_mapping *vow_mapping_unref(vow_mapping *m)
     return NULL;
 }
 
-/* ---- failing and canceling ----------------------------------------------- */
+/* ---- fail and cancel ----------------------------------------------------- */
 
-/* The first error is kept, unless it only tells of a cancel which the real one
- * has caused. */
+/* Keeps the first error; a cancel error is replaced by a real error. */
 void vow__map_fail(vow_mapping *m, vow_error *error, enum vow__map_state to)
 {
     bool at_once = m->fail_mode == VOW_FAIL_NOW;
@@ -190,9 +190,9 @@ void vow__map_fail(vow_mapping *m, vow_error *error, enum vow__map_state to)
     if (at_once) {
         if (vow_deferred_pending(m->end))
             (void)vow_reject(m->end, vow_error_ref(m->error));
-        cancel_all(m, m->error);
-    } else if (m->wait.future != NULL) { /* it will not be asked again */
-        (void)vow_cancel(m->wait.future, m->error);
+        map_cancel_all(m, m->error);
+    } else if (m->source_wait.future != NULL) { /* no further pull */
+        (void)vow_cancel(m->source_wait.future, m->error);
     }
 }
 
@@ -205,41 +205,41 @@ void vow__map_fail_code(vow_mapping *m, int code, const char *text,
     vow__map_fail(m, e, to);
 }
 
-/* Runs inside vow_cancel(): what calls the user's code is left to the pump. */
-static void on_cancel(vow_error *why, void *user)
+/* Runs inside vow_cancel(), so calls no user code: the pump does. */
+static void on_map_cancel(vow_error *why, void *user)
 {
     vow_mapping *m = user;
-    if (m->error == NULL) /* else this does not hide it */
+    if (m->error == NULL) /* keep an earlier error */
         m->error = vow_error_ref(why);
     vow__map_move(m, VOW__STOPPING);
     (void)vow_reject(m->end, vow_error_ref(m->error));
-    cancel_all(m, why);
+    map_cancel_all(m, why);
     vow__map_wake(m);
 }
 
-/* Once: only STOPPING comes after it. */
-static void cancel_all(vow_mapping *m, vow_error *why)
+/* Runs at most once per map: the map is STOPPING from then on. */
+static void map_cancel_all(vow_mapping *m, vow_error *why)
 {
-    m->why = vow_error_ref(why); /* what comes later is canceled by watch() */
+    m->why = vow_error_ref(why); /* slot_watch() cancels later futures */
     vow__map_slots_cancel(m);
 }
 
 void vow__map_move(vow_mapping *m, enum vow__map_state to)
 {
     if (m->state < to)
-        vow__sm_move(&m->state, (uint8_t)to, moves);
+        vow__sm_move(&m->state, (uint8_t)to, map_moves);
 }
 
-/* ---- the end ------------------------------------------------------------- */
+/* ---- end ----------------------------------------------------------------- */
 
 void vow__map_conclude(vow_mapping *m)
 {
     vow__map_move(m, VOW__OVER);
-    vow_on_cancel(m->end, NULL, NULL); /* destructors may cancel it */
+    vow_on_cancel(m->end, NULL, NULL); /* destructors may cancel the result */
     (void)vow_call_stop(&m->call);
-    m->buffered = 0; /* what is there will not be delivered */
+    m->buffered = 0; /* the rest is never delivered */
     if (vow_deferred_pending(m->end))
-        (void)vow_settle(m->end, result_of(m));
+        (void)vow_settle(m->end, map_result(m));
     vow_deferred_unref(m->end);
     vow__map_slots_free(m);
     if (m->source.drop != NULL)
@@ -253,16 +253,16 @@ void vow__map_conclude(vow_mapping *m)
     vow_mapping_unref(m);
 }
 
-static vow_next result_of(vow_mapping *m)
+static vow_next map_result(vow_mapping *m)
 {
     if (m->error != NULL)
         return vow_fail(vow_error_ref(m->error));
-    if (!m->keeps)
+    if (!m->keeps_results)
         return vow_ok(vow_int((int64_t)m->ended));
     vow_value list;
     size_t n = (size_t)m->ended;
     int rc = vow_list_new(m->loop, m->results, n, &list);
     if (n > 0)
-        memset(m->results, 0, n * sizeof(m->results[0])); /* they were moved */
+        memset(m->results, 0, n * sizeof(m->results[0])); /* moved */
     return rc < 0 ? vow_fail_code(rc, NULL) : vow_ok(list);
 }

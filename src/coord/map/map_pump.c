@@ -1,140 +1,144 @@
 /* SPDX-License-Identifier: MIT */
-/* map_pump.c - what a map does: deliver what has ended, begin what may begin.
+/* map_pump.c - the pump of a map: deliver ended items, begin new items.
  *
- * WHY   One place that decides, whatever happened: an item ended, the source
+ * WHY   A single function decides after every event: an item ended, the source
  *       has more, the sink takes more, the limit changed.
- * HOW   The pump runs from the queue: when the map starts, and whenever
- *       something it waits for has ended. An outcome that is there when the
- *       function returns is consumed on the spot, in a loop; a pending one is
- *       watched from its slot, which needs no memory. After so many steps the
- *       loop polls before the pump goes on: an input that never waits starves
- *       nobody.
+ * HOW   The pump runs from the queue: when the map starts, and whenever a
+ *       future that the map waits for has ended. If the future of an item has
+ *       already ended when the function returns, the outcome is consumed in
+ *       the same loop; a pending future is watched from the slot, which needs
+ *       no memory. After VOW__MAP_BUDGET steps the loop polls before the pump
+ *       goes on, so an input that never waits starves no other work.
  *
- *       Slots in line are delivered from the front. In input order they line up
- *       when they begin, else when they end; without a sink nothing lines up.
+ *       Slots in `deliveries` are delivered from the front. In input order a
+ *       slot joins at the begin of the item, else at the end; without a sink no
+ *       slot joins.
  * INVARIANTS
- *   P1  the functions of the user are called by the pump alone, from the queue
- *   P2  they may cancel and resize: what they can change is read again
- *   P3  nothing is pulled once the map was canceled, also while its hook is
- *       still in the queue
+ *   P1  only the pump calls the functions of the user, from the queue
+ *   P2  these functions may cancel and resize: changed state is read again
+ *   P3  nothing is pulled after the map was canceled, even while the cancel
+ *       hook is still in the queue
  * THREADS  loop thread only.
  */
 #include "coord/map/map_internal.h"
 
-static void on_settled(vow_future *f, void *user);
-static void on_ended(vow_future *f, void *user);
-static void note_failure(struct vow__map_slot *s, vow_error *e);
-static void pump(void *user);
-static void pump_on(void *user);
-static bool may_deliver(const vow_mapping *m);
-static bool may_begin(const vow_mapping *m);
-static bool is_over(const vow_mapping *m);
-static void begin(vow_mapping *m);
-static void begin_item(vow_mapping *m, vow_value item);
-static void item_ended(struct vow__map_slot *s);
-static void no_item(vow_mapping *m, int rc, vow_future *wait);
-static void wait_for(vow_mapping *m, vow_future *wait);
-static void wait_ended(vow_mapping *m);
-static void deliver(vow_mapping *m);
-static void flow_ended(vow_mapping *m);
-static void watch(struct vow__map_slot *s);
-static void slot_release(struct vow__map_slot *s);
-static vow_context *enter(vow_mapping *m);
-static void leave(vow_mapping *m, vow_context *before);
+static void on_slot_settled(vow_future *f, void *user);
+static void on_slot_ended(vow_future *f, void *user);
+static void slot_note_failure(struct vow__map_slot *s, vow_error *e);
+static void map_run_pump(void *user);
+static void map_pump_after_poll(void *user);
+static bool map_may_deliver(const vow_mapping *m);
+static bool map_may_begin(const vow_mapping *m);
+static bool map_is_over(const vow_mapping *m);
+static void map_begin_next(vow_mapping *m);
+static void map_begin_item(vow_mapping *m, vow_value item);
+static void slot_end_item(struct vow__map_slot *s);
+static void map_handle_no_item(vow_mapping *m, int rc, vow_future *wait);
+static void map_wait_source(vow_mapping *m, vow_future *wait);
+static void map_source_ready(vow_mapping *m);
+static void map_deliver_next(vow_mapping *m);
+static void map_sink_ready(vow_mapping *m);
+static void slot_watch(struct vow__map_slot *s);
+static void map_slot_release(struct vow__map_slot *s);
+static vow_context *map_context_enter(vow_mapping *m);
+static void map_context_leave(vow_mapping *m, vow_context *before);
 
-/* ---- what the loop calls ------------------------------------------------- */
+/* ---- calls from the loop ------------------------------------------------- */
 
 void vow__map_wake(vow_mapping *m)
 {
-    vow_call_soon(&m->call, m->loop, pump, m);
+    vow_call_soon(&m->call, m->loop, map_run_pump, m);
 }
 
-static void on_settled(vow_future *f, void *user)
+static void on_slot_settled(vow_future *f, void *user)
 {
     struct vow__map_slot *s = user;
     if (vow_ended(f)) {
-        on_ended(f, user);
+        on_slot_ended(f, user);
         return;
     }
-    vow_watch_start(&s->watch, f, on_ended, s);
-    if (vow_state_of(f) == VOW_REJECTED) { /* that is told at once */
-        note_failure(s, vow_error_of(f));
-        pump(s->map);
+    vow_watch_start(&s->watch, f, on_slot_ended, s);
+    if (vow_state_of(f) == VOW_REJECTED) { /* report before the end */
+        slot_note_failure(s, vow_error_of(f));
+        map_run_pump(s->map);
     }
 }
 
-static void on_ended(vow_future *f, void *user)
+static void on_slot_ended(vow_future *f, void *user)
 {
     struct vow__map_slot *s = user;
     vow_mapping *m = s->map;
     (void)f;
-    if (s == &m->wait)
-        wait_ended(m);
-    else if (s == &m->flow)
-        flow_ended(m);
+    if (s == &m->source_wait)
+        map_source_ready(m);
+    else if (s == &m->sink_wait)
+        map_sink_ready(m);
     else
-        item_ended(s);
-    pump(m);
+        slot_end_item(s);
+    map_run_pump(m);
 }
 
-/* ---- the pump ------------------------------------------------------------ */
+/* ---- pump ---------------------------------------------------------------- */
 
-static void pump(void *user)
+static void map_run_pump(void *user)
 {
     vow_mapping *m = user;
     bool open = !vow_loop_closing(m->loop);
     for (; open && m->budget > 0; m->budget--) {
-        if (may_deliver(m))
-            deliver(m);
-        else if (!may_begin(m))
+        if (map_may_deliver(m))
+            map_deliver_next(m);
+        else if (!map_may_begin(m))
             break;
         else if (VOW__LIKELY(!vow_deferred_canceled(m->end)))
-            begin(m);
+            map_begin_next(m);
         else
             open = false; /* keeps P3 */
     }
-    if (m->told != m->ended) {
-        m->told = m->ended;
+    if (m->reported != m->ended) {
+        m->reported = m->ended;
         (void)vow_notify(m->end, vow_int((int64_t)m->ended));
     }
-    if (is_over(m))
+    if (map_is_over(m))
         vow__map_conclude(m);
     else if (open && m->budget == 0 && !vow_call_pending(&m->call) &&
-             (may_deliver(m) || may_begin(m)))
-        vow_call_at(&m->call, m->loop, vow_loop_now_ns(m->loop), pump_on, m);
+             (map_may_deliver(m) || map_may_begin(m)))
+        vow_call_at(&m->call, m->loop, vow_loop_now_ns(m->loop),
+                    map_pump_after_poll, m);
 }
 
-/* The loop has polled. */
-static void pump_on(void *user)
+/* Continues after the loop has polled. */
+static void map_pump_after_poll(void *user)
 {
     vow_mapping *m = user;
     m->budget = VOW__MAP_BUDGET;
-    pump(m);
+    map_run_pump(m);
 }
 
-static bool may_deliver(const vow_mapping *m)
+static bool map_may_deliver(const vow_mapping *m)
 {
-    return m->line != NULL && m->state < VOW__STOPPING &&
-           m->flow.future == NULL && vow__map_slot_of(m->line)->ended;
+    return m->deliveries != NULL && m->state < VOW__STOPPING &&
+           m->sink_wait.future == NULL &&
+           vow__map_slot_of(m->deliveries)->ended;
 }
 
-static bool may_begin(const vow_mapping *m)
+static bool map_may_begin(const vow_mapping *m)
 {
     return m->state == VOW__PULLING && m->running < m->concurrent &&
-           m->in_use < m->window && m->wait.future == NULL;
+           m->in_use < m->window && m->source_wait.future == NULL;
 }
 
-static bool is_over(const vow_mapping *m)
+static bool map_is_over(const vow_mapping *m)
 {
-    if (m->running > 0 || m->wait.future != NULL || m->flow.future != NULL)
+    if (m->running > 0 || m->source_wait.future != NULL ||
+        m->sink_wait.future != NULL)
         return false;
     return m->state == VOW__STOPPING ||
-           (m->state == VOW__DRAINING && m->line == NULL);
+           (m->state == VOW__DRAINING && m->deliveries == NULL);
 }
 
 /* ---- items --------------------------------------------------------------- */
 
-static void begin(vow_mapping *m)
+static void map_begin_next(vow_mapping *m)
 {
     vow_value item = vow_nothing();
     vow_future *wait = NULL;
@@ -142,23 +146,23 @@ static void begin(vow_mapping *m)
         vow__map_fail_code(m, VOW_ENOMEM, NULL, VOW__STOPPING);
         return;
     }
-    vow_context *before = enter(m);
+    vow_context *before = map_context_enter(m);
     int rc = m->source.pull(m->source.state, &item, &wait);
-    leave(m, before);
+    map_context_leave(m, before);
     if (VOW__UNLIKELY(rc != 1)) {
-        no_item(m, rc, wait);
+        map_handle_no_item(m, rc, wait);
         vow_value_drop(item);
         return;
     }
     if (VOW__UNLIKELY(wait != NULL))
         vow_future_unref(wait);
-    if (VOW__UNLIKELY(m->state != VOW__PULLING)) /* the pull canceled it */
+    if (VOW__UNLIKELY(m->state != VOW__PULLING)) /* canceled by the pull */
         vow_value_drop(item);
     else
-        begin_item(m, item);
+        map_begin_item(m, item);
 }
 
-static void begin_item(vow_mapping *m, vow_value item)
+static void map_begin_item(vow_mapping *m, vow_value item)
 {
     struct vow__map_slot *s = vow__map_slot_of(m->free);
     m->free = s->link.next;
@@ -167,25 +171,26 @@ static void begin_item(vow_mapping *m, vow_value item)
     s->item = item;
     s->index = m->pulled++;
     if (m->ordered)
-        vow__list_push(&m->line, &s->link);
-    vow_context *before = enter(m);
+        vow__list_push(&m->deliveries, &s->link);
+    vow_context *before = map_context_enter(m);
     vow_future *f = m->fn(m->loop, item, s->index, m->user);
-    leave(m, before);
+    map_context_leave(m, before);
     if (VOW__UNLIKELY(f == NULL || vow_future_loop(f) != m->loop)) {
         vow_future_unref(f);
-        f = vow_refused_at(m->site, m->loop, VOW_EINVAL,
-                           "no future of this loop came for an item");
+        f = vow_refused_at(
+            m->site, m->loop, VOW_EINVAL,
+            "the function of the map returned no future of this loop");
     }
     s->future = f;
-    s->noted = false;
+    s->failure_noted = false;
     if (VOW__UNLIKELY(!vow_ended(f)))
-        watch(s);
+        slot_watch(s);
     else
-        item_ended(s);
+        slot_end_item(s);
 }
 
-/* The destructors come last: they may call anything. */
-static void item_ended(struct vow__map_slot *s)
+/* Runs the destructors last: a destructor may call anything. */
+static void slot_end_item(struct vow__map_slot *s)
 {
     vow_mapping *m = s->map;
     vow_future *f = s->future;
@@ -194,47 +199,48 @@ static void item_ended(struct vow__map_slot *s)
     m->running--;
     m->ended++;
     if (VOW__UNLIKELY(vow_state_of(f) == VOW_REJECTED))
-        note_failure(s, vow_error_of(f));
+        slot_note_failure(s, vow_error_of(f));
     if (m->sink != NULL && m->state < VOW__STOPPING) {
         s->ended = true;
         m->buffered++;
         if (!m->ordered)
-            vow__list_push(&m->line, &s->link);
+            vow__list_push(&m->deliveries, &s->link);
     } else {
-        if (m->keeps)
+        if (m->keeps_results)
             m->results[s->index] = vow_future_ref(f);
-        slot_release(s);
+        map_slot_release(s);
         vow_future_unref(f);
     }
     if (item.tag > VOW_PTR)
         vow_value_drop(item); /* keeps M2 */
 }
 
-/* What a slot waited for was rejected. */
-static void note_failure(struct vow__map_slot *s, vow_error *e)
+/* Handles the rejection of a slot's future, once per future. */
+static void slot_note_failure(struct vow__map_slot *s, vow_error *e)
 {
     vow_mapping *m = s->map;
-    bool item = s != &m->wait && s != &m->flow;
-    if (s->noted)
+    bool item = s != &m->source_wait && s != &m->sink_wait;
+    if (s->failure_noted)
         return;
-    s->noted = true;
+    s->failure_noted = true;
     m->failed += item;
     if (item && m->fail_mode != VOW_FAIL_COLLECT && m->state < VOW__STOPPING)
         vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
-    else if (s == &m->wait && m->state == VOW__PULLING)
+    else if (s == &m->source_wait && m->state == VOW__PULLING)
         vow__map_fail(m, vow_error_ref(e), VOW__DRAINING);
-    else if (s == &m->flow && m->state < VOW__STOPPING)
+    else if (s == &m->sink_wait && m->state < VOW__STOPPING)
         vow__map_fail(m, vow_error_ref(e), VOW__STOPPING);
 }
 
-/* ---- the source ---------------------------------------------------------- */
+/* ---- source -------------------------------------------------------------- */
 
-/* What does not fit the code is dropped. */
-static void no_item(vow_mapping *m, int rc, vow_future *wait)
+/* Handles a pull without an item. A future that does not fit the code is
+ * dropped. */
+static void map_handle_no_item(vow_mapping *m, int rc, vow_future *wait)
 {
     bool waits =
         rc == VOW_EAGAIN && wait != NULL && vow_future_loop(wait) == m->loop;
-    if (m->state != VOW__PULLING) /* the pull canceled it */
+    if (m->state != VOW__PULLING) /* canceled by the pull */
         rc = 0;
     if (rc == 0)
         vow__map_move(m, VOW__DRAINING);
@@ -246,43 +252,43 @@ static void no_item(vow_mapping *m, int rc, vow_future *wait)
     else if (rc != VOW_EAGAIN)
         vow__map_fail_code(m, rc, NULL, VOW__DRAINING);
     if (waits)
-        wait_for(m, wait);
+        map_wait_source(m, wait);
     else
         vow_future_unref(wait);
 }
 
-static void wait_for(vow_mapping *m, vow_future *wait)
+static void map_wait_source(vow_mapping *m, vow_future *wait)
 {
-    m->wait.future = wait;
-    m->wait.noted = false;
+    m->source_wait.future = wait;
+    m->source_wait.failure_noted = false;
     if (!vow_ended(wait))
-        watch(&m->wait);
+        slot_watch(&m->source_wait);
     else
-        wait_ended(m);
+        map_source_ready(m);
 }
 
-static void wait_ended(vow_mapping *m)
+static void map_source_ready(vow_mapping *m)
 {
-    vow_future *f = m->wait.future;
+    vow_future *f = m->source_wait.future;
     vow_error *e = vow_error_of(f);
-    m->wait.future = NULL;
+    m->source_wait.future = NULL;
     if (e != NULL)
-        note_failure(&m->wait, e);
+        slot_note_failure(&m->source_wait, e);
     vow_future_unref(f);
 }
 
-/* ---- the sink ------------------------------------------------------------ */
+/* ---- sink ---------------------------------------------------------------- */
 
-static void deliver(vow_mapping *m)
+static void map_deliver_next(vow_mapping *m)
 {
-    struct vow__map_slot *s = vow__map_slot_of(vow__list_take(&m->line));
+    struct vow__map_slot *s = vow__map_slot_of(vow__list_take(&m->deliveries));
     vow_future *outcome = s->future;
     size_t index = s->index;
     m->buffered--;
-    slot_release(s);
-    vow_context *before = enter(m);
+    map_slot_release(s);
+    vow_context *before = map_context_enter(m);
     vow_future *f = m->sink(index, outcome, m->sink_user);
-    leave(m, before);
+    map_context_leave(m, before);
     vow_future_unref(outcome);
     if (f == NULL)
         return;
@@ -294,37 +300,37 @@ static void deliver(vow_mapping *m)
                                VOW__STOPPING);
         return;
     }
-    m->flow.future = f;
-    m->flow.noted = false;
+    m->sink_wait.future = f;
+    m->sink_wait.failure_noted = false;
     if (!vow_ended(f))
-        watch(&m->flow);
+        slot_watch(&m->sink_wait);
     else
-        flow_ended(m);
+        map_sink_ready(m);
 }
 
-static void flow_ended(vow_mapping *m)
+static void map_sink_ready(vow_mapping *m)
 {
-    vow_future *f = m->flow.future;
+    vow_future *f = m->sink_wait.future;
     vow_error *e = vow_error_of(f);
-    m->flow.future = NULL;
+    m->sink_wait.future = NULL;
     if (e != NULL)
-        note_failure(&m->flow, e);
+        slot_note_failure(&m->sink_wait, e);
     vow_future_unref(f);
 }
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* Learn of the outcome of a slot's future, and of its end. */
-static void watch(struct vow__map_slot *s)
+/* Watches the slot's future: first for the outcome, then for the end. */
+static void slot_watch(struct vow__map_slot *s)
 {
-    vow_watch_settled(&s->watch, s->future, on_settled, s);
-    if (VOW__UNLIKELY(s->map->why != NULL)) /* canceled by what made it */
+    vow_watch_settled(&s->watch, s->future, on_slot_settled, s);
+    if (VOW__UNLIKELY(s->map->why != NULL)) /* canceled by user code */
         (void)vow_cancel(s->future, s->map->why);
 }
 
-/* Its future is the caller's now. While stopping it may still be in line; by
- * then nobody looks at lists. */
-static void slot_release(struct vow__map_slot *s)
+/* Puts the slot into `free`; the caller owns the future. In STOPPING the slot
+ * may still be in `deliveries`, which is no longer used. */
+static void map_slot_release(struct vow__map_slot *s)
 {
     vow_mapping *m = s->map;
     s->future = NULL;
@@ -336,14 +342,14 @@ static void slot_release(struct vow__map_slot *s)
 
 /* ---- contexts ------------------------------------------------------------ */
 
-/* The user's code runs in the context of the caller. Our own links are made
- * outside, where they are smaller. */
-static vow_context *enter(vow_mapping *m)
+/* Enters the caller's context for user code. Internal links are made outside of
+ * the context, where links are smaller. */
+static vow_context *map_context_enter(vow_mapping *m)
 {
     return m->context == NULL ? NULL : vow_context_enter(m->loop, m->context);
 }
 
-static void leave(vow_mapping *m, vow_context *before)
+static void map_context_leave(vow_mapping *m, vow_context *before)
 {
     if (VOW__UNLIKELY(m->context != NULL))
         vow_context_leave(m->loop, before);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* map_slots.c - the memory of a map: slots for what runs, places for results.
+/* map_slots.c - the memory of a map: slots for running items, and results.
  *
- * WHY   A limit of a million must not cost a million slots when ten run, and
- *       a slot stays where it is while its future points to it.
- * HOW   Slots come in chunks, each as large as all before it together, and are
- *       used again. The array of results doubles and is copied.
+ * WHY   A limit of a million must not cost a million slots when ten items run,
+ *       and a slot must not move while a future points to the slot.
+ * HOW   Slots come in chunks, each as large as all earlier chunks together, and
+ *       are reused. The array of results doubles and is copied.
  * THREADS  loop thread only.
  */
 #include "coord/map/map_internal.h"
@@ -13,22 +13,23 @@
 
 enum { SLOTS_FIRST = 16, RESULTS_FIRST = 64 };
 
-static bool slots_grow(vow_mapping *m);
-static bool results_grow(vow_mapping *m);
-static void slot_cancel(struct vow__map_slot *s);
-static size_t chunk_size(size_t n);
+static bool map_slots_grow(vow_mapping *m);
+static bool map_results_grow(vow_mapping *m);
+static void map_slot_cancel(struct vow__map_slot *s);
+static size_t map_chunk_size(size_t n);
 
 bool vow__map_grow(vow_mapping *m)
 {
-    if (m->free == NULL && !slots_grow(m))
+    if (m->free == NULL && !map_slots_grow(m))
         return false;
-    return !m->keeps || m->pulled < m->results_room || results_grow(m);
+    return !m->keeps_results || m->pulled < m->results_room ||
+           map_results_grow(m);
 }
 
-static bool slots_grow(vow_mapping *m)
+static bool map_slots_grow(vow_mapping *m)
 {
     size_t n = m->n_slots == 0 ? SLOTS_FIRST : m->n_slots;
-    struct vow__map_chunk *c = vow__mem_zero(&m->alloc, chunk_size(n));
+    struct vow__map_chunk *c = vow__mem_zero(&m->alloc, map_chunk_size(n));
     if (c == NULL)
         return false;
     c->n = n;
@@ -43,7 +44,7 @@ static bool slots_grow(vow_mapping *m)
     return true;
 }
 
-static bool results_grow(vow_mapping *m)
+static bool map_results_grow(vow_mapping *m)
 {
     size_t before = m->results_room * sizeof(m->results[0]);
     size_t after = 2 * before;
@@ -60,19 +61,19 @@ static bool results_grow(vow_mapping *m)
     return true;
 }
 
-/* Handlers of what this settles come from the queue, so no slot moves. */
+/* Runs no handlers: they come from the queue, so no slot changes here. */
 void vow__map_slots_cancel(vow_mapping *m)
 {
     for (struct vow__map_chunk *c = m->chunks; c != NULL; c = c->next)
         for (size_t i = 0; i < c->n; i++)
-            slot_cancel(&c->slots[i]);
-    slot_cancel(&m->wait);
-    slot_cancel(&m->flow);
+            map_slot_cancel(&c->slots[i]);
+    map_slot_cancel(&m->source_wait);
+    map_slot_cancel(&m->sink_wait);
 }
 
-static void slot_cancel(struct vow__map_slot *s)
+static void map_slot_cancel(struct vow__map_slot *s)
 {
-    if (s->future != NULL) /* those that ended refuse it */
+    if (s->future != NULL) /* an ended future refuses */
         (void)vow_cancel(s->future, s->map->why);
 }
 
@@ -83,7 +84,7 @@ void vow__map_slots_free(vow_mapping *m)
         m->chunks = c->next;
         for (size_t i = 0; i < c->n; i++)
             vow_future_unref(c->slots[i].future); /* never delivered */
-        vow__mem_free(&m->alloc, c, chunk_size(c->n));
+        vow__mem_free(&m->alloc, c, map_chunk_size(c->n));
     }
     for (size_t i = 0; i < m->results_room; i++)
         vow_future_unref(m->results[i]);
@@ -91,7 +92,7 @@ void vow__map_slots_free(vow_mapping *m)
                   m->results_room * sizeof(m->results[0]));
 }
 
-static size_t chunk_size(size_t n)
+static size_t map_chunk_size(size_t n)
 {
     return sizeof(struct vow__map_chunk) + n * sizeof(struct vow__map_slot);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* map_source.c - sources for the two inputs nearly everybody has: an array, and
- * a range of numbers.
+/* map_source.c - sources for the two most common inputs: an array, and a range
+ * of numbers.
  *
- * HOW   The caller lends a small struct that says what is left; a pull takes
- *       one off. They need no memory, so they cannot fail.
+ * HOW   The caller lends a small struct with the rest of the input; each pull
+ *       takes an item. The sources need no memory, so they cannot fail.
  * THREADS  loop thread only.
  */
 #include "vow/map.h"
