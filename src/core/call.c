@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* call.c - functions the loop calls soon, or at a time, in the caller's memory.
+/* call.c - functions that the loop calls soon or at a time, without allocation.
  *
- * HOW   Soon: a watch in the ready queue. At a time: a timer of the loop, and
- *       then the queue. One block is used for the one or the other at a time.
+ * HOW   A vow_call lies in the caller's memory. Soon: a watch in the ready
+ *       queue. At a time: a timer of the loop, and then the ready queue. The
+ *       vow_call holds either the watch or the timer.
  * THREADS  loop thread only.
  */
 #include "vow/call.h"
@@ -23,39 +24,39 @@ struct call {
 _Static_assert(sizeof(struct call) <= sizeof(vow_call),
                "vow_call is too small");
 
-static struct call *begin(vow_call *c, vow_loop *loop, vow_call_fn fn,
-                          void *user, enum place place);
-static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
-               void *user, bool weak);
-static void enqueue(vow_loop *loop, struct call *c);
-static void fire(vow_loop *loop, struct vow__core_timer *t);
-static void run(struct vow__core_watch *w);
+static struct call *call_prepare(vow_call *c, vow_loop *loop, vow_call_fn fn,
+                                 void *user, enum place place);
+static void call_start_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
+                          vow_call_fn fn, void *user, bool weak);
+static void call_enqueue(vow_loop *loop, struct call *c);
+static void call_fire(vow_loop *loop, struct vow__core_timer *t);
+static void call_run(struct vow__core_watch *w);
 
 void vow_call_soon(vow_call *call, vow_loop *loop, vow_call_fn fn, void *user)
 {
     VOW__ASSERT_THREAD(loop);
-    enqueue(loop, begin(call, loop, fn, user, IN_QUEUE));
+    call_enqueue(loop, call_prepare(call, loop, fn, user, IN_QUEUE));
 }
 
 void vow_call_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                  vow_call_fn fn, void *user)
 {
     VOW__ASSERT_THREAD(loop);
-    at(call, loop, due_ns, fn, user, false);
+    call_start_at(call, loop, due_ns, fn, user, false);
 }
 
 void vow_call_weakly_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                         vow_call_fn fn, void *user)
 {
     VOW__ASSERT_THREAD(loop);
-    at(call, loop, due_ns, fn, user, true);
+    call_start_at(call, loop, due_ns, fn, user, true);
 }
 
-static void at(vow_call *call, vow_loop *loop, uint64_t due_ns, vow_call_fn fn,
-               void *user, bool weak)
+static void call_start_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
+                          vow_call_fn fn, void *user, bool weak)
 {
-    struct call *c = begin(call, loop, fn, user, IN_TIMERS);
-    c->u.timer = (struct vow__core_timer){.fire = fire, .weak = weak};
+    struct call *c = call_prepare(call, loop, fn, user, IN_TIMERS);
+    c->u.timer = (struct vow__core_timer){.fire = call_fire, .weak = weak};
     vow__core_timer_start(loop, &c->u.timer, due_ns);
 }
 
@@ -77,8 +78,8 @@ bool vow_call_pending(const vow_call *call)
     return ((const struct call *)(const void *)call)->place != NOWHERE;
 }
 
-static struct call *begin(vow_call *call, vow_loop *loop, vow_call_fn fn,
-                          void *user, enum place place)
+static struct call *call_prepare(vow_call *call, vow_loop *loop, vow_call_fn fn,
+                                 void *user, enum place place)
 {
     struct call *c = (struct call *)(void *)call;
     (void)vow_call_stop(call);
@@ -89,20 +90,21 @@ static struct call *begin(vow_call *call, vow_loop *loop, vow_call_fn fn,
     return c;
 }
 
-static void enqueue(vow_loop *loop, struct call *c)
+static void call_enqueue(vow_loop *loop, struct call *c)
 {
     c->place = IN_QUEUE;
-    c->u.watch = (struct vow__core_watch){.node.kind = VOW__WATCH, .run = run};
+    c->u.watch =
+        (struct vow__core_watch){.node.kind = VOW__WATCH, .run = call_run};
     vow__core_loop_enqueue(loop, &c->u.watch.node.link);
 }
 
-static void fire(vow_loop *loop, struct vow__core_timer *t)
+static void call_fire(vow_loop *loop, struct vow__core_timer *t)
 {
-    enqueue(loop, VOW__OUTER(t, struct call, u.timer));
+    call_enqueue(loop, VOW__OUTER(t, struct call, u.timer));
 }
 
-/* The block may be gone when fn returns. */
-static void run(struct vow__core_watch *w)
+/* Runs fn, which may free the vow_call. */
+static void call_run(struct vow__core_watch *w)
 {
     struct call *c = VOW__OUTER(w, struct call, u.watch);
     c->place = NOWHERE;

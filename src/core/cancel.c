@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cancel.c - nobody needs it any more.
+/* cancel.c - canceling a future, and every source without another reader.
  *
  * WHY   Cancel gives everything back: the place in a queue, the timer, the job.
- *       And it never hides why: the first cause stays behind VOW_ECANCELED.
- * HOW   A link leaves its source and is rejected. If the source is then held by
- *       nobody but the machinery that will settle it, it is canceled in turn,
- *       and so on up the chain, in a loop. A promise with a hook is asked:
- *       from the queue, or at once if it wants that, as core's own do. A hook
- *       that lets go of further promises queues their hooks, so that the depth
- *       of nesting costs no stack.
+ *       The reason is kept: the first cause stays behind VOW_ECANCELED.
+ * HOW   A link leaves its source and is rejected. If the source then has no
+ *       other reader, the source is canceled too, and so on up the chain, in a
+ *       loop. A promise with a hook is not rejected: the hook is called, from
+ *       the ready queue, or at once with hook_now (promises of core, and
+ *       vow_on_cancel_now()). While a hook_now hook runs, further hooks are
+ *       queued, so the depth of nesting costs no stack.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
@@ -16,7 +16,7 @@
 static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why);
 static vow_future *cancel_finally(vow_loop *loop, vow_future *f,
                                   vow_error *why);
-static void ask(vow_loop *loop, vow_future *f, vow_error *why);
+static void hook_call_or_queue(vow_loop *loop, vow_future *f, vow_error *why);
 
 bool vow_cancel(vow_future *f, vow_error *why)
 {
@@ -38,7 +38,7 @@ vow_error *vow__core_cancel_error(vow_loop *loop, const char *site,
                                   vow_error *why)
 {
     if (vow_error_code(why) == VOW_ECANCELED)
-        return vow_error_ref(why); /* is one already, with its cause */
+        return vow_error_ref(why); /* `why` has its own cause */
     return vow__core_error_new(loop, site, VOW_ECANCELED, why, NULL);
 }
 
@@ -64,18 +64,18 @@ void vow__core_source_leave(vow_loop *loop, vow_future *f, vow_future *source,
     vow__core_future_unref(f);
 }
 
-/* Cancel one pending future; returns what it waited for, to be let go. */
+/* Cancels the pending `f`. Returns the source that the caller must let go of;
+ * NULL: none. */
 static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
 {
     struct vow__core_node *n = &f->node;
     if (n->kind == VOW__PROMISE && f->u.call.u.ok != NULL) {
-        ask(loop, f, why);
+        hook_call_or_queue(loop, f, why);
         return NULL;
     }
     if (n->kind == VOW__PROMISE || n->source == NULL) {
-        vow__core_future_reject(loop, f,
-                                vow_error_ref(why)); /* a root, or its handler
-                                                     runs: L2 of link.c */
+        /* a root, or the handler runs: L2 of link.c */
+        vow__core_future_reject(loop, f, vow_error_ref(why));
         return NULL;
     }
     if (n->kind == VOW__FINALLY)
@@ -86,16 +86,16 @@ static vow_future *cancel_one(vow_loop *loop, vow_future *f, vow_error *why)
         vow__core_listener_free(loop, f);
     else if (n->kind == VOW__FINALLY_WAIT)
         vow__core_finally_drop_held(f);
-    else if (n->kind != VOW__FOLLOW) /* that was dropped, or has ends there */
+    else if (n->kind != VOW__FOLLOW) /* `user` is dropped, or w counts ends */
         vow__core_link_drop_user(f);
     vow__core_rest_keep(f, source);
-    vow__core_future_unref(f); /* the list's */
+    vow__core_future_unref(f); /* the reference of the list */
     return source;
 }
 
-/* Its readers go at once, but it stays behind its source: the function runs
- * when what it cleans up after has ended. A rejection does not use the word of
- * the tag. */
+/* Rejects a finally, which wakes the readers at once, and leaves the node
+ * behind the source: the function runs when the source has ended. The function
+ * goes into value.tag, which a rejection does not use. */
 static vow_future *cancel_finally(vow_loop *loop, vow_future *f, vow_error *why)
 {
     uintptr_t fn = (uintptr_t)f->u.call.u.finally;
@@ -108,7 +108,9 @@ static vow_future *cancel_finally(vow_loop *loop, vow_future *f, vow_error *why)
     return vow__core_future_ref(source);
 }
 
-static void ask(vow_loop *loop, vow_future *f, vow_error *why)
+/* Calls a hook_now hook at once, unless another hook_now hook runs; else queues
+ * the hook. */
+static void hook_call_or_queue(vow_loop *loop, vow_future *f, vow_error *why)
 {
     if (f->node.hook_now && !loop->canceling) {
         loop->canceling = true;
@@ -116,7 +118,7 @@ static void ask(vow_loop *loop, vow_future *f, vow_error *why)
         loop->canceling = false;
         return;
     }
-    if (!f->node.canceled || f->node.hook_now) /* a user is asked once */
+    if (!f->node.canceled || f->node.hook_now) /* vow_on_cancel(): once */
         vow__core_hook_queue(loop, f, why);
     f->node.canceled = 1;
 }
@@ -165,7 +167,7 @@ void vow_on_cancel(vow_deferred *d, vow_cancel_fn fn, void *user)
     f->u.call.u.hook = fn;
     f->user = user;
     f->node.hook_now = 0;
-    f->node.canceled = f->node.queued; /* else the next cancel asks this one */
+    f->node.canceled = f->node.queued; /* 0: the next cancel calls `fn` */
 }
 
 void vow_on_cancel_now(vow_deferred *d, vow_cancel_fn fn, void *user)
@@ -192,7 +194,7 @@ bool vow_deferred_canceled(const vow_deferred *d)
 uint32_t vow__core_future_readers(const vow_future *f)
 {
     if (f->node.end_refs == VOW__END_REFS_MAX)
-        return UINT32_MAX; /* too many to know */
+        return UINT32_MAX; /* not known */
     uint32_t ends = f->node.has_ends;
     uint32_t waits = f->node.kind != VOW__PROMISE && f->node.kind != VOW__NONE;
     return f->node.refs - ends - waits - f->node.queued - f->node.end_refs;

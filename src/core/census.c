@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* census.c - what is alive, where it was made, and what nobody handled.
+/* census.c - all live futures: counts by site, and unhandled rejections.
  *
- * WHY   "Which promise did we forget?" is the question at three in the morning.
- * HOW   All futures are in the loop's pool, and the pool can be walked: nothing
- *       is paid until somebody asks. Sites are compared by their text, because
- *       two compilation units may hold the same literal twice.
+ * WHY   To find the promise that a program forgot to settle.
+ * HOW   All futures are in the loop's slab cache, and the cache can be walked:
+ *       a census costs nothing before the call. Sites are compared by text,
+ *       because two compilation units may hold the same literal twice.
  * LIMITS  the census is O(live × log sites) and needs memory for the sites.
  * THREADS  loop thread only.
  */
@@ -20,15 +20,16 @@ struct tally {
     const struct vow_alloc *alloc;
 };
 
-static vow_future *next_live(const vow_loop *loop, struct vow__slab_cursor *at);
+static vow_future *future_next_live(const vow_loop *loop,
+                                    struct vow__slab_cursor *at);
 static int tally_add(struct tally *t, const vow_future *f);
 static int tally_grow(struct tally *t);
-static int by_count(const void *a, const void *b);
+static int compare_by_count(const void *a, const void *b);
 
-int vow__core_promises_open(vow_loop *loop, bool pooled)
+int vow__core_promises_open(vow_loop *loop, bool share_slabs)
 {
     vow__slab_init(&loop->futures, &loop->alloc, loop, sizeof(vow_future),
-                   pooled);
+                   share_slabs);
     vow_future *f = vow__core_future_new(loop, NULL, VOW__NONE, 1, false);
     if (f == NULL)
         return VOW_ENOMEM;
@@ -40,14 +41,14 @@ int vow__core_promises_open(vow_loop *loop, bool pooled)
     return 0;
 }
 
-/* Frees nothing while it walks: rejecting moves waiters to the queue, and hooks
- * of core are queued to do the rest. */
+/* Frees no future during the walk: rejecting moves waiters to the ready queue,
+ * and hook_now hooks are queued. */
 bool vow__core_promises_reject_all(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_future *f;
     vow_error *e = NULL;
-    while ((f = next_live(loop, &at)) != NULL) {
+    while ((f = future_next_live(loop, &at)) != NULL) {
         if (!vow__core_future_is_pending(f) || f->node.kind != VOW__PROMISE)
             continue;
         if (e == NULL)
@@ -62,13 +63,14 @@ bool vow__core_promises_reject_all(vow_loop *loop)
     return some;
 }
 
-/* The hook may free futures: they are gathered first, in their own links. */
+/* Gathers the futures in a list before the first call, because on_unhandled may
+ * free futures. The list uses the links of the nodes. */
 void vow__core_promises_tell_unhandled(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
     vow_future *f;
-    while ((f = next_live(loop, &at)) != NULL) {
+    while ((f = future_next_live(loop, &at)) != NULL) {
         if (f->node.state == VOW_REJECTED && !f->node.handled) {
             f->node.handled = 1;
             vow__list_push(&list, &vow__core_future_ref(f)->node.link);
@@ -83,15 +85,15 @@ void vow__core_promises_tell_unhandled(vow_loop *loop)
     }
 }
 
-/* The loop has closed: nothing runs any more. This takes apart rings of rests
- * as well. */
+/* Runs when the loop closes and no work runs any more. Takes rings of rests
+ * apart as well. */
 bool vow__core_promises_forget_rests(vow_loop *loop)
 {
     struct vow__slab_cursor at = {0};
     vow_link *list = NULL;
     vow_link *l;
     vow_future *f;
-    while ((f = next_live(loop, &at)) != NULL)
+    while ((f = future_next_live(loop, &at)) != NULL)
         if (f->node.rest && !vow__core_future_is_pending(f) &&
             f->node.kind != VOW__FINALLY)
             vow__list_push(&list, &vow__core_future_ref(f)->node.link);
@@ -128,7 +130,7 @@ void vow_loop_stats_get(const vow_loop *loop, vow_loop_stats *ret_stats)
     size_t live = 0;
     size_t pending = 0;
     const vow_future *f;
-    while ((f = next_live(loop, &at)) != NULL) {
+    while ((f = future_next_live(loop, &at)) != NULL) {
         live++;
         pending += vow__core_future_is_pending(f);
     }
@@ -155,18 +157,19 @@ int vow_loop_census(vow_loop *loop, vow_census_fn fn, void *user)
     struct vow__slab_cursor at = {0};
     const vow_future *f;
     int rc = 0;
-    while (rc == 0 && (f = next_live(loop, &at)) != NULL)
+    while (rc == 0 && (f = future_next_live(loop, &at)) != NULL)
         rc = tally_add(&t, f);
     if (rc == 0 && t.n > 0)
-        qsort(t.lines, t.n, sizeof(*t.lines), by_count);
+        qsort(t.lines, t.n, sizeof(*t.lines), compare_by_count);
     for (size_t i = 0; rc == 0 && i < t.n; i++)
         fn(&t.lines[i], user);
     vow__mem_free(&loop->alloc, t.lines, t.room * sizeof(*t.lines));
     return rc;
 }
 
-/* Every live future but the loop's own. */
-static vow_future *next_live(const vow_loop *loop, struct vow__slab_cursor *at)
+/* Returns the next live future, without the loop's no_memory; NULL: the end. */
+static vow_future *future_next_live(const vow_loop *loop,
+                                    struct vow__slab_cursor *at)
 {
     vow_future *f;
     do
@@ -216,7 +219,7 @@ static int tally_grow(struct tally *t)
     return 0;
 }
 
-static int by_count(const void *a, const void *b)
+static int compare_by_count(const void *a, const void *b)
 {
     const vow_census *x = a;
     const vow_census *y = b;

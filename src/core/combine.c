@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* combine.c - all, all_settled, any, race.
  *
- * WHY   One future from many, without a callback to count them.
- * HOW   A group is one block: a head and one leg per input. Each leg watches
- *       its input. When the outcome is known, the legs still waiting leave
- *       their inputs, so that a race against something long-lived leaves
- *       nothing behind; but for work that still runs: the result has not ended
- *       before that, and holds the group until then (rest.c). The result list
- *       of all and all_settled is the group itself, which keeps its inputs: no
- *       values are copied.
+ * WHY   A single future from many, without a callback that counts.
+ * HOW   A group is a block of memory: a head, and a watch for each input. When
+ *       the outcome is known, the watches that still wait leave their inputs,
+ *       so a race against a long-lived future leaves nothing behind. An input
+ *       with running work stays as a rest of the result: the result has not
+ *       ended before the work, and holds the group until then (rest.c). The
+ *       result list of all and all_settled is the group itself, which keeps the
+ *       inputs: no values are copied.
  * INVARIANTS
- *   G1  a leg holds a reference to its input from beginning to end, unless it
- *       has let go of it
- *   G2  `out` is NULL once the outcome is settled and the group let go of it
+ *   G1  watch.node.source of an input is the input's future, counted, from
+ *       beginning to end, or NULL after the group has left the future
+ *   G2  `out` is NULL once the result is settled and the group has dropped it
  * LIMITS  two allocations for any number of inputs; settling O(1) per input,
  *       plus O(n) once.
  * THREADS  loop thread only.
@@ -21,14 +21,14 @@
 
 enum mode { ALL, ALL_SETTLED, ANY, RACE };
 
-struct leg {
+struct input {
     struct vow__core_watch watch;
     struct group *group;
-    bool done; /* its input is settled and was counted, or was let go */
-    bool rest; /* its input has not ended, and counts as a ghost */
+    bool done; /* the future is settled and was counted, or was left */
+    bool rest; /* the future has not ended, and counts in end_refs */
 };
 
-/* What a VOW_LIST value points to: futures, one every `stride` bytes. */
+/* The target of a VOW_LIST value: a future every `stride` bytes. */
 struct items {
     size_t n;
     vow_future **first;
@@ -43,67 +43,67 @@ struct array {
 };
 
 struct group {
-    struct items items; /* the legs' inputs; set when it becomes a list */
+    struct items items; /* the futures of the inputs, if is_list */
     vow_loop *loop;
-    vow_future *out; /* the result, its end is ours */
+    vow_future *out; /* the result; the group holds the deferred */
     enum mode mode;
     size_t n;
     size_t left;       /* inputs not yet settled */
-    uint32_t refs;     /* the machine or the list; and `out`, for its rests */
-    bool is_list;      /* the legs keep their inputs */
-    size_t first_rest; /* legs before it have none */
-    vow_error *errors; /* ANY: gathers them, owned */
-    struct leg legs[];
+    uint32_t refs;     /* the pending result or the list; `out` with rests */
+    bool is_list;      /* the group is the value of the result */
+    size_t first_rest; /* inputs before this index have no rest */
+    vow_error *errors; /* ANY: the errors of the inputs, owned */
+    struct input inputs[];
 };
 
-static vow_future *combine(const char *site, vow_loop *loop,
-                           vow_future *const *futures, size_t n,
-                           enum mode mode);
-static struct group *group_new(const char *site, vow_loop *loop, size_t n,
-                               enum mode mode);
+static vow_future *combine_inputs(const char *site, vow_loop *loop,
+                                  vow_future *const *futures, size_t n,
+                                  enum mode mode);
+static struct group *combine_group_new(const char *site, vow_loop *loop,
+                                       size_t n, enum mode mode);
 static void group_unref(struct group *g);
-static bool group_lingers(const struct group *g);
-static void group_part(struct group *g);
-static void rest_set(struct leg *leg, bool rest);
+static bool group_has_rests(const struct group *g);
+static void group_detach(struct group *g);
+static void group_input_set_rest(struct input *input, bool rest);
 static void group_drop(struct items *items);
 static void array_drop(struct items *items);
-static void leg_run(struct vow__core_watch *w);
-static void conclude(struct group *g);
-static void let_legs_go(struct group *g, vow_error *why);
-static void on_cancel(vow_error *why, void *user);
+static void group_input_run(struct vow__core_watch *w);
+static void group_conclude(struct group *g);
+static void group_inputs_let_go(struct group *g, vow_error *why);
+static void on_group_cancel(vow_error *why, void *user);
 static size_t group_size(size_t n);
 
 vow_future *vow_all_at(const char *site, vow_loop *loop,
                        vow_future *const *futures, size_t n)
 {
     VOW__ASSERT_THREAD(loop);
-    return combine(site, loop, futures, n, ALL);
+    return combine_inputs(site, loop, futures, n, ALL);
 }
 
 vow_future *vow_all_settled_at(const char *site, vow_loop *loop,
                                vow_future *const *futures, size_t n)
 {
     VOW__ASSERT_THREAD(loop);
-    return combine(site, loop, futures, n, ALL_SETTLED);
+    return combine_inputs(site, loop, futures, n, ALL_SETTLED);
 }
 
 vow_future *vow_any_at(const char *site, vow_loop *loop,
                        vow_future *const *futures, size_t n)
 {
     VOW__ASSERT_THREAD(loop);
-    return combine(site, loop, futures, n, ANY);
+    return combine_inputs(site, loop, futures, n, ANY);
 }
 
 vow_future *vow_race_at(const char *site, vow_loop *loop,
                         vow_future *const *futures, size_t n)
 {
     VOW__ASSERT_THREAD(loop);
-    if (n == 0) { /* nothing will settle it but the loop's end */
+    if (n == 0) { /* only vow_loop_close() settles the future */
         vow_future *f =
             vow__core_future_new(loop, site, VOW__PROMISE, 1, false);
         return f != NULL ? f : vow__core_future_no_memory(loop);
     }
-    return combine(site, loop, futures, n, RACE);
+    return combine_inputs(site, loop, futures, n, RACE);
 }
 
 size_t vow_list_size(vow_value list)
@@ -178,8 +178,9 @@ static void array_drop(struct items *items)
     vow__mem_free(&alloc, a, sizeof(*a) + n * sizeof(a->at[0]));
 }
 
-static vow_future *combine(const char *site, vow_loop *loop,
-                           vow_future *const *futures, size_t n, enum mode mode)
+static vow_future *combine_inputs(const char *site, vow_loop *loop,
+                                  vow_future *const *futures, size_t n,
+                                  enum mode mode)
 {
     for (size_t i = 0; i < n; i++)
         if (futures == NULL || futures[i] == NULL ||
@@ -188,21 +189,21 @@ static vow_future *combine(const char *site, vow_loop *loop,
                                   "an input is NULL or of another loop");
     if (loop->closed)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
-    struct group *g = group_new(site, loop, n, mode);
+    struct group *g = combine_group_new(site, loop, n, mode);
     if (g == NULL)
         return vow__core_future_no_memory(loop);
     vow_future *out = g->out;
     for (size_t i = 0; i < n; i++)
-        vow__core_node_wait(loop, &g->legs[i].watch.node, futures[i]);
+        vow__core_node_wait(loop, &g->inputs[i].watch.node, futures[i]);
     if (n == 0)
-        conclude(g);
+        group_conclude(g);
     return out;
 }
 
-static struct group *group_new(const char *site, vow_loop *loop, size_t n,
-                               enum mode mode)
+static struct group *combine_group_new(const char *site, vow_loop *loop,
+                                       size_t n, enum mode mode)
 {
-    if (n > (SIZE_MAX - sizeof(struct group)) / sizeof(struct leg))
+    if (n > (SIZE_MAX - sizeof(struct group)) / sizeof(struct input))
         return NULL;
     struct group *g = vow__mem_zero(&loop->alloc, group_size(n));
     if (g == NULL)
@@ -217,14 +218,14 @@ static struct group *group_new(const char *site, vow_loop *loop, size_t n,
         if (g->errors == NULL)
             goto fail;
     }
-    g->out = vow__core_promise_new(loop, site, on_cancel, g);
+    g->out = vow__core_promise_new(loop, site, on_group_cancel, g);
     if (g->out == NULL)
         goto fail;
     g->out->node.runs = 1;
     for (size_t i = 0; i < n; i++) {
-        g->legs[i].watch.node.kind = VOW__WATCH;
-        g->legs[i].watch.run = leg_run;
-        g->legs[i].group = g;
+        g->inputs[i].watch.node.kind = VOW__WATCH;
+        g->inputs[i].watch.run = group_input_run;
+        g->inputs[i].group = g;
     }
     return g;
 
@@ -234,103 +235,103 @@ fail:
     return NULL;
 }
 
-static void leg_run(struct vow__core_watch *w)
+static void group_input_run(struct vow__core_watch *w)
 {
-    struct leg *leg = VOW__OUTER(w, struct leg, watch);
-    struct group *g = leg->group;
-    vow_future *input = w->node.source;
-    bool failed = input->node.state == VOW_REJECTED;
-    leg->done = true;
-    if (VOW__UNLIKELY(input->node.rest))
-        rest_set(leg, true);
+    struct input *input = VOW__OUTER(w, struct input, watch);
+    struct group *g = input->group;
+    vow_future *source = w->node.source;
+    bool failed = source->node.state == VOW_REJECTED;
+    input->done = true;
+    if (VOW__UNLIKELY(source->node.rest))
+        group_input_set_rest(input, true);
     g->left--;
     if (g->mode == RACE || (g->mode == ALL && failed) ||
         (g->mode == ANY && !failed)) {
-        vow__core_future_adopt_outcome(g->loop, g->out, input);
-        let_legs_go(g, NULL);
-        group_part(g);
+        vow__core_future_adopt_outcome(g->loop, g->out, source);
+        group_inputs_let_go(g, NULL);
+        group_detach(g);
         return;
     }
     if (g->mode == ANY) {
         if (vow_error_cause(g->errors) == NULL)
-            vow__error_set_cause(g->errors, vow__core_future_error(input));
-        vow__error_set_at(g->errors, (size_t)(leg - g->legs),
-                          vow__core_future_error(input));
+            vow__error_set_cause(g->errors, vow__core_future_error(source));
+        vow__error_set_at(g->errors, (size_t)(input - g->inputs),
+                          vow__core_future_error(source));
     }
     if (g->left == 0)
-        conclude(g);
+        group_conclude(g);
     else
         vow__core_progress_notify(g->loop, g->out,
                                   vow_int((int64_t)(g->n - g->left)));
 }
 
-/* All inputs are settled and none decided it. */
-static void conclude(struct group *g)
+/* Settles the result: all inputs are settled, and none decided the outcome. */
+static void group_conclude(struct group *g)
 {
     vow_future *out = g->out;
     if (g->mode == ANY) {
         vow_error *errors = g->errors;
         g->errors = NULL;
         vow__core_future_reject(g->loop, out, errors);
-        group_part(g);
+        group_detach(g);
         return;
     }
     g->is_list = true;
     g->items = (struct items){.n = g->n,
-                              .first = &g->legs[0].watch.node.source,
-                              .stride = sizeof(g->legs[0]),
+                              .first = &g->inputs[0].watch.node.source,
+                              .stride = sizeof(g->inputs[0]),
                               .drop = group_drop};
     vow_value list;
     list.as.ptr = &g->items;
     list.tag = VOW_LIST;
     vow__core_future_fulfil(g->loop, out, list);
-    if (VOW__UNLIKELY(group_lingers(g))) {
-        g->refs++; /* one is of the list */
-        group_part(g);
+    if (VOW__UNLIKELY(group_has_rests(g))) {
+        g->refs++; /* the list and `out` */
+        group_detach(g);
         return;
     }
     g->out = NULL; /* keeps G2 */
     vow_deferred_unref(vow__core_deferred_of(out));
 }
 
-/* Those still waiting leave; with `why`, inputs nobody else holds are
- * canceled. */
-static void let_legs_go(struct group *g, vow_error *why)
+/* Makes all waiting inputs leave their futures; with `why`, futures without
+ * another reader are canceled. */
+static void group_inputs_let_go(struct group *g, vow_error *why)
 {
     for (size_t i = 0; i < g->n; i++) {
-        struct leg *leg = &g->legs[i];
-        if (leg->done)
+        struct input *input = &g->inputs[i];
+        if (input->done)
             continue;
-        leg->done = true;
-        vow_future *input = vow__core_node_unwait(g->loop, &leg->watch.node);
-        if (why != NULL || !vow__core_future_is_pending(input)
-                ? vow__core_rest_counts(input)
-                : vow__core_future_runs_work(input)) {
-            leg->watch.node.source = vow__core_future_ref(input);
-            rest_set(leg, true);
+        input->done = true;
+        vow_future *source = vow__core_node_unwait(g->loop, &input->watch.node);
+        if (why != NULL || !vow__core_future_is_pending(source)
+                ? vow__core_rest_counts(source)
+                : vow__core_future_runs_work(source)) {
+            input->watch.node.source = vow__core_future_ref(source);
+            group_input_set_rest(input, true);
         }
         if (why != NULL)
-            vow__core_source_let_go(g->loop, input, why);
+            vow__core_source_let_go(g->loop, source, why);
         else
-            vow__core_future_unref(input);
+            vow__core_future_unref(source);
     }
 }
 
-static void on_cancel(vow_error *why, void *user)
+static void on_group_cancel(vow_error *why, void *user)
 {
     struct group *g = user;
     vow__core_future_reject(g->loop, g->out, vow_error_ref(why));
-    let_legs_go(g, why);
-    group_part(g);
+    group_inputs_let_go(g, why);
+    group_detach(g);
 }
 
-/* The outcome is settled: the group lets go of it, and is kept by it as long as
- * inputs have not ended. */
-static void group_part(struct group *g)
+/* Drops the settled result. The result holds the group as long as inputs have
+ * not ended. */
+static void group_detach(struct group *g)
 {
     vow_future *out = vow__core_future_ref(g->out);
     g->out = NULL; /* keeps G2 */
-    if (group_lingers(g)) {
+    if (group_has_rests(g)) {
         out->node.kind = VOW__GROUP;
         out->node.rest = 1;
         out->user = g;
@@ -342,18 +343,18 @@ static void group_part(struct group *g)
     vow__core_future_unref(out);
 }
 
-static bool group_lingers(const struct group *g)
+static bool group_has_rests(const struct group *g)
 {
     for (size_t i = 0; i < g->n; i++)
-        if (g->legs[i].rest)
+        if (g->inputs[i].rest)
             return true;
     return false;
 }
 
-static void rest_set(struct leg *leg, bool rest)
+static void group_input_set_rest(struct input *input, bool rest)
 {
-    leg->rest = rest;
-    vow__core_future_count_end_ref(leg->watch.node.source, rest ? 1 : -1);
+    input->rest = rest;
+    vow__core_future_count_end_ref(input->watch.node.source, rest ? 1 : -1);
 }
 
 static void group_unref(struct group *g)
@@ -361,12 +362,12 @@ static void group_unref(struct group *g)
     if (--g->refs > 0)
         return;
     for (size_t i = 0; i < g->n; i++) {
-        vow_future *input = g->legs[i].watch.node.source;
-        if (input == NULL)
+        vow_future *source = g->inputs[i].watch.node.source;
+        if (source == NULL)
             continue;
-        if (g->legs[i].rest)
-            rest_set(&g->legs[i], false);
-        vow__core_future_unref(input);
+        if (g->inputs[i].rest)
+            group_input_set_rest(&g->inputs[i], false);
+        vow__core_future_unref(source);
     }
     VOW__ASSERT(g->out == NULL);
     vow_error_unref(g->errors);
@@ -380,22 +381,22 @@ vow_future **vow__core_group_rest(vow_future *out)
     struct group *g = out->user;
     if (g == NULL)
         return NULL;
-    while (g->first_rest < g->n && !g->legs[g->first_rest].rest)
+    while (g->first_rest < g->n && !g->inputs[g->first_rest].rest)
         g->first_rest++;
     return g->first_rest == g->n ? NULL
-                                 : &g->legs[g->first_rest].watch.node.source;
+                                 : &g->inputs[g->first_rest].watch.node.source;
 }
 
 void vow__core_group_rest_drop(vow_future *out)
 {
     struct group *g = out->user;
-    struct leg *leg = &g->legs[g->first_rest];
-    vow_future *input = leg->watch.node.source;
-    rest_set(leg, false);
+    struct input *input = &g->inputs[g->first_rest];
+    vow_future *source = input->watch.node.source;
+    group_input_set_rest(input, false);
     if (g->is_list)
         return;
-    leg->watch.node.source = NULL;
-    vow__core_future_unref(input);
+    input->watch.node.source = NULL;
+    vow__core_future_unref(source);
 }
 
 void vow__core_group_release(vow_future *out)
@@ -408,5 +409,5 @@ void vow__core_group_release(vow_future *out)
 
 static size_t group_size(size_t n)
 {
-    return sizeof(struct group) + n * sizeof(struct leg);
+    return sizeof(struct group) + n * sizeof(struct input);
 }

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* context.c - on whose behalf code runs, through every wait.
+/* context.c - the job or purpose that code runs for, kept through every wait.
  *
- * WHY   A job that asks for a place which only its own end can free waits for
- *       ever. Whoever wants to tell it so must know whose code is asking.
- * HOW   The loop has one current context. A step attached in one is replaced by
- *       ours, with a small block as its `user` that has the context and the
- *       step; so steps outside contexts pay for nothing but one look at the
- *       loop. Fibers keep theirs in their control block.
+ * WHY   A job waits for ever if it requests a permit which only the end of the
+ *       same job can free. To report this, a gate must know the job of the
+ *       running code.
+ * HOW   The loop has a current context. A step attached in a context is
+ *       replaced by a step of this file. The `user` of the new step is a small
+ *       block with the context and the original step. Steps outside contexts
+ *       cost no more than a test of loop->in. A fiber keeps the context in its
+ *       control block.
  * INVARIANTS
  *   C1  loop->in is NULL between handlers
- *   C2  a parent that has ended is skipped and let go of at the next look
+ *   C2  a parent that has ended is skipped, and dropped by the next
+ *       vow_context_parent()
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-/* What a step in a context has as its `user`. */
+/* The `user` of a step in a context. */
 struct carried {
     vow_loop *loop;
     vow_context *context; /* counted */
@@ -26,15 +29,15 @@ static vow_next carried_ok(vow_value v, void *user);
 static vow_next carried_fail(vow_error *e, void *user);
 static vow_next carried_finally(void *user);
 static void carried_drop(void *user);
-static vow_context *nearest(vow_context *c);
+static vow_context *context_nearest(vow_context *c);
 
 void vow_context_init(vow_context *c, vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
     c->refs = 1;
     c->ended = false;
-    c->parent = vow_context_ref(nearest(loop->in));
-    if (c->parent != NULL) /* a chain must not grow for want of a look */
+    c->parent = vow_context_ref(context_nearest(loop->in));
+    if (c->parent != NULL) /* drops ended contexts: the chain must not grow */
         (void)vow_context_parent(c->parent);
 }
 
@@ -92,12 +95,12 @@ void vow_context_leave(vow_loop *loop, vow_context *before)
     loop->in = before;
 }
 
-static vow_context *nearest(vow_context *c)
+static vow_context *context_nearest(vow_context *c)
 {
     return c != NULL && c->ended ? vow_context_parent(c) : c;
 }
 
-/* ---- carried by steps ---------------------------------------------------- */
+/* ---- steps in a context -------------------------------------------------- */
 
 bool vow__core_context_carry(vow_loop *loop, vow_step *step,
                              vow_finally_fn *finally)
@@ -119,7 +122,7 @@ bool vow__core_context_carry(vow_loop *loop, vow_step *step,
     return true;
 }
 
-/* Handlers run from the queue: there is no context around them. */
+/* Handlers run from the ready queue, where loop->in is NULL. */
 static vow_next carried_ok(vow_value v, void *user)
 {
     struct carried *c = user;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* delay.c - futures of time: delay and timeout.
  *
- * HOW   A delay is a timer with the end of a promise. A timeout is a watch on
- *       its source and a timer; whichever comes first settles the result and
- *       ends the other. Both give their timer back when they are canceled. An
- *       expired timeout has ended when its source has, if that was canceled.
+ * HOW   A delay is a timer with the deferred of a promise. A timeout is a watch
+ *       on the source and a timer; the first of the two settles the result and
+ *       stops the other. Canceling a delay or a timeout stops the timer. If an
+ *       expired timeout canceled the source, the timeout has ended when the
+ *       source has ended.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
 struct delay {
     struct vow__core_timer timer;
-    vow_future *out; /* its end is ours */
+    vow_future *out; /* the result; the delay holds the deferred */
 };
 
 struct timeout {
@@ -24,13 +25,13 @@ struct timeout {
 static void delay_fire(vow_loop *loop, struct vow__core_timer *t);
 static void delay_cancel(vow_error *why, void *user);
 static void delay_free(vow_loop *loop, struct delay *d);
-static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
-                           uint64_t ms);
+static vow_future *timeout_new(const char *site, vow_future *f, uint64_t due_ns,
+                               uint64_t ms);
 static void timeout_run(struct vow__core_watch *w);
 static void timeout_fire(vow_loop *loop, struct vow__core_timer *timer);
 static void timeout_cancel(vow_error *why, void *user);
-static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
-                        vow_error *why);
+static void timeout_reject(struct timeout *t, vow_future *source, vow_error *e,
+                           vow_error *why);
 static void timeout_free(struct timeout *t);
 
 vow_future *vow_delay_at(const char *site, vow_loop *loop, uint64_t ms)
@@ -55,7 +56,7 @@ vow_future *vow_timeout_at(const char *site, vow_future *f, uint64_t ms)
 {
     VOW__ASSERT_THREAD(vow__core_future_loop(f));
     const struct vow__clock *clock = &vow__core_future_loop(f)->clock;
-    return timeout(site, f, vow__clock_due_ns(clock, ms), ms);
+    return timeout_new(site, f, vow__clock_due_ns(clock, ms), ms);
 }
 
 vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
@@ -63,11 +64,11 @@ vow_future *vow_deadline_at(const char *site, vow_future *f, uint64_t due_ns)
     VOW__ASSERT_THREAD(vow__core_future_loop(f));
     uint64_t now = vow__clock_now_ns(&vow__core_future_loop(f)->clock);
     uint64_t left = due_ns > now ? due_ns - now : 0;
-    return timeout(site, f, due_ns, left / VOW__NS_PER_MS);
+    return timeout_new(site, f, due_ns, left / VOW__NS_PER_MS);
 }
 
-static vow_future *timeout(const char *site, vow_future *f, uint64_t due_ns,
-                           uint64_t ms)
+static vow_future *timeout_new(const char *site, vow_future *f, uint64_t due_ns,
+                               uint64_t ms)
 {
     vow_loop *loop = vow__core_future_loop(f);
     if (loop->closing)
@@ -130,14 +131,14 @@ static void timeout_fire(vow_loop *loop, struct vow__core_timer *timer)
     struct timeout *t = VOW__OUTER(timer, struct timeout, timer);
     vow_future *out = t->watch.out;
     if (!vow__core_future_is_pending(t->watch.node.source))
-        return; /* it came in time: the watch is in the queue */
+        return; /* settled in time: the watch is in the ready queue */
     vow_future *source = vow__core_node_unwait(loop, &t->watch.node);
     vow_error *e = vow__core_error_or(
         vow_error_new_at(out->site, loop, VOW_ETIMEDOUT, NULL,
                          "no result within %llu ms", (unsigned long long)t->ms),
         VOW_ETIMEDOUT);
     vow_error *why = vow__core_cancel_error(loop, out->site, e);
-    timeout_end(t, source, e, why);
+    timeout_reject(t, source, e, why);
     vow_error_unref(why);
 }
 
@@ -145,12 +146,13 @@ static void timeout_cancel(vow_error *why, void *user)
 {
     struct timeout *t = VOW__OUTER(user, struct timeout, watch);
     vow_future *source = vow__core_node_unwait(t->loop, &t->watch.node);
-    timeout_end(t, source, vow_error_ref(why), why);
+    timeout_reject(t, source, vow_error_ref(why), why);
 }
 
-/* Rejected before its source has settled; `e` and `source` are moved. */
-static void timeout_end(struct timeout *t, vow_future *source, vow_error *e,
-                        vow_error *why)
+/* Rejects the timeout before the source is settled, and leaves the source. `e`
+ * and `source` are moved; `why` is borrowed. */
+static void timeout_reject(struct timeout *t, vow_future *source, vow_error *e,
+                           vow_error *why)
 {
     vow_loop *loop = t->loop;
     vow_future *out = vow__core_future_ref(t->watch.out);

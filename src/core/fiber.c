@@ -3,16 +3,16 @@
  *
  * WHY   A sequence of asynchronous steps reads best as a sequence of lines.
  * HOW   The control block lies at the top of the fiber's own stack: a fiber is
- *       one stack and one promise. Waiting puts its watch behind a future and
- *       switches to the loop's stack; the ready queue comes back to it as it
- *       comes to every handler. Fibers are only ever run by that queue, so they
- *       never nest and the loop's stack is one deep.
+ *       a stack and a promise. An await puts the fiber's watch behind a future
+ *       and switches to the loop's stack. The ready queue runs the watch like
+ *       any handler, which switches back to the fiber. Only the ready queue
+ *       runs fibers, so fibers never nest: each switch is between the loop's
+ *       stack and a fiber.
  * INVARIANTS
- *   F1  loop->current is the fiber that runs, NULL on the loop's own stack
+ *   F1  loop->current is the running fiber, NULL on the loop's own stack
  *   F2  WAITING: the watch is behind its source; SLEEPING: the timer is armed;
- *       READY: the watch is in the ready queue with no source
- *   F3  each cancel is seen by exactly one await: the pending one, else the
- *   next
+ *       READY: the watch is in the ready queue without a source
+ *   F3  exactly one await sees each cancel: the pending await, else the next
  * THREADS  loop thread only.
  */
 #include "vow/fiber.h"
@@ -40,20 +40,20 @@ struct vow__core_fiber {
     vow_loop *loop;
     vow_fiber_fn fn;
     void *arg;
-    vow_future *out; /* its end is ours */
+    vow_future *out; /* the result; the fiber holds the deferred */
     struct vow__core_stack *stack;
     vow_link in_loop;
-    vow_error *why;   /* of the first cancel, counted */
-    vow_future *left; /* whose await was canceled: counted, a ghost; or NULL */
-    vow_context *in;  /* what it was started in, counted */
-    uint32_t cancels; /* not yet seen by an await */
-    int wake_code;    /* what the pending wait returns */
+    vow_error *why;          /* error of the first cancel, counted */
+    vow_future *left_future; /* future of the last canceled await if work runs
+                                behind; counted, in end_refs too; or NULL */
+    vow_context *in;         /* context of vow_async(), counted */
+    uint32_t cancels;        /* cancels not yet seen by an await */
+    int wake_code;           /* return value of the pending wait */
     uint8_t state;
 };
 
 struct vow__core_fibers {
-    struct vow__core_context
-        main; /* the loop's own stack, while a fiber runs */
+    struct vow__core_context main; /* loop's own stack, while a fiber runs */
     struct vow__core_stacks stacks;
     vow_link *live;
     size_t count;
@@ -63,15 +63,16 @@ static int fibers_open(vow_loop *loop);
 static struct vow__core_fiber *fiber_new(vow_loop *loop, const char *site,
                                          int class_index);
 static void fiber_free(struct vow__core_fiber *b);
-static void body(void *arg);
-static void resume(struct vow__core_watch *w);
-static int suspend(struct vow__core_fiber *b, uint8_t state);
-static void wake(struct vow__core_fiber *b, int code);
-static void wake_by_timer(vow_loop *loop, struct vow__core_timer *t);
-static void on_cancel(vow_error *why, void *user);
-static void await_leave(struct vow__core_fiber *b, vow_future *f);
-static struct vow__core_fiber *running(vow_loop *loop, int *ret_code);
-static int outcome_code(vow_future *f);
+static void fiber_main(void *arg);
+static void fiber_resume(struct vow__core_watch *w);
+static int fiber_suspend(struct vow__core_fiber *b, uint8_t state);
+static void fiber_wake(struct vow__core_fiber *b, int code);
+static void on_sleep_timer(vow_loop *loop, struct vow__core_timer *t);
+static void on_fiber_cancel(vow_error *why, void *user);
+static void fiber_leave_future(struct vow__core_fiber *b, vow_future *f);
+static struct vow__core_fiber *fiber_check_current(vow_loop *loop,
+                                                   int *ret_code);
+static int future_outcome_code(vow_future *f);
 
 /* ---- starting ------------------------------------------------------------ */
 
@@ -126,25 +127,26 @@ static struct vow__core_fiber *fiber_new(vow_loop *loop, const char *site,
     size -= size % BLOCK_ALIGN;
     struct vow__core_fiber *b =
         (struct vow__core_fiber *)(void *)(stack->low + size);
-    vow_future *out = vow__core_promise_new(loop, site, on_cancel, b);
+    vow_future *out = vow__core_promise_new(loop, site, on_fiber_cancel, b);
     if (out == NULL) {
         vow__core_stack_give(&fs->stacks, stack);
         return NULL;
     }
     out->node.runs = 1;
-    b->watch = (struct vow__core_watch){.node.kind = VOW__WATCH, .run = resume};
-    b->timer.fire = wake_by_timer; /* its node is written when it is armed */
+    b->watch =
+        (struct vow__core_watch){.node.kind = VOW__WATCH, .run = fiber_resume};
+    b->timer.fire = on_sleep_timer; /* starting the timer writes the node */
     b->timer.armed = false;
     b->timer.weak = false;
     b->loop = loop;
     b->out = out;
     b->stack = stack;
     b->why = NULL;
-    b->left = NULL;
+    b->left_future = NULL;
     b->in = vow_context_ref(loop->in);
     b->cancels = 0;
     b->state = READY;
-    vow__core_context_make(&b->context, stack->low, size, body, b);
+    vow__core_context_make(&b->context, stack->low, size, fiber_main, b);
     vow__list_push(&fs->live, &b->in_loop);
     fs->count++;
     return b;
@@ -160,18 +162,18 @@ static void fiber_free(struct vow__core_fiber *b)
     vow_error_unref(b->why);
     vow_context_unref(b->in);
     vow__core_context_end(&b->context);
-    vow__core_stack_give(&fs->stacks, stack); /* and with it the block itself */
+    vow__core_stack_give(&fs->stacks, stack); /* `b` is in the stack */
     vow__core_loop_idle_memory(loop);
 }
 
-/* The first frame of a fiber's stack. */
-static void body(void *arg)
+/* Runs the function of the fiber: the first frame of the fiber's stack. */
+static void fiber_main(void *arg)
 {
     struct vow__core_fiber *b = arg;
     vow_loop *loop = b->loop;
     vow_next next = b->fn(b->arg);
     vow_future *out = b->out;
-    await_leave(b, NULL);
+    fiber_leave_future(b, NULL);
     if (vow__core_future_is_pending(out)) {
         vow__core_future_settle_next(loop, out, next, NULL);
     } else {
@@ -185,7 +187,7 @@ static void body(void *arg)
 
 /* ---- switching ----------------------------------------------------------- */
 
-static void resume(struct vow__core_watch *w)
+static void fiber_resume(struct vow__core_watch *w)
 {
     struct vow__core_fiber *b = VOW__OUTER(w, struct vow__core_fiber, watch);
     vow_loop *loop = b->loop;
@@ -200,7 +202,7 @@ static void resume(struct vow__core_watch *w)
         fiber_free(b);
 }
 
-static int suspend(struct vow__core_fiber *b, uint8_t state)
+static int fiber_suspend(struct vow__core_fiber *b, uint8_t state)
 {
     b->wake_code = 0;
     vow__sm_move(&b->state, state, moves);
@@ -208,17 +210,17 @@ static int suspend(struct vow__core_fiber *b, uint8_t state)
     return b->wake_code;
 }
 
-static void wake(struct vow__core_fiber *b, int code)
+static void fiber_wake(struct vow__core_fiber *b, int code)
 {
     b->wake_code = code;
     vow__sm_move(&b->state, READY, moves);
     vow__core_loop_enqueue(b->loop, &b->watch.node.link);
 }
 
-static void wake_by_timer(vow_loop *loop, struct vow__core_timer *t)
+static void on_sleep_timer(vow_loop *loop, struct vow__core_timer *t)
 {
     (void)loop;
-    wake(VOW__OUTER(t, struct vow__core_fiber, timer), 0);
+    fiber_wake(VOW__OUTER(t, struct vow__core_fiber, timer), 0);
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -228,20 +230,20 @@ int vow_await(vow_future *f)
     VOW__ASSERT_THREAD(vow__core_future_loop(f));
     vow_loop *loop = vow__core_future_loop(f);
     int rc;
-    struct vow__core_fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = fiber_check_current(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
     if (!vow__core_future_is_pending(f))
-        return outcome_code(f);
+        return future_outcome_code(f);
     if (f == b->out)
         return VOW_ECYCLE;
     vow__core_node_wait(loop, &b->watch.node, f);
-    rc = suspend(b, WAITING);
+    rc = fiber_suspend(b, WAITING);
     if (rc < 0)
         return rc; /* canceled: the watch has left the future */
     f = b->watch.node.source;
     b->watch.node.source = NULL;
-    rc = outcome_code(f);
+    rc = future_outcome_code(f);
     vow__core_future_unref(f);
     return rc;
 }
@@ -257,24 +259,24 @@ int vow_sleep(vow_loop *loop, uint64_t ms)
 {
     VOW__ASSERT_THREAD(loop);
     int rc;
-    struct vow__core_fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = fiber_check_current(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
     if (loop->closing)
         return VOW_ECLOSED;
     vow__core_timer_start(loop, &b->timer, vow__clock_due_ns(&loop->clock, ms));
-    return suspend(b, SLEEPING);
+    return fiber_suspend(b, SLEEPING);
 }
 
 int vow_yield(vow_loop *loop)
 {
     VOW__ASSERT_THREAD(loop);
     int rc;
-    struct vow__core_fiber *b = running(loop, &rc);
+    struct vow__core_fiber *b = fiber_check_current(loop, &rc);
     if (b == NULL || rc < 0)
         return rc;
     vow__core_loop_enqueue(loop, &b->watch.node.link);
-    rc = suspend(b, READY);
+    rc = fiber_suspend(b, READY);
     return rc < 0 || !loop->closing ? rc : VOW_ECLOSED;
 }
 
@@ -296,8 +298,10 @@ vow_error *vow_fiber_why(const vow_loop *loop)
     return loop->current == NULL ? NULL : loop->current->why;
 }
 
-/* The fiber that calls, and what it must be told before it may wait. */
-static struct vow__core_fiber *running(vow_loop *loop, int *ret_code)
+/* Returns the fiber that calls, NULL: none. *ret_code is 0 if the fiber may
+ * wait; else VOW_ENOFIBER, or VOW_ECANCELED for a cancel not yet seen. */
+static struct vow__core_fiber *fiber_check_current(vow_loop *loop,
+                                                   int *ret_code)
 {
     struct vow__core_fiber *b = loop->current;
     VOW__ASSERT_THREAD(loop);
@@ -309,14 +313,14 @@ static struct vow__core_fiber *running(vow_loop *loop, int *ret_code)
     return b;
 }
 
-static int outcome_code(vow_future *f)
+static int future_outcome_code(vow_future *f)
 {
     return vow_error_code(vow_error_of(f));
 }
 
 /* ---- canceling and closing ----------------------------------------------- */
 
-static void on_cancel(vow_error *why, void *user)
+static void on_fiber_cancel(vow_error *why, void *user)
 {
     struct vow__core_fiber *b = user;
     vow_loop *loop = b->loop;
@@ -324,24 +328,26 @@ static void on_cancel(vow_error *why, void *user)
     if (b->why == NULL)
         b->why = vow_error_ref(why);
     if (b->state == WAITING) {
-        await_leave(b, vow__core_node_unwait(loop, &b->watch.node));
-        wake(b, code);
+        fiber_leave_future(b, vow__core_node_unwait(loop, &b->watch.node));
+        fiber_wake(b, code);
     } else if (b->state == SLEEPING) {
         vow__core_timer_stop(loop, &b->timer);
-        wake(b, code);
+        fiber_wake(b, code);
     } else {
         b->cancels++; /* keeps F3 */
     }
 }
 
-/* An await of `f` was canceled; NULL: the fiber ends. What it left before and
- * nobody else holds goes on: then the fiber has not ended before that. */
-static void await_leave(struct vow__core_fiber *b, vow_future *f)
+/* Stores `f`, the future of a canceled await, as left_future if work runs
+ * behind `f`; NULL: the fiber ends. The former left_future becomes a rest of
+ * the fiber's result if pending without another reader, or settled with
+ * rests. */
+static void fiber_leave_future(struct vow__core_fiber *b, vow_future *f)
 {
-    vow_future *left = b->left;
-    b->left = NULL;
+    vow_future *left = b->left_future;
+    b->left_future = NULL;
     if (f != NULL && vow__core_future_runs_work(f)) {
-        b->left = f;
+        b->left_future = f;
         vow__core_future_count_end_ref(f, 1);
     } else if (f != NULL) {
         vow__core_future_unref(f);
@@ -357,15 +363,15 @@ static void await_leave(struct vow__core_fiber *b, vow_future *f)
         vow__core_future_unref(left);
 }
 
-/* Those that did not end while the loop closed: their stacks go, with whatever
- * their functions held. */
+/* Frees the stacks of fibers that did not end while the loop closed. Resources
+ * held by their functions leak. */
 void vow__core_fibers_abandon(vow_loop *loop)
 {
     while (loop->fibers != NULL && loop->fibers->live != NULL) {
         struct vow__core_fiber *b =
             VOW__OUTER(loop->fibers->live, struct vow__core_fiber, in_loop);
         vow_future *out = b->out;
-        await_leave(b, NULL);
+        fiber_leave_future(b, NULL);
         if (b->state == WAITING)
             vow__core_future_unref(vow__core_node_unwait(loop, &b->watch.node));
         else if (b->state == SLEEPING)

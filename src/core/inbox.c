@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* inbox.c - messages from other threads.
  *
- * WHY   One loop, one thread; this is the one door in the wall.
- * HOW   A list under a mutex. The sender that finds it empty wakes the loop, so
- *       a thousand messages cost one wake-up. The loop takes the whole list and
- *       runs it outside the lock. Closing is a flag under the same mutex: a
- *       message was either accepted, and runs, or was refused. A vow_remote may
- *       outlive the loop: it counts on the inbox, which keeps the memory.
+ * WHY   A loop belongs to a thread; other threads reach the loop only here.
+ * HOW   A list under a mutex. A sender that finds the list empty wakes the
+ *       loop, so a thousand messages cost one wake-up. The loop takes the whole
+ *       list and runs the messages outside the lock. Closing is a flag under
+ *       the same mutex: a message is either accepted, and runs, or refused. A
+ *       vow_remote may outlive the loop: the remote counts a reference to the
+ *       inbox, and the inbox keeps the loop's memory.
  * INVARIANTS
- *   I1  messages run in the order in which they were accepted
+ *   I1  messages run in the order of acceptance
  *   I2  if the list is not empty, a wake-up is under way or the loop is running
- *   I3  nothing is accepted after closed is set
+ *   I3  no message is accepted after `closed` is set
  * THREADS  any for pushing; the loop's for running.
  */
 #include "core/loop_internal.h"
@@ -22,8 +23,8 @@ struct post {
 };
 
 static void post_run(vow_loop *loop, struct vow__core_message *m);
-static struct vow__core_message *take_all(struct vow__core_inbox *in);
-static void run_list(vow_loop *loop, struct vow__core_message *m);
+static struct vow__core_message *inbox_take_all(struct vow__core_inbox *in);
+static void messages_run(vow_loop *loop, struct vow__core_message *m);
 
 int vow__core_inbox_new(vow_loop *loop, uint32_t max)
 {
@@ -116,7 +117,7 @@ int vow_loop_post(vow_loop *loop, vow_post_fn fn, void *arg)
 
 void vow__core_inbox_take(vow_loop *loop)
 {
-    run_list(loop, take_all(loop->inbox));
+    messages_run(loop, inbox_take_all(loop->inbox));
 }
 
 void vow__core_inbox_close(vow_loop *loop)
@@ -125,10 +126,10 @@ void vow__core_inbox_close(vow_loop *loop)
     vow__core_inbox_lock(in);
     in->closed = true;
     vow__core_inbox_unlock(in);
-    run_list(loop, take_all(in));
+    messages_run(loop, inbox_take_all(in));
 }
 
-static struct vow__core_message *take_all(struct vow__core_inbox *in)
+static struct vow__core_message *inbox_take_all(struct vow__core_inbox *in)
 {
     vow__core_inbox_lock(in);
     struct vow__core_message *m = in->first;
@@ -140,7 +141,7 @@ static struct vow__core_message *take_all(struct vow__core_inbox *in)
     return m;
 }
 
-static void run_list(vow_loop *loop, struct vow__core_message *m)
+static void messages_run(vow_loop *loop, struct vow__core_message *m)
 {
     while (m != NULL) {
         struct vow__core_message *next = m->next;

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: MIT */
-/* link.c - chaining: a link waits for its source, runs its handler from the
- * loop's queue, and is settled with what the handler returns.
+/* link.c - chaining: a link waits for its source, runs the handler from the
+ * loop's ready queue, and is settled with the return value of the handler.
  *
- * WHY   Handlers never run inside the call that attached or settled them, and a
- *       chain of a million links needs one stack frame.
- * HOW   vow__core_nodes_run() is the only place that calls handlers. Settling a link
- *       there moves its own waiters to the queue, and the loop goes on.
+ * WHY   Handlers never run inside the call that attached or settled, and a
+ *       chain of a million links needs a single stack frame.
+ * HOW   Only vow__core_nodes_run() calls handlers. Settling a link there moves
+ *       the waiters of the link to the ready queue, and the loop goes on.
  * INVARIANTS
- *   L1  a link with a source is in its waiters (source pending) or in the ready
- *       queue (source settled), and holds one reference to it
- *   L2  a link whose handler runs has no source and is pending, unless it is a
- *       finally that was canceled
- *   L3  drop(user) runs once: after the handler, or when it never will
+ *   L1  a link with a source counts in the refs of the source, and is in the
+ *       waiters of the source (pending) or in the ready queue (settled)
+ *   L2  while its handler runs, a link has no source and is pending, unless the
+ *       link is a canceled finally
+ *   L3  drop(user) runs once: after the handler, or if the handler never runs
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
 VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
                                  enum vow__core_node_kind kind, vow_step step);
-VOW__COLD static vow_future *then_with_care(const char *site, vow_future *f,
+VOW__COLD static vow_future *then_slow(const char *site, vow_future *f,
+                                       vow_ok_fn ok, vow_fail_fn fail,
+                                       void *user);
+VOW__COLD static vow_future *then_drop_slow(const char *site, vow_future *f,
                                             vow_ok_fn ok, vow_fail_fn fail,
                                             void *user);
-VOW__COLD static vow_future *then_drop_with_care(const char *site,
-                                                 vow_future *f, vow_ok_fn ok,
-                                                 vow_fail_fn fail, void *user);
-VOW__COLD static int done_with_care(const char *site, vow_future *f,
-                                    vow_ok_fn ok, vow_fail_fn fail, void *user);
-VOW__COLD static vow_future *step_new(const char *site, vow_future *f,
-                                      vow_step step);
+VOW__COLD static int done_slow(const char *site, vow_future *f, vow_ok_fn ok,
+                               vow_fail_fn fail, void *user);
+VOW__COLD static vow_future *link_new_in_context(const char *site,
+                                                 vow_future *f, vow_step step);
 VOW__COLD static vow_future *link_refused(vow_loop *loop, vow_drop_fn drop,
                                           void *user);
 VOW__INLINE void run_then(vow_loop *loop, vow_future *link);
-static void run_then_otherwise(vow_loop *loop, vow_future *link,
-                               vow_future *source) __attribute__((noinline));
-static void run_other(vow_loop *loop, struct vow__core_node *n);
+static void run_then_slow(vow_loop *loop, vow_future *link, vow_future *source)
+    __attribute__((noinline));
+static void run_other_node(vow_loop *loop, struct vow__core_node *n);
 static void run_finally(vow_loop *loop, vow_future *link);
 static void run_finally_late(vow_loop *loop, vow_future *link);
 static vow_future *finally_rest(vow_future *link, vow_future *orig);
 static void run_pass(vow_loop *loop, vow_future *link);
 static void run_finally_wait(vow_loop *loop, vow_future *link);
-VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
-                        vow_future *source);
-VOW__COLD static void finish_late(vow_loop *loop, vow_future *link,
-                                  vow_next next);
+VOW__INLINE void link_finish(vow_loop *loop, vow_future *link, vow_next next,
+                             vow_future *source);
+VOW__COLD static void link_finish_late(vow_loop *loop, vow_future *link,
+                                       vow_next next);
 static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
                          vow_future *source);
 static void drop_future(void *f);
@@ -56,20 +56,21 @@ vow_future *vow_then_at(const char *site, vow_future *f, vow_ok_fn ok,
     vow_loop *loop = vow__core_future_loop(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__slab_ready(&loop->futures)))
-        return then_with_care(site, f, ok, fail, user);
+        return then_slow(site, f, ok, fail, user);
     return link_new(site, f, VOW__THEN,
                     (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
-/* Needs a new slab, or is in a context, or too late: kept apart, so that the
- * way of a million links calls nothing. */
-static vow_future *then_with_care(const char *site, vow_future *f, vow_ok_fn ok,
-                                  vow_fail_fn fail, void *user)
+/* Handles a full slab, a context, and a closed loop: kept apart, so that the
+ * hot path calls no function. */
+static vow_future *then_slow(const char *site, vow_future *f, vow_ok_fn ok,
+                             vow_fail_fn fail, void *user)
 {
     vow_loop *loop = vow__core_future_loop(f);
     if (loop->closed)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
-    return step_new(site, f, (vow_step){.ok = ok, .fail = fail, .user = user});
+    return link_new_in_context(
+        site, f, (vow_step){.ok = ok, .fail = fail, .user = user});
 }
 
 vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
@@ -79,7 +80,7 @@ vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
     vow_loop *loop = vow__core_future_loop(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__slab_ready(&loop->futures)))
-        return then_drop_with_care(site, f, ok, fail, user);
+        return then_drop_slow(site, f, ok, fail, user);
     vow_future *link = vow__core_future_new(loop, site, VOW__THEN, 2, false);
     link->u.call.u.ok = ok;
     link->u.call.v.fail = fail;
@@ -88,11 +89,10 @@ vow_future *vow_then_drop_at(const char *site, vow_future *f, vow_ok_fn ok,
     return link;
 }
 
-static vow_future *then_drop_with_care(const char *site, vow_future *f,
-                                       vow_ok_fn ok, vow_fail_fn fail,
-                                       void *user)
+static vow_future *then_drop_slow(const char *site, vow_future *f, vow_ok_fn ok,
+                                  vow_fail_fn fail, void *user)
 {
-    vow_future *link = then_with_care(site, f, ok, fail, user);
+    vow_future *link = then_slow(site, f, ok, fail, user);
     vow__core_future_unref(f);
     return link;
 }
@@ -104,7 +104,7 @@ int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
     vow_loop *loop = vow__core_future_loop(f);
     if (VOW__UNLIKELY(loop->closed || loop->in != NULL ||
                       !vow__slab_ready(&loop->futures)))
-        return done_with_care(site, f, ok, fail, user);
+        return done_slow(site, f, ok, fail, user);
     vow_future *link = vow__core_future_new(loop, site, VOW__THEN, 1, false);
     link->u.call.u.ok = ok;
     link->u.call.v.fail = fail;
@@ -113,11 +113,11 @@ int vow_done_at(const char *site, vow_future *f, vow_ok_fn ok, vow_fail_fn fail,
     return 0;
 }
 
-static int done_with_care(const char *site, vow_future *f, vow_ok_fn ok,
-                          vow_fail_fn fail, void *user)
+static int done_slow(const char *site, vow_future *f, vow_ok_fn ok,
+                     vow_fail_fn fail, void *user)
 {
-    vow_future *link = then_drop_with_care(site, f, ok, fail, user);
-    int rc = vow_error_code(vow_error_of(link)); /* refused, or pending */
+    vow_future *link = then_drop_slow(site, f, ok, fail, user);
+    int rc = vow_error_code(vow_error_of(link)); /* 0: pending */
     vow__core_future_unref(link);
     return rc;
 }
@@ -136,9 +136,9 @@ vow_future *vow_chain_at(const char *site, vow_future *f, const vow_step *steps,
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
     vow_future *last = vow__core_future_ref(f);
     for (size_t i = 0; i < n; i++) {
-        vow_future *link = step_new(site, last, steps[i]);
+        vow_future *link = link_new_in_context(site, last, steps[i]);
         if (link->node.kind != VOW__THEN && last != f)
-            (void)vow_cancel(last, NULL); /* a chain is whole or not at all */
+            (void)vow_cancel(last, NULL); /* all steps run, or none */
         vow__core_future_unref(last);
         last = link;
     }
@@ -163,7 +163,8 @@ vow_future *vow_finally_at(const char *site, vow_future *f, vow_finally_fn fn,
     return link;
 }
 
-/* References: the caller's, and that of the list it waits in. */
+/* Returns a link with two references: of the caller, and of the list that the
+ * node is in. */
 VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
                                  enum vow__core_node_kind kind, vow_step step)
 {
@@ -179,8 +180,9 @@ VOW__INLINE vow_future *link_new(const char *site, vow_future *f,
     return link;
 }
 
-/* A link in the current context, if there is one. */
-static vow_future *step_new(const char *site, vow_future *f, vow_step step)
+/* Returns a link in the current context, if there is a context. */
+static vow_future *link_new_in_context(const char *site, vow_future *f,
+                                       vow_step step)
 {
     vow_loop *loop = vow__core_future_loop(f);
     if (loop->in != NULL && !vow__core_context_carry(loop, &step, NULL))
@@ -243,12 +245,12 @@ uint32_t vow__core_nodes_run(vow_loop *loop, uint32_t max)
         if (VOW__LIKELY(n->kind == VOW__THEN))
             run_then(loop, VOW__OUTER(n, vow_future, node));
         else
-            run_other(loop, n);
+            run_other_node(loop, n);
     }
     return max - left;
 }
 
-static void run_other(vow_loop *loop, struct vow__core_node *n)
+static void run_other_node(vow_loop *loop, struct vow__core_node *n)
 {
     vow_future *f = VOW__OUTER(n, vow_future, node);
     switch (n->kind) {
@@ -281,7 +283,7 @@ VOW__INLINE void run_then(vow_loop *loop, vow_future *link)
     vow_future *source = link->node.source;
     link->node.source = NULL; /* keeps L2 */
     if (VOW__UNLIKELY(!vow__core_future_is_plain(source))) {
-        run_then_otherwise(loop, link, source);
+        run_then_slow(loop, link, source);
         return;
     }
     vow_ok_fn ok = link->u.call.u.ok;
@@ -289,12 +291,11 @@ VOW__INLINE void run_then(vow_loop *loop, vow_future *link)
                         ? vow_pass()
                         : ok(*vow__core_future_value(source), link->user);
     vow__core_link_drop_user(link);
-    finish(loop, link, next, source);
+    link_finish(loop, link, next, source);
 }
 
-/* The source was rejected, or has not ended. */
-static void run_then_otherwise(vow_loop *loop, vow_future *link,
-                               vow_future *source)
+/* Handles a source that was rejected, or that has rests. */
+static void run_then_slow(vow_loop *loop, vow_future *link, vow_future *source)
 {
     vow_next next = vow_pass();
     vow_ok_fn ok = link->u.call.u.ok;
@@ -306,12 +307,13 @@ static void run_then_otherwise(vow_loop *loop, vow_future *link,
     vow__core_link_drop_user(link);
     if (source->node.rest)
         vow__core_rest_inherit(link, source);
-    finish(loop, link, next, source);
+    link_finish(loop, link, next, source);
 }
 
-/* Settle a link whose handler ran, unless the handler canceled it. */
-VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
-                        vow_future *source)
+/* Settles a link after the handler ran, unless the handler canceled the
+ * link. */
+VOW__INLINE void link_finish(vow_loop *loop, vow_future *link, vow_next next,
+                             vow_future *source)
 {
     if (VOW__LIKELY(vow__core_future_is_pending(link) &&
                     vow__core_next_is_value(next))) {
@@ -321,14 +323,15 @@ VOW__INLINE void finish(vow_loop *loop, vow_future *link, vow_next next,
     } else if (vow__core_future_is_pending(link)) {
         vow__core_future_settle_other(loop, link, next, source);
     } else {
-        finish_late(loop, link, next);
+        link_finish_late(loop, link, next);
     }
     vow__core_future_unref_hot(source);
     vow__core_future_unref_hot(link);
 }
 
-/* It was canceled by its own handler: nobody needs what that follows. */
-static void finish_late(vow_loop *loop, vow_future *link, vow_next next)
+/* Drops the return value after the handler canceled the link. A future to
+ * follow is canceled if there is no other reader. */
+static void link_finish_late(vow_loop *loop, vow_future *link, vow_next next)
 {
     loop->late_settles++;
     if (next.out.tag == VOW_TAG_FOLLOW && next.out.as.ptr != NULL &&
@@ -366,27 +369,28 @@ static void run_finally(vow_loop *loop, vow_future *link)
         vow__core_future_unref(link);
         return;
     }
-    if (vow__core_next_is_value(next)) { /* no say in the outcome */
+    if (vow__core_next_is_value(next)) { /* the outcome passes on unchanged */
         vow__core_next_drop(next);
         next = vow_pass();
     }
     if (source->node.rest)
         vow__core_rest_inherit(link, source);
-    finish(loop, link, next, source);
+    link_finish(loop, link, next, source);
 }
 
-/* It was canceled by cancel.c, which left us the function. Nobody waits for the
- * outcome: so it runs when the source has ended. */
+/* Runs a late finally: canceled by cancel.c, which left the function in
+ * value.tag. The function runs when the source has ended; until then the link
+ * waits behind rests of the source. */
 static void run_finally_late(vow_loop *loop, vow_future *link)
 {
     vow_future *source = link->node.source;
     vow_future *orig = vow__core_finally_source(link);
     vow_finally_fn fn = (vow_finally_fn)link->u.value.tag;
-    bool again = link->node.canceled; /* then `orig` is counted apart */
+    bool again = link->node.canceled; /* `orig` is counted besides `source` */
     bool first = vow__core_finally_is_late(orig) && orig->node.rest;
     if (first && !again && !orig->node.canceled &&
         !vow__core_future_is_pending(orig->node.source)) {
-        vow__list_push(&orig->waiters, &link->node.link); /* until that ran */
+        vow__list_push(&orig->waiters, &link->node.link); /* until orig ran */
         return;
     }
     vow_future *behind = finally_rest(link, orig);
@@ -405,7 +409,7 @@ static void run_finally_late(vow_loop *loop, vow_future *link)
     }
     vow_next next = fn(link->user);
     vow__core_link_drop_user(link);
-    link->node.source = NULL; /* until now, for those who wait for its end */
+    link->node.source = NULL; /* no longer a late finally */
     link->node.canceled = 0;
     link->waiters = NULL;
     link->node.rest = 0;
@@ -422,21 +426,22 @@ static void run_finally_late(vow_loop *loop, vow_future *link)
     vow__core_future_unref(link);
 }
 
-/* What a late finally waits behind, counted; NULL: it may run. */
+/* Returns the future that a late finally must wait behind, counted; NULL: the
+ * function may run. */
 static vow_future *finally_rest(vow_future *link, vow_future *orig)
 {
     bool rest = link->node.rest;
     if (vow__core_finally_is_late(orig) && orig->node.rest)
         return vow__core_future_ref(
-            orig->node.source); /* that one is there before it */
-    link->node.rest = 0;        /* it does not wait for itself */
+            orig->node.source); /* where `orig` waits, before `link` */
+    link->node.rest = 0;        /* `link` does not wait for itself */
     vow_future *behind = vow__core_rest_next(orig);
     link->node.rest = rest;
     return behind;
 }
 
-/* Wait for `held` before the outcome of `source` goes on. Both references are
- * moved; the second into `user`, from where L3 drops it. */
+/* Waits for `held` before the outcome of `source` passes on. Both references
+ * are moved; the reference to `source` into `user`, to be dropped as in L3. */
 static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
                          vow_future *source)
 {

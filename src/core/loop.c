@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* loop.c - the life of a loop: making it on libuv, and closing it.
+/* loop.c - making a loop on libuv, and closing a loop.
  *
- * WHY   A loop must never keep a process alive without a reason, and closing it
- *       must leave no waiter unsettled and no block behind.
+ * WHY   A loop must never keep a process alive without a reason, and closing
+ *       must leave no waiter unsettled and no memory behind.
  * HOW   Six handles. `prepare` and `check` run the ready queue before and
- *       after libuv polls; they never keep the loop alive. `idle` runs while
- *       something is ready, so that polling does not wait. `timer` serves the
+ *       after libuv polls; both never keep the loop alive. `idle` runs while
+ *       nodes are ready, so that polling does not wait. `timer` serves the
  *       heap of timer.c, `work_timer` the thread pool, `wake` the inbox.
- *       Closing settles what is pending, runs the handlers of that, and ends
- *       in the close callbacks of the handles; the memory goes with the last
- *       object that somebody still holds.
+ *       Closing settles all pending promises, runs their handlers, and ends in
+ *       the close callbacks of the handles. The memory is freed with the last
+ *       future, scope or remote that the user holds.
  * INVARIANTS
- *   O1  if something is ready, idle is active, a turn is running or it closes
+ *   O1  if a node is ready, idle is active, a turn runs or the loop is closing
  *   O2  wake keeps the loop alive if and only if keep > 0
  * THREADS  loop thread only.
  */
@@ -25,22 +25,22 @@ enum {
     FIBER_GUARDS = 8192,
     TRIM_MS = 1000,
     FORGET_MAX = 1000,
-    CLOSE_TURNS = 1000000 /* handlers a closing loop runs of what is new */
+    CLOSE_TURNS = 1000000 /* handlers attached during close that still run */
 };
 
 static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
                      vow_loop **ret_loop);
-static void settings(vow_loop *loop, const vow_loop_opts *o);
+static void loop_apply_opts(vow_loop *loop, const vow_loop_opts *o);
 static int handles_open(vow_loop *loop);
 static void on_prepare(uv_prepare_t *handle);
 static void on_check(uv_check_t *handle);
-static void on_idle(uv_idle_t *handle);
-static void on_wake(uv_async_t *handle);
+static void on_loop_idle(uv_idle_t *handle);
+static void on_loop_wake(uv_async_t *handle);
 static void settle_everything(vow_loop *loop);
 static void handles_close(vow_loop *loop);
 static void on_handle_closed(uv_handle_t *handle);
 static void close_handle(uv_handle_t *handle, void *arg);
-static void on_trim(vow_loop *loop, struct vow__core_timer *t);
+static void on_trim_timer(vow_loop *loop, struct vow__core_timer *t);
 
 const char *vow_version(void)
 {
@@ -91,7 +91,7 @@ static int loop_make(uv_loop_t *uv, const vow_loop_opts *opts, bool owns_uv,
     if (loop == NULL)
         return VOW_ENOMEM;
     loop->uv = uv;
-    settings(loop, o);
+    loop_apply_opts(loop, o);
     int rc =
         vow__core_inbox_new(loop, o->inbox_max == 0 ? INBOX_MAX : o->inbox_max);
     if (rc < 0) {
@@ -112,11 +112,11 @@ fail_promises:
     vow__core_future_unref(loop->no_memory);
     vow__slab_fini(&loop->futures);
 fail_inbox:
-    vow__core_inbox_unref(loop->inbox); /* and with it the loop */
+    vow__core_inbox_unref(loop->inbox); /* frees the loop too */
     return rc;
 }
 
-static void settings(vow_loop *loop, const vow_loop_opts *o)
+static void loop_apply_opts(vow_loop *loop, const vow_loop_opts *o)
 {
     loop->alloc = o->alloc;
     loop->clock.is_virtual = (o->flags & VOW_LOOP_VIRTUAL_TIME) != 0;
@@ -129,15 +129,15 @@ static void settings(vow_loop *loop, const vow_loop_opts *o)
         o->work_queue_max == 0 ? WORK_QUEUE_MAX : o->work_queue_max;
     loop->random[0] = o->seed == 0 ? vow__clock_entropy() : o->seed;
     loop->random[1] = UINT64_C(0x9e3779b97f4a7c15);
-    loop->trim.fire = on_trim;
+    loop->trim.fire = on_trim_timer;
     loop->trim.weak = true;
     vow_loop_adopt(loop);
 }
 
-/* None of these but uv_async_init() can fail, so it comes first. */
+/* Opens the handles. Only uv_async_init() can fail, and comes first. */
 static int handles_open(vow_loop *loop)
 {
-    int rc = uv_async_init(loop->uv, &loop->wake, on_wake);
+    int rc = uv_async_init(loop->uv, &loop->wake, on_loop_wake);
     if (rc < 0)
         return rc;
     (void)uv_prepare_init(loop->uv, &loop->prepare);
@@ -169,7 +169,7 @@ static void on_prepare(uv_prepare_t *handle)
         (void)uv_idle_stop(&loop->idle);
     }
     if (loop->until != NULL && !vow__core_future_is_pending(loop->until))
-        uv_stop(loop->uv); /* nothing to poll for any more */
+        uv_stop(loop->uv); /* the future is settled: do not poll */
 }
 
 static void on_check(uv_check_t *handle)
@@ -177,13 +177,13 @@ static void on_check(uv_check_t *handle)
     (void)vow__core_loop_drain(handle->data);
 }
 
-/* Its being active is all that is wanted: libuv does not wait. */
-static void on_idle(uv_idle_t *handle)
+/* Does nothing: an active idle handle keeps libuv from waiting. */
+static void on_loop_idle(uv_idle_t *handle)
 {
     (void)handle;
 }
 
-static void on_wake(uv_async_t *handle)
+static void on_loop_wake(uv_async_t *handle)
 {
     vow_loop *loop = handle->data;
     bool busy = loop->busy;
@@ -198,7 +198,7 @@ void vow__core_loop_arm(vow_loop *loop)
 {
     loop->armed = true;
     if (!loop->closing)
-        (void)uv_idle_start(&loop->idle, on_idle);
+        (void)uv_idle_start(&loop->idle, on_loop_idle);
 }
 
 void vow__core_loop_keep(vow_loop *loop, int change)
@@ -227,7 +227,7 @@ void vow_loop_release(vow_loop *loop)
     vow__core_loop_keep(loop, -1);
 }
 
-/* ---- its thread ---------------------------------------------------------- */
+/* ---- the loop's thread --------------------------------------------------- */
 
 void vow_loop_adopt(vow_loop *loop)
 {
@@ -253,7 +253,7 @@ const struct vow_alloc *vow_loop_alloc(const vow_loop *loop)
     return &loop->alloc;
 }
 
-/* ---- memory that is not in use ------------------------------------------- */
+/* ---- idle memory --------------------------------------------------------- */
 
 void vow__core_loop_idle_memory(vow_loop *loop)
 {
@@ -262,7 +262,7 @@ void vow__core_loop_idle_memory(vow_loop *loop)
                               vow__clock_due_ns(&loop->clock, TRIM_MS));
 }
 
-static void on_trim(vow_loop *loop, struct vow__core_timer *t)
+static void on_trim_timer(vow_loop *loop, struct vow__core_timer *t)
 {
     (void)t;
     bool more = vow__slab_decay(&loop->futures);
@@ -296,23 +296,22 @@ int vow_loop_close(vow_loop *loop)
     vow__core_fibers_abandon(loop);
     settle_everything(loop);
     vow__core_promises_tell_unhandled(loop);
-    settle_everything(loop); /* what the hook began */
+    settle_everything(loop); /* promises made by on_unhandled */
     for (int i = 0; i < FORGET_MAX && vow__core_promises_forget_rests(loop);
          i++)
-        settle_everything(loop); /* what destructors began */
+        settle_everything(loop); /* promises made by destructors */
     vow__core_timer_stop(loop, &loop->trim);
     loop->busy = false;
     handles_close(loop);
     if (!loop->owns_uv)
         return 0;
-    vow_future *hold =
-        vow__core_future_ref(loop->no_memory); /* handles of the user's may
-                                                     still look at the loop */
+    /* keeps the loop: close callbacks of the user's handles may still use it */
+    vow_future *hold = vow__core_future_ref(loop->no_memory);
     struct vow_alloc alloc = loop->alloc;
     uv_loop_t *uv = loop->uv;
     (void)uv_run(uv, UV_RUN_NOWAIT); /* ends in on_handle_closed() */
     (void)uv_run(uv, UV_RUN_DEFAULT);
-    if (uv_loop_close(uv) == UV_EBUSY) { /* some that nothing will end */
+    if (uv_loop_close(uv) == UV_EBUSY) { /* open handles are left */
         uv_walk(uv, close_handle, NULL);
         (void)uv_run(uv, UV_RUN_DEFAULT);
         (void)uv_loop_close(uv);
@@ -329,9 +328,9 @@ static void close_handle(uv_handle_t *handle, void *arg)
         uv_close(handle, NULL);
 }
 
-/* Handlers and fibers may make new promises while the loop closes: again, until
- * there are none. Every link that waits now gets its turn; whoever makes more
- * for ever does not. */
+/* Rejects all promises and runs all handlers, again and again, because handlers
+ * and fibers may make new promises while the loop closes. Every link that waits
+ * now gets its turn; handlers that make promises without end are cut off. */
 static void settle_everything(vow_loop *loop)
 {
     vow_loop_stats now;
@@ -366,8 +365,7 @@ static void on_handle_closed(uv_handle_t *handle)
     loop->closed = true;
     vow__core_fibers_close(loop);
     vow__slab_trim(&loop->futures);
-    vow__core_future_unref(
-        loop->no_memory); /* frees the loop if it is the last */
+    vow__core_future_unref(loop->no_memory); /* frees the loop if the last */
 }
 
 void vow__core_loop_maybe_free(vow_loop *loop)
@@ -376,8 +374,7 @@ void vow__core_loop_maybe_free(vow_loop *loop)
         loop->scopes > 0)
         return;
     vow__slab_fini(&loop->futures);
-    vow__core_inbox_unref(
-        loop->inbox); /* a remote may keep it a little longer */
+    vow__core_inbox_unref(loop->inbox); /* a remote may still hold the inbox */
 }
 
 struct vow__core_visit vow__core_visit_begin(vow_loop *loop)

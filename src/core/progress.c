@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.c - how far it is, told down the chain.
+/* progress.c - progress values, passed down the chain to listeners.
  *
- * WHY   A worker's pulse and a progress bar both need news of something that is
- *       not settled yet, through every link that was chained onto it.
+ * WHY   A worker's pulse and a progress bar both need the progress of a pending
+ *       future, through all links of the chain.
  * HOW   A listener is a link that passes the outcome on. `listened` marks the
- *       way from each root down to its listeners, so that a notify where nobody
- *       listens costs nothing, and one where somebody does walks only there.
- *       The walk calls nobody: it leaves the news with each listener and queues
- *       it, so callbacks may do what they like to the tree. News that comes
- *       before the last was delivered replaces it.
+ *       way from each root down to the listeners: a notify without listeners
+ *       costs nothing, and a notify with listeners walks only the marked way.
+ *       The walk calls no user code: the walk stores the update in each
+ *       listener and queues the listener, so callbacks may change the tree. A
+ *       new update replaces an update that was not delivered yet.
  * INVARIANTS
- *   N1  if a future is listened, so is all that it waits for
- *   N2  a listener is queued if and only if it has news
+ *   N1  if a future is listened, all futures upstream are listened
+ *   N2  a listener is queued if and only if the listener has an update
  * LIMITS  notify O(links with listeners below); no recursion.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-struct news {
+/* A progress value, shared by the listeners of a notify. */
+struct update {
     uint32_t refs;
     vow_value value;
-    struct news *next; /* replaced by a newer one, during a walk */
+    struct update *next; /* in the list of replaced updates, during a walk */
 };
 
 struct vow__core_listener {
-    struct vow__core_watch call; /* in the ready queue while there is news */
+    struct vow__core_watch call; /* in the ready queue while `update` is set */
     vow_loop *loop;
     vow_progress_fn fn;
     void *user;
-    struct news *news; /* counted, the latest not yet delivered */
+    struct update *update; /* the latest, not yet delivered; counted, or NULL */
 };
 
-static void deliver(struct vow__core_watch *w);
-static void hand_over(vow_loop *loop, vow_future *link, struct news *news,
-                      struct news **replaced);
-static void news_unref(vow_loop *loop, struct news *news);
+static void listener_run(struct vow__core_watch *w);
+static void listener_set_update(vow_loop *loop, vow_future *link,
+                                struct update *update,
+                                struct update **replaced);
+static void update_unref(vow_loop *loop, struct update *update);
 
 vow_future *vow_on_progress_at(const char *site, vow_future *f,
                                vow_progress_fn fn, void *user)
@@ -54,7 +56,7 @@ vow_future *vow_on_progress_at(const char *site, vow_future *f,
         return vow__core_future_no_memory(loop);
     }
     l->call.node.kind = VOW__WATCH;
-    l->call.run = deliver;
+    l->call.run = listener_run;
     l->loop = loop;
     l->fn = fn;
     l->user = user;
@@ -68,9 +70,9 @@ void vow__core_listener_free(vow_loop *loop, vow_future *link)
 {
     struct vow__core_listener *l = link->user;
     link->user = NULL;
-    if (l->news != NULL) {
+    if (l->update != NULL) {
         vow__list_remove(&loop->ready, &l->call.node.link);
-        news_unref(loop, l->news);
+        update_unref(loop, l->update);
     }
     vow__mem_free(&loop->alloc, l, sizeof(*l));
 }
@@ -90,27 +92,28 @@ bool vow_notify(vow_deferred *d, vow_value progress)
 bool vow__core_progress_notify(vow_loop *loop, vow_future *f,
                                vow_value progress)
 {
-    struct news *news = NULL;
+    struct update *update = NULL;
     if (f->node.listened)
-        news = vow__mem_new(&loop->alloc, sizeof(*news));
-    if (news == NULL) {
-        bool heard = !f->node.listened; /* its destructor may listen */
+        update = vow__mem_new(&loop->alloc, sizeof(*update));
+    if (update == NULL) {
+        bool heard = !f->node.listened; /* the drop may add a listener */
         vow_value_drop(progress);
         return heard;
     }
-    *news = (struct news){.refs = 1, .value = progress};
-    struct news *replaced = NULL;
+    *update = (struct update){.refs = 1, .value = progress};
+    struct update *replaced = NULL;
     struct vow__core_node *n = vow__core_future_first_waiter(f);
     for (; n != NULL; n = vow__core_node_next_below(n, f, true))
         if (n->kind == VOW__LISTEN)
-            hand_over(loop, VOW__OUTER(n, vow_future, node), news, &replaced);
-    while (replaced != NULL) { /* destructors may change the tree: after it */
-        struct news *old = replaced;
+            listener_set_update(loop, VOW__OUTER(n, vow_future, node), update,
+                                &replaced);
+    while (replaced != NULL) { /* after the walk: destructors change the tree */
+        struct update *old = replaced;
         replaced = old->next;
         old->refs = 1;
-        news_unref(loop, old);
+        update_unref(loop, old);
     }
-    news_unref(loop, news);
+    update_unref(loop, update);
     return true;
 }
 
@@ -120,13 +123,15 @@ void vow__core_progress_listen_up(vow_future *f)
         f->node.listened = 1;
 }
 
-static void hand_over(vow_loop *loop, vow_future *link, struct news *news,
-                      struct news **replaced)
+/* Stores the update in the listener of `link`. A replaced update without other
+ * listeners goes into `replaced`. */
+static void listener_set_update(vow_loop *loop, vow_future *link,
+                                struct update *update, struct update **replaced)
 {
     struct vow__core_listener *l = link->user;
-    struct news *old = l->news;
-    l->news = news;
-    news->refs++;
+    struct update *old = l->update;
+    l->update = update;
+    update->refs++;
     if (old == NULL) {
         vow__core_loop_enqueue(loop, &l->call.node.link); /* keeps N2 */
     } else if (--old->refs == 0) {
@@ -135,24 +140,25 @@ static void hand_over(vow_loop *loop, vow_future *link, struct news *news,
     }
 }
 
-/* The callback may end the listener; nothing of it is read afterwards. */
-static void deliver(struct vow__core_watch *w)
+/* Calls the callback, which may free the listener: `l` is not read
+ * afterwards. */
+static void listener_run(struct vow__core_watch *w)
 {
     struct vow__core_listener *l =
         VOW__OUTER(w, struct vow__core_listener, call);
     vow_loop *loop = l->loop;
-    struct news *news = l->news;
-    l->news = NULL; /* keeps N2 */
-    l->fn(news->value, l->user);
-    news_unref(loop, news);
+    struct update *update = l->update;
+    l->update = NULL; /* keeps N2 */
+    l->fn(update->value, l->user);
+    update_unref(loop, update);
 }
 
-static void news_unref(vow_loop *loop, struct news *news)
+static void update_unref(vow_loop *loop, struct update *update)
 {
-    if (--news->refs > 0)
+    if (--update->refs > 0)
         return;
     struct vow__core_visit before = vow__core_visit_begin(loop);
-    vow_value_drop(news->value);
+    vow_value_drop(update->value);
     vow__core_visit_end(loop, before);
-    vow__mem_free(&loop->alloc, news, sizeof(*news));
+    vow__mem_free(&loop->alloc, update, sizeof(*update));
 }

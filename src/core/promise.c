@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* promise.c - both ends of a promise: making, settling, reading, freeing.
+/* promise.c - both ends of a promise: making, settling, following, freeing.
  *
- * WHY   Everything else in vow is a promise that somebody settles once.
+ * WHY   Every asynchronous result in vow is a promise, settled once.
  * HOW   Settling stores the outcome and moves all waiters to the loop's ready
- *       queue in one splice: no memory, no calls, however many wait. The nodes
- *       of that queue are run by link.c.
+ *       queue in a single splice: no memory, no calls, any number of waiters.
+ *       link.c runs the nodes of the ready queue.
  * INVARIANTS
  *   P1  a settled future has no waiters and is settled for ever
- *   P2  a pending PROMISE has an end, or waits for the loop to close
- *   P3  an alias refers to a future that is no alias: one step to the value
- *   P4  destroying never recurses: what it frees in turn waits in loop->dead
+ *   P2  a pending PROMISE has a deferred, or waits for the loop to close
+ *   P3  an alias refers to a future without an alias: one step to the value
+ *   P4  destroying never recurses: futures freed meanwhile wait in loop->dead
  * LIMITS  settle O(1); 88 bytes per future.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-static vow_future *settled(vow_loop *loop, const char *site, vow_next next);
-static bool open_end(const vow_future *f);
-static bool is_code(uintptr_t tag);
-static void collapse(vow_loop *loop, vow_future *f, vow_future *other);
-static bool only_waiters_hold(const vow_future *f);
-VOW__COLD static vow_future *promise_with_care(const char *site, vow_loop *loop,
-                                               vow_deferred **ret_end);
+static vow_future *promise_new_settled(vow_loop *loop, const char *site,
+                                       vow_next next);
+static bool end_is_open(const vow_future *f);
+static bool tag_is_code(uintptr_t tag);
+static void link_collapse(vow_loop *loop, vow_future *f, vow_future *other);
+static bool held_only_by_waiters(const vow_future *f);
+VOW__COLD static vow_future *promise_new_slow(const char *site, vow_loop *loop,
+                                              vow_deferred **ret_end);
 VOW__COLD static void break_promise(vow_future *f);
-VOW__COLD static bool settle_with_care(vow_deferred *d, vow_next next);
-VOW__COLD static bool settle_drop_with_care(vow_deferred *d, vow_next next);
+VOW__COLD static bool settle_slow(vow_deferred *d, vow_next next);
+VOW__COLD static bool settle_drop_slow(vow_deferred *d, vow_next next);
 
 /* ---- making -------------------------------------------------------------- */
 
@@ -45,15 +46,15 @@ vow_future *vow_promise_at(const char *site, vow_loop *loop,
 {
     VOW__ASSERT_THREAD(loop);
     if (VOW__UNLIKELY(!vow__slab_ready(&loop->futures)))
-        return promise_with_care(site, loop, ret_end);
+        return promise_new_slow(site, loop, ret_end);
     vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 2, true);
     *ret_end = vow__core_deferred_of(f);
     return f;
 }
 
-/* Needs a new slab, or does without. */
-static vow_future *promise_with_care(const char *site, vow_loop *loop,
-                                     vow_deferred **ret_end)
+/* Takes a new slab; without memory, returns the loop's rejected future. */
+static vow_future *promise_new_slow(const char *site, vow_loop *loop,
+                                    vow_deferred **ret_end)
 {
     vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 2, true);
     if (f == NULL) {
@@ -67,20 +68,20 @@ static vow_future *promise_with_care(const char *site, vow_loop *loop,
 vow_future *vow_resolved_at(const char *site, vow_loop *loop, vow_value v)
 {
     VOW__ASSERT_THREAD(loop);
-    return settled(loop, site, vow_ok(v));
+    return promise_new_settled(loop, site, vow_ok(v));
 }
 
 vow_future *vow_rejected_at(const char *site, vow_loop *loop, vow_error *e)
 {
     VOW__ASSERT_THREAD(loop);
-    return settled(loop, site, vow_fail(e));
+    return promise_new_settled(loop, site, vow_fail(e));
 }
 
 vow_future *vow_refused_at(const char *site, vow_loop *loop, int code,
                            const char *text)
 {
     VOW__ASSERT_THREAD(loop);
-    return settled(loop, site, vow_fail_code(code, text));
+    return promise_new_settled(loop, site, vow_fail_code(code, text));
 }
 
 vow_future *vow__core_future_no_memory(vow_loop *loop)
@@ -88,7 +89,8 @@ vow_future *vow__core_future_no_memory(vow_loop *loop)
     return vow__core_future_ref(loop->no_memory);
 }
 
-static vow_future *settled(vow_loop *loop, const char *site, vow_next next)
+static vow_future *promise_new_settled(vow_loop *loop, const char *site,
+                                       vow_next next)
 {
     vow_future *f = vow__core_future_new(loop, site, VOW__PROMISE, 1, false);
     if (f == NULL) {
@@ -106,8 +108,8 @@ bool vow_resolve(vow_deferred *d, vow_value v)
     vow_future *f = vow__core_future_of(d);
     vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
-    if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed))
-        return settle_with_care(d, vow_ok(v));
+    if (VOW__UNLIKELY(!end_is_open(f) || f->node.queued || !loop->armed))
+        return settle_slow(d, vow_ok(v));
     f->u.value = v;
     f->node.state = VOW_FULFILLED;
     vow__list_splice(&loop->ready, &f->waiters); /* keeps P1 */
@@ -119,9 +121,9 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
     vow_future *f = vow__core_future_of(d);
     vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
-    if (VOW__UNLIKELY(!open_end(f) || f->node.queued || !loop->armed ||
+    if (VOW__UNLIKELY(!end_is_open(f) || f->node.queued || !loop->armed ||
                       f->w.ends != 1 || f->node.refs == 1))
-        return settle_drop_with_care(d, vow_ok(v));
+        return settle_drop_slow(d, vow_ok(v));
     f->u.value = v;
     f->node.state = VOW_FULFILLED;
     f->node.has_ends = 0;
@@ -134,12 +136,12 @@ bool vow_resolve_drop(vow_deferred *d, vow_value v)
 bool vow_reject_drop(vow_deferred *d, vow_error *e)
 {
     VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
-    return settle_drop_with_care(d, vow_fail(e));
+    return settle_drop_slow(d, vow_fail(e));
 }
 
-static bool settle_drop_with_care(vow_deferred *d, vow_next next)
+static bool settle_drop_slow(vow_deferred *d, vow_next next)
 {
-    bool first = settle_with_care(d, next);
+    bool first = settle_slow(d, next);
     vow_deferred_unref(d);
     return first;
 }
@@ -167,16 +169,17 @@ bool vow_resolve_with(vow_deferred *d, vow_future *other)
 bool vow_settle(vow_deferred *d, vow_next next)
 {
     VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
-    return settle_with_care(d, next);
+    return settle_slow(d, next);
 }
 
-/* May be late, may be no value, may have to wake the loop. */
-static bool settle_with_care(vow_deferred *d, vow_next next)
+/* Settles in all cases: too late, not with a value, or the loop must be armed.
+ * Returns false if the promise was settled before. */
+static bool settle_slow(vow_deferred *d, vow_next next)
 {
     vow_future *f = vow__core_future_of(d);
     vow_loop *loop = vow__core_future_loop(f);
     VOW__ASSERT_THREAD(loop);
-    if (VOW__UNLIKELY(!open_end(f))) {
+    if (VOW__UNLIKELY(!end_is_open(f))) {
         loop->late_settles++;
         vow__core_next_drop(next);
         return false;
@@ -185,7 +188,7 @@ static bool settle_with_care(vow_deferred *d, vow_next next)
     return true;
 }
 
-/* Settle with anything but a value. */
+/* Handles an error, a future to follow, vow_pass(), and an error code. */
 void vow__core_future_settle_other(vow_loop *loop, vow_future *f, vow_next next,
                                    vow_future *came)
 {
@@ -196,13 +199,13 @@ void vow__core_future_settle_other(vow_loop *loop, vow_future *f, vow_next next,
         vow__core_future_reject(loop, f, v.as.ptr);
     } else if (v.tag == VOW_TAG_PASS && came != NULL) {
         vow__core_future_adopt(loop, f, came);
-    } else if (is_code(v.tag)) {
+    } else if (tag_is_code(v.tag)) {
         vow__core_future_reject_code(loop, f, (int)(intptr_t)v.tag, v.as.ptr);
     } else {
-        vow__core_future_reject_code(loop, f, VOW_EINVAL,
-                                     v.tag == VOW_TAG_PASS
-                                         ? "nothing came in to pass on"
-                                         : "a NULL error or future");
+        vow__core_future_reject_code(
+            loop, f, VOW_EINVAL,
+            v.tag == VOW_TAG_PASS ? "vow_pass() without an outcome to pass on"
+                                  : "a NULL error or future");
     }
 }
 
@@ -244,7 +247,7 @@ void vow__core_future_adopt_outcome(vow_loop *loop, vow_future *f,
     if (v.tag <= VOW_PTR) {
         vow__core_future_fulfil(loop, f, v);
     } else if (from->node.refs == 1) {
-        from->u.value = vow_nothing(); /* nobody else reads it: it moves */
+        from->u.value = vow_nothing(); /* no other reader: move the value */
         vow__core_future_fulfil(loop, f, v);
     } else if (v.tag == VOW_BYTES) {
         (void)vow_bytes_ref(v.as.ptr);
@@ -257,14 +260,15 @@ void vow__core_future_adopt_outcome(vow_loop *loop, vow_future *f,
     }
 }
 
-/* May an end still settle it? Not when it follows another. */
-static bool open_end(const vow_future *f)
+/* Returns whether a deferred may still settle `f`; not while `f` follows. */
+static bool end_is_open(const vow_future *f)
 {
     return vow__core_future_is_pending(f) && f->node.kind == VOW__PROMISE;
 }
 
-/* vow_fail_code() puts the negative code where an address never is. */
-static bool is_code(uintptr_t tag)
+/* Returns whether the tag is a negative code of vow_fail_code(), which no
+ * address is. */
+static bool tag_is_code(uintptr_t tag)
 {
     return (intptr_t)tag < 0 && tag > VOW_TAG_PASS;
 }
@@ -284,7 +288,7 @@ void vow__core_next_drop(vow_next next)
 
 void vow__core_future_follow(vow_loop *loop, vow_future *f, vow_future *other)
 {
-    vow_error *why = NULL; /* canceled, and its hook has not run yet */
+    vow_error *why = NULL; /* of a cancel, if the hook did not run yet */
     if (vow__core_future_loop(other) != loop) {
         vow__core_future_reject_code(loop, f, VOW_EINVAL,
                                      "a future of another loop");
@@ -294,9 +298,9 @@ void vow__core_future_follow(vow_loop *loop, vow_future *f, vow_future *other)
     } else if (!vow__core_future_is_pending(other)) {
         other->node.handled = 1;
         vow__core_future_adopt(loop, f, other);
-    } else if (only_waiters_hold(f) &&
+    } else if (held_only_by_waiters(f) &&
                (!f->node.rest || vow__core_rest_hand_down(f))) {
-        collapse(loop, f, other);
+        link_collapse(loop, f, other);
     } else {
         if (f->node.queued) {
             why = vow_error_ref(f->u.call.v.why);
@@ -315,10 +319,10 @@ void vow__core_future_follow(vow_loop *loop, vow_future *f, vow_future *other)
     }
 }
 
-/* A link that only link.c and links behind it hold: nobody can read or cancel
- * it. Few waiters, so that the look costs little; and no watch among them,
- * whose owner knows what it waits for. */
-static bool only_waiters_hold(const vow_future *f)
+/* Returns whether `f` is a link held only by link.c and by links that wait for
+ * `f`: then no caller can read or cancel `f`. False for more than 8 references,
+ * to keep the check cheap, and if a watch waits: its owner knows `f`. */
+static bool held_only_by_waiters(const vow_future *f)
 {
     uint32_t held = 1;
     if (f->node.kind != VOW__THEN || f->node.refs > 8)
@@ -331,9 +335,9 @@ static bool only_waiters_hold(const vow_future *f)
     return f->node.refs == held;
 }
 
-/* The waiters go over to `other` and the link between is done with. So a retry
- * by insertion that goes on for ever stays as long as its first round. */
-static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
+/* Moves the waiters of `f` to `other` and settles `f`. So the chain of an
+ * endless retry, where each attempt follows the next, does not grow. */
+static void link_collapse(vow_loop *loop, vow_future *f, vow_future *other)
 {
     vow_link *l;
     while ((l = vow__list_take(&f->waiters)) != NULL) {
@@ -341,11 +345,10 @@ static void collapse(vow_loop *loop, vow_future *f, vow_future *other)
         f->node.refs--;
         vow__core_node_wait(loop, n, other);
         if (!vow__core_future_is_pending(VOW__OUTER(n, vow_future, node)))
-            vow__core_future_count_end_ref(
-                other, 1); /* a canceled finally goes over as well */
+            vow__core_future_count_end_ref(other, 1); /* a late finally */
     }
     f->u.value = vow_nothing();
-    f->node.state = VOW_FULFILLED; /* and nobody is left to see it */
+    f->node.state = VOW_FULFILLED; /* without readers */
 }
 
 /* ---- references ---------------------------------------------------------- */
@@ -370,7 +373,7 @@ vow_deferred *vow_deferred_ref(vow_deferred *d)
     if (d == NULL)
         return NULL;
     vow_future *f = vow__core_future_of(d);
-    if (!f->node.has_ends) /* for the first, and for each of VOW__NONE */
+    if (!f->node.has_ends) /* the first deferred; each deferred of VOW__NONE */
         vow__core_future_ref(f);
     if (f->node.kind != VOW__NONE) {
         f->node.has_ends = 1;
@@ -393,7 +396,7 @@ vow_deferred *vow_deferred_unref(vow_deferred *d)
     if (--f->w.ends > 0)
         return NULL;
     f->node.has_ends = 0;
-    if (VOW__UNLIKELY(open_end(f))) /* keeps P2 */
+    if (VOW__UNLIKELY(end_is_open(f))) /* keeps P2 */
         break_promise(f);
     vow__core_future_unref_hot(f);
     return NULL;
@@ -414,7 +417,7 @@ static void break_promise(vow_future *f)
 bool vow_deferred_pending(const vow_deferred *d)
 {
     VOW__ASSERT_THREAD_OF(d, vow__core_future_loop(vow__core_future_of(d)));
-    return d != NULL && open_end(vow__core_future_of(d));
+    return d != NULL && end_is_open(vow__core_future_of(d));
 }
 
 void vow__core_future_destroy(vow_future *f)
@@ -424,7 +427,7 @@ void vow__core_future_destroy(vow_future *f)
     vow__core_futures_reap(loop);
 }
 
-/* Destructors run here, and may drop futures in turn (keeps P4). */
+/* Runs destructors, which may drop further futures (keeps P4). */
 void vow__core_futures_reap(vow_loop *loop)
 {
     vow_link *l;

@@ -1,51 +1,55 @@
 /* SPDX-License-Identifier: MIT */
-/* rest.c - has a future ended?
+/* rest.c - the rests of a future, and whether a future has ended.
  *
- * WHY   A canceled link, an expired timeout and a combinator that knows its
- *       outcome are settled at once; the work behind them is only asked, and
- *       may run for long. Whoever limits work, or frees what the work uses,
- *       must know when that has ended.
- * HOW   A settled future has ended when its rests have: the futures it let go
- *       of while work ran behind them. A future keeps a counted reference to
- *       each rest, as a ghost, so that the rest is canceled as if nobody held
- *       it. A rest puts no node into any list: a million canceled links of one
- *       source cost no more than the links themselves. Who waits for an end
- *       (a watch, a member of a scope, a canceled finally) walks to a rest
- *       that is pending, waits behind that one, and walks again. The walk drops
- *       what has ended and cuts short what leads to a single rest.
+ * WHY   A canceled link, an expired timeout and a decided combinator are
+ *       settled at once. The work behind them is only asked to stop, and may
+ *       run for long. A caller that limits work, or frees memory that the work
+ *       uses, must know when the work has ended.
+ * HOW   A *rest* is a counted reference of a settled future to work that may
+ *       still run: a reference to a future that the settled future left while
+ *       work ran behind it. A settled future has ended when all its rests have
+ *       ended. The reference counts in `end_refs` and not as a reader, so the
+ *       work is canceled as if there were no rest. A rest puts no node into a
+ *       list: a million canceled links of a source cost no more than the links
+ *       themselves. A node that waits for an end (a watch, a member of a scope,
+ *       a canceled finally) walks to a pending rest, waits behind the pending
+ *       rest, and walks again. The walk drops ended rests, and skips a future
+ *       that only leads to a single further rest.
  *
- *       Where the rests of a future `f` with the bit `rest` are:
- *         settled                         node.source and rest, or NULL
- *         settled VOW__GROUP              the legs of the group in `user`
- *         settled VOW__FINALLY            its source: its function did not run
+ *       The slots: fields of a future with the bit `rest` that hold the rests:
+ *         settled                         node.source and rest; NULL: empty
+ *         settled VOW__GROUP              the inputs of the group in `user`
+ *         settled VOW__FINALLY            node.source: fn did not run yet
  *         PROMISE, pending or settled     node.source
  *         other kinds, pending            rest
  *
- *       What others read as well was not canceled. It is a rest if work runs
- *       behind it; if not, as with an event that many wait for, it may be
- *       pending as long as the program, and nothing runs: it is none.
+ *       A source that has other readers is left but not canceled. The source is
+ *       a rest if work runs behind the source. If not (an event with many
+ *       waiters), the source may be pending as long as the program: no rest.
  * INVARIANTS
- *   E1  a rest counts one reference and one ghost of its future
- *   E2  a settled future has no waiters: the way back of the walk lies there
- *   E3  the walk runs nobody's code: what it frees is destroyed behind it
- * LIMITS  A third rest of one future needs 88 bytes; without memory it is
- *       forgotten, and the future ends too early. A promise that is resolved
- *       with a canceled link of its own may make a ring, which the walk passes
- *       and which the loop's close takes apart.
+ *   E1  a rest counts in `refs` and in `end_refs` of the future referred to
+ *   E2  a settled future has no waiters: the walk keeps the way back there
+ *   E3  the walk runs no user code: freed futures are destroyed afterwards
+ * LIMITS  A third rest of a future needs 88 bytes. Without memory the third
+ *       rest is forgotten, and the future ends too early. A promise that is
+ *       resolved with a canceled link of its own may make a ring of rests: the
+ *       walk passes a ring, and vow_loop_close() takes the ring apart.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-enum { SHARED_MAX = VOW__END_REFS_MAX / 2 }; /* then its readers still count */
+/* A shared source with more end_refs becomes no further rest: so the readers of
+ * the source stay known. */
+enum { SHARED_MAX = VOW__END_REFS_MAX / 2 };
 
 static vow_future **rest_slot(vow_future *f);
 static vow_future **rest_free_slot(vow_future *f);
 static vow_future *rest_only(vow_future *f);
-static bool rest_known(const vow_future *f, const vow_future *work);
+static bool rest_is_known(const vow_future *f, const vow_future *work);
 static vow_future *rest_join(vow_future *a, vow_future *b);
 static void rest_drop(vow_future *f, vow_future **slot);
 static vow_future *walk_to_pending(vow_future *top);
-static vow_future *first_late(vow_future *f);
+static vow_future *finally_first_late(vow_future *f);
 static vow_future *walk_cut_short(vow_future *at);
 static vow_future *walk_back(vow_future *at);
 static void rests_prune(vow_future **slot);
@@ -54,7 +58,7 @@ static void rests_prune(vow_future **slot);
 
 void vow__core_rest_add(vow_future *f, vow_future *work)
 {
-    if (f->node.rest && rest_known(f, work)) {
+    if (f->node.rest && rest_is_known(f, work)) {
         vow__core_future_unref(work);
         return;
     }
@@ -108,7 +112,7 @@ void vow__core_rest_move(vow_future *promise)
     promise->node.source = NULL;
 }
 
-/* Only a link that follows has room while it waits. */
+/* Only a FOLLOW link has room for a rest while waiting. */
 bool vow__core_rest_hand_down(vow_future *f)
 {
     vow_loop *loop = vow__core_future_loop(f);
@@ -132,8 +136,8 @@ bool vow__core_rest_hand_down(vow_future *f)
     return true;
 }
 
-/* Drop those that have ended from a chain of VOW__RESTS: a retry for ever
- * whose attempts end sooner or later stays short. */
+/* Drops ended rests from a chain of VOW__RESTS: so the chain of an endless
+ * retry stays short, if the attempts end sooner or later. */
 static void rests_prune(vow_future **slot)
 {
     while (*slot != NULL && (*slot)->node.kind == VOW__RESTS) {
@@ -150,9 +154,9 @@ static void rests_prune(vow_future **slot)
     }
 }
 
-/* ---- where they are ------------------------------------------------------ */
+/* ---- slots --------------------------------------------------------------- */
 
-/* The first rest of `f`, NULL: there is none. */
+/* Returns the slot with the first rest of `f`; NULL: there is none. */
 static vow_future **rest_slot(vow_future *f)
 {
     if (f->node.kind == VOW__GROUP)
@@ -165,15 +169,15 @@ static vow_future **rest_slot(vow_future *f)
     return NULL;
 }
 
-/* Room for one more; NULL: none. */
+/* Returns an empty slot of `f` for another rest; NULL: all are full. */
 static vow_future **rest_free_slot(vow_future *f)
 {
     bool pending = vow__core_future_is_pending(f);
     if (f->node.kind == VOW__PROMISE && !pending) {
-        f->node.kind = VOW__FOLLOW; /* that word was of its hook */
+        f->node.kind = VOW__FOLLOW; /* `rest` was `user` of the hook */
         f->rest = NULL;
     }
-    if (f->node.kind == VOW__FINALLY) /* and its function ran */
+    if (f->node.kind == VOW__FINALLY) /* the function ran */
         f->node.kind = VOW__FOLLOW;
     bool promise = f->node.kind == VOW__PROMISE;
     if (!f->node.rest) {
@@ -188,7 +192,8 @@ static vow_future **rest_free_slot(vow_future *f)
     return NULL;
 }
 
-/* The rest of `f` if it has but one, whose slot may be changed. */
+/* Returns the only rest of `f`; NULL: `f` has two rests, or the slot must not
+ * be changed (a group, a late finally). */
 static vow_future *rest_only(vow_future *f)
 {
     if (f->node.kind == VOW__GROUP || vow__core_finally_is_late(f))
@@ -200,13 +205,14 @@ static vow_future *rest_only(vow_future *f)
     return a != NULL ? a : b;
 }
 
-static bool rest_known(const vow_future *f, const vow_future *work)
+static bool rest_is_known(const vow_future *f, const vow_future *work)
 {
     bool promise = f->node.kind == VOW__PROMISE;
     return f->node.source == work || (!promise && f->rest == work);
 }
 
-/* A future with these two rests; the references are moved. NULL: no memory. */
+/* Returns a settled future with the rests `a` and `b`; the references are
+ * moved. NULL without memory. */
 static vow_future *rest_join(vow_future *a, vow_future *b)
 {
     vow_future *f = vow__core_future_new(vow__core_future_loop(a), NULL,
@@ -256,11 +262,11 @@ vow_future *vow__core_rest_walk(vow_future *f)
     if (!vow__core_finally_is_late(f)) {
         next = walk_to_pending(f);
     } else {
-        f = first_late(f);
+        f = finally_first_late(f);
         vow_future *orig = vow__core_finally_source(f);
         if (!vow__core_future_is_pending(orig) && orig->node.rest)
             next = walk_to_pending(orig);
-        if (next == NULL) /* behind it in that list */
+        if (next == NULL) /* wait behind the late finally in the same list */
             next = vow__core_future_ref(f->node.source);
     }
     loop->reaping = reaping;
@@ -277,7 +283,8 @@ bool vow__core_rest_trim(vow_future *f)
     return next == NULL;
 }
 
-/* Depth first. What has no rest left is dropped by the one above it. */
+/* Walks depth first from `top` to a future to wait behind, counted; NULL: no
+ * rest is left. The future above drops a rest without rests. */
 static vow_future *walk_to_pending(vow_future *top)
 {
     vow_future *at = top;
@@ -295,17 +302,17 @@ static vow_future *walk_to_pending(vow_future *top)
             continue;
         }
         bool late = vow__core_finally_is_late(rest);
-        vow_future *first = late ? first_late(rest) : rest;
+        vow_future *first = late ? finally_first_late(rest) : rest;
         vow_future *next = late ? vow__core_finally_source(first) : rest;
         if (vow__core_future_is_pending(next)) {
             found = next;
         } else if (!rest->node.rest) {
             rest_drop(at, slot);
         } else if (next->node.rest && next != top && next->waiters == NULL) {
-            next->waiters = &at->node.link; /* E2 holds again in the end */
+            next->waiters = &at->node.link; /* walk_back() restores E2 */
             at = next;
         } else if (late) {
-            found = first->node.source; /* behind it in that list */
+            found = first->node.source; /* behind `first` in the same list */
         } else {
             rest_drop(at, slot); /* a ring */
         }
@@ -316,8 +323,9 @@ static vow_future *walk_to_pending(vow_future *top)
     return found;
 }
 
-/* Of late finallies one behind the other, the one that runs first. */
-static vow_future *first_late(vow_future *f)
+/* Returns the late finally that runs first, of a chain of late finallies that
+ * ends in `f`. */
+static vow_future *finally_first_late(vow_future *f)
 {
     vow_future *up = vow__core_finally_source(f);
     while (vow__core_finally_is_late(up) && up->node.rest) {
@@ -327,7 +335,8 @@ static vow_future *first_late(vow_future *f)
     return f;
 }
 
-/* One up; past `at`, if there is nothing but one rest behind it. */
+/* Returns the future above `at`. If `at` has a single rest, the future above
+ * takes over the rest in place of `at`. */
 static vow_future *walk_cut_short(vow_future *at)
 {
     vow_future *above = walk_back(at);
@@ -342,6 +351,7 @@ static vow_future *walk_cut_short(vow_future *at)
     return above;
 }
 
+/* Returns the future above `at`, and clears the way back in `at`. */
 static vow_future *walk_back(vow_future *at)
 {
     struct vow__core_node *above =

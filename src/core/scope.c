@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* scope.c - a tree of scopes: cancel together, wait together.
  *
- * WHY   Work that was started for one purpose must end when the purpose does,
- *       and whoever ends it must be able to wait until it has.
+ * WHY   Work that was started for a purpose must end with the purpose, and a
+ *       caller that cancels the work must be able to wait for the end.
  * HOW   A member watches its future and has a result of its own. Canceling
- *       rejects the results at once and cancels the futures; a member stays
- *       until its future has ended, because something may still run. Canceling
- *       a tree first marks all of it, which calls nobody, and then walks the
- *       marked scopes. `active` counts own members and children that are not
- *       empty, `hooked` the same for hooks, so joining and leaving a busy scope
- *       is O(1).
+ *       rejects the results at once and cancels the futures. A member stays
+ *       until its future has ended, because work may still run. Canceling a
+ *       tree first marks all scopes, which runs no user code, and then cancels
+ *       the marked scopes. `active` counts the scope's own members and the
+ *       children that are not empty; `hooked` counts hooks in the same way. So
+ *       joining and leaving a busy scope is O(1).
  * INVARIANTS
  *   S1  active == members + children with active > 0; hooked likewise
  *   S2  a child of a canceled scope is canceled, with the same cause
- *   S3  the deadline's timer keeps the loop running only while the scope has
- *       members or hooks
+ *   S3  the timer of the deadline keeps the loop running only while the scope
+ *       has members or hooks
  * THREADS  loop thread only.
  */
 #include "vow/scope.h"
@@ -26,7 +26,7 @@ static const uint8_t moves[] = {[OPEN] = VOW__TO(CANCELED)};
 
 struct vow_scope {
     vow_loop *loop;
-    uint32_t refs; /* handles, members, children, hooks, the queue */
+    uint32_t refs; /* handles, members, children, waits, hooks, hook_call */
     uint32_t flags;
     uint8_t state;
     vow_scope *parent; /* counted */
@@ -40,28 +40,30 @@ struct vow_scope {
     size_t hooked;
     struct vow__core_watch hook_call; /* queued while canceled hooks wait */
     bool hook_queued;
-    vow_error *cause;             /* why it was canceled, counted */
-    vow_error *told;              /* VOW_ECANCELED with that cause, counted */
+    vow_error *cause;             /* cause of the cancel, counted */
+    vow_error *cancel_error;      /* VOW_ECANCELED with `cause`, counted */
     vow_scope *next_marked;       /* while canceling a tree */
-    struct vow__core_timer timer; /* of the deadline */
-    uint64_t due_ns;              /* UINT64_MAX: none */
-    uint64_t deadline_ms;         /* for the message */
+    struct vow__core_timer timer; /* fires at the deadline */
+    uint64_t due_ns;              /* deadline; UINT64_MAX: none */
+    uint64_t deadline_ms;         /* for the error message */
 };
 
 struct member {
-    struct vow__core_watch watch; /* its out is the result; the end is ours */
+    struct vow__core_watch watch; /* `out` is the result; the member holds the
+                                     deferred */
     vow_link in_scope;
     vow_scope *scope; /* counted */
-    vow_future *of;   /* the future; with node.rest of the watch counted apart
-                         from its source, which is a rest of it */
+    vow_future *of;   /* the future. If node.rest of the watch is set, the
+                         source of the watch is a rest of the future, and the
+                         future is counted separately */
     bool out_open;    /* the result is not settled */
-    bool told;        /* its future was canceled for the scope */
+    bool cancel_sent; /* no further cancel of the future by the scope */
 };
 
 struct wait {
     vow_link in_scope;
     vow_scope *scope; /* counted */
-    vow_future *out;  /* its end is ours */
+    vow_future *out;  /* the result; the wait holds the deferred */
 };
 
 static void member_run(struct vow__core_watch *w);
@@ -69,20 +71,20 @@ static void member_settle(struct member *m);
 static void member_cancel(vow_error *why, void *user);
 static void member_close(struct member *m, vow_error *why);
 static void member_reject(struct member *m, bool rest, vow_error *why);
-static void join(vow_scope *s);
-static void leave(vow_scope *s);
-static void settle_waits(vow_scope *s);
-static vow_future *outcome(vow_scope *s, const char *site);
-static void wait_cancel(vow_error *why, void *user);
-static void wait_end(struct wait *w);
-static vow_scope *mark_tree(vow_scope *top, vow_error *why);
-static void mark(vow_scope *s, vow_error *why, vow_scope **list);
-static vow_scope *tree_next(const vow_scope *s, const vow_scope *top);
-static void cancel_marked(vow_scope *s);
+static void scope_join(vow_scope *s);
+static void scope_leave(vow_scope *s);
+static void scope_settle_waits(vow_scope *s);
+static vow_future *scope_outcome(vow_scope *s, const char *site);
+static void scope_wait_cancel(vow_error *why, void *user);
+static void scope_wait_end(struct wait *w);
+static vow_scope *scope_mark_tree(vow_scope *top, vow_error *why);
+static void scope_mark(vow_scope *s, vow_error *why, vow_scope **list);
+static vow_scope *scope_tree_next(const vow_scope *s, const vow_scope *top);
+static void scope_cancel_marked(vow_scope *s);
 static void hooks_queue(vow_scope *s);
 static void hooks_run(struct vow__core_watch *w);
 static void deadline_fire(vow_loop *loop, struct vow__core_timer *t);
-static void deadline_weigh(vow_scope *s);
+static void deadline_set_weak(vow_scope *s);
 
 /* ---- the scope ----------------------------------------------------------- */
 
@@ -112,8 +114,8 @@ int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
     }
     if (s->parent != NULL && s->parent->state == CANCELED) {
         vow_scope *list = NULL;
-        mark(s, s->parent->cause, &list); /* keeps S2 */
-        cancel_marked(list);
+        scope_mark(s, s->parent->cause, &list); /* keeps S2 */
+        scope_cancel_marked(list);
     } else if (o->deadline_ms > 0) {
         s->deadline_ms = o->deadline_ms;
         s->due_ns = vow__clock_due_ns(&loop->clock, o->deadline_ms);
@@ -144,7 +146,7 @@ vow_scope *vow_scope_unref(vow_scope *s)
         if (parent != NULL)
             vow__list_remove(&parent->children, &s->in_parent);
         vow_error_unref(s->cause);
-        vow_error_unref(s->told);
+        vow_error_unref(s->cancel_error);
         vow__mem_free(&loop->alloc, s, sizeof(*s));
         loop->scopes--;
         vow__core_loop_maybe_free(loop);
@@ -169,7 +171,7 @@ size_t vow_scope_size(const vow_scope *s)
 {
     VOW__ASSERT_THREAD(s->loop);
     size_t n = 0;
-    for (const vow_scope *at = s; at != NULL; at = tree_next(at, s))
+    for (const vow_scope *at = s; at != NULL; at = scope_tree_next(at, s))
         for (const vow_link *l = at->members; l != NULL; l = l->next)
             n++;
     return n;
@@ -218,14 +220,15 @@ vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f)
     m->of = f;
     m->scope = vow_scope_ref(s);
     vow__list_push(&s->members, &m->in_scope);
-    join(s);
+    scope_join(s);
     vow__core_node_wait(loop, &m->watch.node, f);
     if (s->state == CANCELED)
-        member_close(m, s->told);
+        member_close(m, s->cancel_error);
     return out;
 }
 
-/* The future is settled; when it has ended, the member leaves. */
+/* Runs when the future, or a rest of the future, is settled. The member leaves
+ * the scope when the future has ended. */
 static void member_run(struct vow__core_watch *w)
 {
     struct member *m = VOW__OUTER(w, struct member, watch);
@@ -251,13 +254,13 @@ static void member_run(struct vow__core_watch *w)
     }
     if (rest == NULL) {
         vow__core_future_unref(f);
-        leave(s);
+        scope_leave(s);
         vow_scope_unref(s);
     }
     vow__core_futures_reap(loop);
 }
 
-/* So is the result. */
+/* Settles the result with the outcome of the future. */
 static void member_settle(struct member *m)
 {
     vow_scope *s = m->scope;
@@ -265,7 +268,7 @@ static void member_settle(struct member *m)
     vow_future *out = m->out_open ? m->watch.out : NULL;
     m->out_open = false;
     m->watch.out = NULL;
-    m->told = true; /* a scope that is canceled later is too late for it */
+    m->cancel_sent = true; /* a later cancel of the scope is too late */
     if (out != NULL) {
         vow__core_future_adopt(s->loop, out, f);
         vow_deferred_unref(vow__core_deferred_of(out));
@@ -273,11 +276,11 @@ static void member_settle(struct member *m)
     int code = vow_error_code(
         f->node.state == VOW_REJECTED ? vow__core_future_error(f) : NULL);
     if ((s->flags & VOW_SCOPE_FAIL_FAST) != 0 && code < 0 &&
-        code != VOW_ECANCELED) /* one that a reader canceled did not fail */
+        code != VOW_ECANCELED) /* canceled by a reader is no failure */
         (void)vow_scope_cancel(s, vow__core_future_error(f));
 }
 
-/* The result was canceled by its reader. */
+/* Runs when a reader cancels the result. */
 static void member_cancel(vow_error *why, void *user)
 {
     struct member *m = VOW__OUTER(user, struct member, watch);
@@ -289,19 +292,21 @@ static void member_cancel(vow_error *why, void *user)
         (void)vow_cancel(f, why);
 }
 
-/* The scope is canceled: the result at once, the future as soon as it can. */
+/* Runs when the scope is canceled: rejects the result at once and cancels the
+ * future. */
 static void member_close(struct member *m, vow_error *why)
 {
     vow_future *f = m->of;
-    bool told = m->told;
-    m->told = true;
+    bool sent = m->cancel_sent;
+    m->cancel_sent = true;
     if (m->out_open)
         member_reject(m, true, why);
-    if (!told)
+    if (!sent)
         (void)vow_cancel(f, why);
 }
 
-/* The result before its future. With `rest` it ends when that has ended. */
+/* Rejects the result before the future is settled. With `rest`, the future is a
+ * rest of the result. */
 static void member_reject(struct member *m, bool rest, vow_error *why)
 {
     vow_future *out = m->watch.out;
@@ -314,17 +319,17 @@ static void member_reject(struct member *m, bool rest, vow_error *why)
     vow_deferred_unref(vow__core_deferred_of(out));
 }
 
-static void join(vow_scope *s)
+static void scope_join(vow_scope *s)
 {
     for (; s != NULL && s->active++ == 0; s = s->parent)
-        deadline_weigh(s);
+        deadline_set_weak(s);
 }
 
-static void leave(vow_scope *s)
+static void scope_leave(vow_scope *s)
 {
     for (; s != NULL && --s->active == 0; s = s->parent) {
-        deadline_weigh(s);
-        settle_waits(s);
+        deadline_set_weak(s);
+        scope_settle_waits(s);
     }
 }
 
@@ -336,46 +341,46 @@ bool vow_scope_cancel(vow_scope *s, vow_error *why)
     if (s->state == CANCELED)
         return false;
     while (vow_error_code(why) == VOW_ECANCELED && vow_error_cause(why) != NULL)
-        why = vow_error_cause(why); /* what is behind it is the first cause */
+        why = vow_error_cause(why); /* the first cause */
     vow_error *cause = vow_error_ref(why);
     if (cause == NULL)
         cause = vow__core_error_new(s->loop, NULL, VOW_ECANCELED, NULL, NULL);
-    cancel_marked(mark_tree(s, cause));
+    scope_cancel_marked(scope_mark_tree(s, cause));
     vow_error_unref(cause);
     return true;
 }
 
-/* Mark the whole tree first, calling nobody: each marked scope is referenced,
- * so that whatever the cancels below do, the list stays good. */
-static vow_scope *mark_tree(vow_scope *top, vow_error *why)
+/* Marks the whole tree and runs no user code. Returns the list of marked
+ * scopes; each is counted, so the list stays valid during the cancels. */
+static vow_scope *scope_mark_tree(vow_scope *top, vow_error *why)
 {
     vow_scope *list = NULL;
-    for (vow_scope *s = top; s != NULL; s = tree_next(s, top))
+    for (vow_scope *s = top; s != NULL; s = scope_tree_next(s, top))
         if (s->state == OPEN)
-            mark(s, why, &list);
+            scope_mark(s, why, &list);
     return list;
 }
 
-static void mark(vow_scope *s, vow_error *why, vow_scope **list)
+static void scope_mark(vow_scope *s, vow_error *why, vow_scope **list)
 {
     vow__sm_move(&s->state, CANCELED, moves);
     s->cause = vow_error_ref(why);
-    s->told = vow__core_cancel_error(s->loop, NULL, why);
+    s->cancel_error = vow__core_cancel_error(s->loop, NULL, why);
     vow__core_timer_stop(s->loop, &s->timer);
     vow_scope_ref(s);
     s->next_marked = *list;
     *list = s;
 }
 
-static void cancel_marked(vow_scope *s)
+static void scope_cancel_marked(vow_scope *s)
 {
     while (s != NULL) {
         vow_scope *next = s->next_marked;
         vow_link *l = s->members;
-        while (l != NULL) { /* members leave from the queue, never here */
+        while (l != NULL) { /* members leave from the ready queue, not here */
             struct member *m = VOW__OUTER(l, struct member, in_scope);
             l = l->next;
-            member_close(m, s->told);
+            member_close(m, s->cancel_error);
         }
         hooks_queue(s);
         vow_scope_unref(s);
@@ -383,8 +388,8 @@ static void cancel_marked(vow_scope *s)
     }
 }
 
-/* Depth first below `top`, by children, siblings and parents. */
-static vow_scope *tree_next(const vow_scope *s, const vow_scope *top)
+/* Returns the next scope of a depth-first walk below `top`; NULL: the end. */
+static vow_scope *scope_tree_next(const vow_scope *s, const vow_scope *top)
 {
     if (s->children != NULL)
         return VOW__OUTER(s->children, vow_scope, in_parent);
@@ -406,7 +411,7 @@ static void deadline_fire(vow_loop *loop, struct vow__core_timer *t)
     vow_error_unref(e);
 }
 
-static void deadline_weigh(vow_scope *s)
+static void deadline_set_weak(vow_scope *s)
 {
     bool weak = s->active == 0 && s->hooked == 0; /* keeps S3 */
     if (!s->timer.armed || s->timer.weak == weak)
@@ -422,11 +427,11 @@ vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
 {
     VOW__ASSERT_THREAD(s->loop);
     if (s->active == 0)
-        return outcome(s, site);
+        return scope_outcome(s, site);
     struct wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
     if (w == NULL)
         return vow__core_future_no_memory(s->loop);
-    w->out = vow__core_promise_new(s->loop, site, wait_cancel, w);
+    w->out = vow__core_promise_new(s->loop, site, scope_wait_cancel, w);
     if (w->out == NULL) {
         vow__mem_free(&s->loop->alloc, w, sizeof(*w));
         return vow__core_future_no_memory(s->loop);
@@ -436,16 +441,16 @@ vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
     return w->out;
 }
 
-static vow_future *outcome(vow_scope *s, const char *site)
+static vow_future *scope_outcome(vow_scope *s, const char *site)
 {
     return s->state == CANCELED
                ? vow_rejected_at(site, s->loop, vow_error_ref(s->cause))
                : vow_resolved_at(site, s->loop, vow_nothing());
 }
 
-static void settle_waits(vow_scope *s)
+static void scope_settle_waits(vow_scope *s)
 {
-    size_t n = 0; /* not those that somebody makes meanwhile */
+    size_t n = 0; /* without waits that are added meanwhile */
     for (const vow_link *l = s->waits; l != NULL; l = l->next)
         n++;
     for (; n > 0 && s->waits != NULL; n--) {
@@ -454,18 +459,18 @@ static void settle_waits(vow_scope *s)
             vow__core_future_reject(s->loop, w->out, vow_error_ref(s->cause));
         else
             vow__core_future_fulfil(s->loop, w->out, vow_nothing());
-        wait_end(w); /* the caller holds the scope */
+        scope_wait_end(w); /* the caller holds the scope */
     }
 }
 
-static void wait_cancel(vow_error *why, void *user)
+static void scope_wait_cancel(vow_error *why, void *user)
 {
     struct wait *w = user;
     vow__core_future_reject(w->scope->loop, w->out, vow_error_ref(why));
-    wait_end(w);
+    scope_wait_end(w);
 }
 
-static void wait_end(struct wait *w)
+static void scope_wait_end(struct wait *w)
 {
     vow_scope *s = w->scope;
     vow_future *out = w->out;
@@ -490,7 +495,7 @@ int vow_hook_add(vow_hook *hook, vow_scope *s, vow_cancel_fn fn, void *user)
     vow__list_push(&s->hooks, &hook->link);
     s->hook_count++;
     for (vow_scope *up = s; up != NULL && up->hooked++ == 0; up = up->parent)
-        deadline_weigh(up);
+        deadline_set_weak(up);
     if (s->state == CANCELED)
         hooks_queue(s);
     return 0;
@@ -505,7 +510,7 @@ bool vow_hook_remove(vow_hook *hook)
     hook->scope = NULL;
     s->hook_count--;
     for (vow_scope *up = s; up != NULL && --up->hooked == 0; up = up->parent)
-        deadline_weigh(up);
+        deadline_set_weak(up);
     vow_scope_unref(s);
     return true;
 }
@@ -519,8 +524,8 @@ static void hooks_queue(vow_scope *s)
     vow__core_loop_enqueue(s->loop, &s->hook_call.node.link);
 }
 
-/* A hook may remove itself, others, or add some: always take the first; those
- * that are added meanwhile have their turn later. */
+/* Runs the hooks. A hook may remove and add hooks: so always the first hook
+ * runs, and hooks added meanwhile run from the ready queue later. */
 static void hooks_run(struct vow__core_watch *w)
 {
     vow_scope *s = VOW__OUTER(w, vow_scope, hook_call);
@@ -530,7 +535,7 @@ static void hooks_run(struct vow__core_watch *w)
         vow_cancel_fn fn = hook->fn;
         void *user = hook->user;
         (void)vow_hook_remove(hook);
-        fn(s->told, user);
+        fn(s->cancel_error, user);
     }
     hooks_queue(s);
     vow_scope_unref(s);

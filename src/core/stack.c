@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* stack.c - stacks for fibers: mapped in slabs, guarded, pooled, given back.
+/* stack.c - stacks for fibers: mapped in slabs, guarded, reused, given back.
  *
  * WHY   A hundred thousand fibers must wait at once on a machine that allows
  *       65,530 mappings to a process, and an overflow must still hit a guard
- *       page. One mapping with a guard each would need 200,000.
- * HOW   Stacks come many to a mapping:
+ *       page. A mapping with a guard for each stack would need 200,000.
+ * HOW   A slab is a mapping of many stacks:
  *
  *           | guard | stack 0 | guard | stack 1 | ...      growth: to the left
  *
- *       Linux 6.13 and later put a guard inside a mapping without splitting it
- *       (MADV_GUARD_INSTALL): done once. On older kernels mprotect() splits the
- *       mapping, so guards rotate: only a stack that runs can overflow, and
- *       only one runs at a time. vow__core_stack_guard() arms the guard before each
- *       run; when guards_max are armed the oldest is disarmed, and its mapping
- *       joins its neighbours again. Below guards_max fibers that costs one
- *       mprotect() per stack and life.
+ *       Linux 6.13 and later put a guard inside a mapping without splitting the
+ *       mapping (MADV_GUARD_INSTALL): done once. On older kernels mprotect()
+ *       splits the mapping, so guards rotate: only a running stack can
+ *       overflow, and only one stack runs at a time. vow__core_stack_guard()
+ *       arms the guard before each run. When guards_max are armed, the oldest
+ *       guard is disarmed, and its mapping merges with the neighbours again.
+ *       Below guards_max fibers, the cost is one mprotect() per stack and life.
  * INVARIANTS
- *   K1  the stack that runs is guarded, or `missing` says it was not
+ *   K1  the running stack is guarded, or `missing` was counted up
  *   K2  rotating: guards == length of armed <= guards_max
- * LIMITS  a frame larger than the guard (64 KiB) can step over it.
+ * LIMITS  a frame larger than the guard (64 KiB) can jump over the guard.
  * THREADS  the loop's.
  */
 #include "base/assert.h"
@@ -47,16 +47,17 @@ struct vow__core_stack_slab {
     struct vow__core_stack stacks[];
 };
 
-static struct vow__core_stack_slab *slab_new(struct vow__core_stacks *s,
-                                             int class_index);
-static void slab_free(struct vow__core_stacks *s,
-                      struct vow__core_stack_slab *slab);
+static struct vow__core_stack_slab *stack_slab_new(struct vow__core_stacks *s,
+                                                   int class_index);
+static void stack_slab_free(struct vow__core_stacks *s,
+                            struct vow__core_stack_slab *slab);
 static void guards_install(struct vow__core_stacks *s,
                            struct vow__core_stack_slab *slab);
-static void disarm(struct vow__core_stacks *s, struct vow__core_stack *stack);
-static bool slab_trim(struct vow__core_stack_slab *slab, bool all);
+static void guard_disarm(struct vow__core_stacks *s,
+                         struct vow__core_stack *stack);
+static bool stack_slab_trim(struct vow__core_stack_slab *slab, bool all);
 static void free_list_rebuild(struct vow__core_stacks *s);
-static size_t slab_size(uint32_t n);
+static size_t stack_slab_size(uint32_t n);
 
 void vow__core_stacks_init(struct vow__core_stacks *s,
                            const struct vow_alloc *alloc, uint32_t guards_max,
@@ -70,7 +71,8 @@ void vow__core_stacks_init(struct vow__core_stacks *s,
 void vow__core_stacks_fini(struct vow__core_stacks *s)
 {
     while (s->slabs != NULL)
-        slab_free(s, VOW__OUTER(s->slabs, struct vow__core_stack_slab, link));
+        stack_slab_free(
+            s, VOW__OUTER(s->slabs, struct vow__core_stack_slab, link));
 }
 
 int vow__core_stack_class(size_t size)
@@ -89,7 +91,7 @@ size_t vow__core_stack_size(const struct vow__core_stack *stack)
 struct vow__core_stack *vow__core_stack_take(struct vow__core_stacks *s,
                                              int class_index)
 {
-    if (s->free[class_index] == NULL && slab_new(s, class_index) == NULL)
+    if (s->free[class_index] == NULL && stack_slab_new(s, class_index) == NULL)
         return NULL;
     struct vow__core_stack *stack = s->free[class_index];
     s->free[class_index] = stack->next_free;
@@ -117,20 +119,21 @@ void vow__core_stack_arm(struct vow__core_stacks *s,
 {
     char *guard = stack->low - GUARD_BYTES;
     if (s->guards >= s->guards_max) /* keeps K2 */
-        disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
+        guard_disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
     while (mprotect(guard, GUARD_BYTES, PROT_NONE) < 0) {
         if (s->armed == NULL) {
             s->missing++; /* K1 */
             return;
         }
-        disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
+        guard_disarm(s, VOW__OUTER(s->armed, struct vow__core_stack, in_armed));
     }
     stack->guarded = true;
     vow__list_push(&s->armed, &stack->in_armed);
     s->guards++;
 }
 
-static void disarm(struct vow__core_stacks *s, struct vow__core_stack *stack)
+static void guard_disarm(struct vow__core_stacks *s,
+                         struct vow__core_stack *stack)
 {
     (void)mprotect(stack->low - GUARD_BYTES, GUARD_BYTES,
                    PROT_READ | PROT_WRITE);
@@ -139,7 +142,8 @@ static void disarm(struct vow__core_stacks *s, struct vow__core_stack *stack)
     s->guards--;
 }
 
-/* Guards that need no mapping of their own, if the kernel has them. */
+/* Installs guards inside the mapping, or sets `rotating` if the kernel has
+ * none. */
 static void guards_install(struct vow__core_stacks *s,
                            struct vow__core_stack_slab *slab)
 {
@@ -155,24 +159,25 @@ static void guards_install(struct vow__core_stacks *s,
 
 /* ---- slabs --------------------------------------------------------------- */
 
-static struct vow__core_stack_slab *slab_new(struct vow__core_stacks *s,
-                                             int class_index)
+static struct vow__core_stack_slab *stack_slab_new(struct vow__core_stacks *s,
+                                                   int class_index)
 {
     size_t size = (size_t)1 << (VOW__STACK_SHIFT + class_index);
     size_t stride = size + GUARD_BYTES;
     uint32_t n = (uint32_t)(SLAB_BYTES / stride);
     n = n == 0 ? 1 : n > SLAB_STACKS ? SLAB_STACKS : n;
-    struct vow__core_stack_slab *slab = vow__mem_zero(&s->alloc, slab_size(n));
+    struct vow__core_stack_slab *slab =
+        vow__mem_zero(&s->alloc, stack_slab_size(n));
     if (slab == NULL)
         return NULL;
     slab->bytes = n * stride;
     slab->base = mmap(NULL, slab->bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slab->base == MAP_FAILED) {
-        vow__mem_free(&s->alloc, slab, slab_size(n));
+        vow__mem_free(&s->alloc, slab, stack_slab_size(n));
         return NULL;
     }
-    /* A huge page under a stack would cost 2 MiB for each. */
+    /* Huge pages would cost 2 MiB for each stack. */
     (void)madvise(slab->base, slab->bytes, MADV_NOHUGEPAGE);
     slab->n = n;
     slab->class_index = class_index;
@@ -189,8 +194,8 @@ static struct vow__core_stack_slab *slab_new(struct vow__core_stacks *s,
     return slab;
 }
 
-static void slab_free(struct vow__core_stacks *s,
-                      struct vow__core_stack_slab *slab)
+static void stack_slab_free(struct vow__core_stacks *s,
+                            struct vow__core_stack_slab *slab)
 {
     for (uint32_t i = 0; i < slab->n; i++) {
         if (s->rotating && slab->stacks[i].guarded &&
@@ -203,7 +208,7 @@ static void slab_free(struct vow__core_stacks *s,
     (void)munmap(slab->base, slab->bytes);
     vow__list_remove(&s->slabs, &slab->link);
     s->mapped -= slab->n;
-    vow__mem_free(&s->alloc, slab, slab_size(slab->n));
+    vow__mem_free(&s->alloc, slab, stack_slab_size(slab->n));
 }
 
 bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all)
@@ -215,10 +220,10 @@ bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all)
         struct vow__core_stack_slab *slab =
             VOW__OUTER(l, struct vow__core_stack_slab, link);
         l = l->next;
-        bool left = slab_trim(slab, all);
+        bool left = stack_slab_trim(slab, all);
         more |= left;
         if (slab->used == 0 && !left) {
-            slab_free(s, slab);
+            stack_slab_free(s, slab);
             unmapped = true;
         }
     }
@@ -227,8 +232,9 @@ bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all)
     return more;
 }
 
-/* Give back the pages of free stacks; true when some stay for the next time. */
-static bool slab_trim(struct vow__core_stack_slab *slab, bool all)
+/* Gives the pages of free stacks back. Returns whether pages are left for the
+ * next call. */
+static bool stack_slab_trim(struct vow__core_stack_slab *slab, bool all)
 {
     bool more = false;
     for (uint32_t i = 0; i < slab->n; i++) {
@@ -262,7 +268,7 @@ static void free_list_rebuild(struct vow__core_stacks *s)
     }
 }
 
-static size_t slab_size(uint32_t n)
+static size_t stack_slab_size(uint32_t n)
 {
     return sizeof(struct vow__core_stack_slab) +
            n * sizeof(struct vow__core_stack);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stack_internal.h - stacks for fibers, guarded and pooled. See stack.c. */
+/* stack_internal.h - stacks for fibers, guarded and reused. See stack.c. */
 #ifndef VOW_CORE_STACK_INTERNAL_H
 #define VOW_CORE_STACK_INTERNAL_H
 
@@ -15,11 +15,11 @@ struct vow__core_stack {
     struct vow__core_stack *next_free;
     struct vow__core_stack_slab *slab;
     char *low;         /* lowest usable address; the guard lies below */
-    vow_link in_armed; /* while its guard is one of those that rotate */
+    vow_link in_armed; /* in `armed` of the stacks, if rotating */
     bool guarded;
     bool in_use;
-    bool touched; /* has pages worth giving back */
-    bool idle;    /* was free at the last decay already */
+    bool touched; /* was used since its pages were given back */
+    bool idle;    /* was free at the last trim already */
 };
 
 struct vow__core_stacks {
@@ -29,29 +29,29 @@ struct vow__core_stacks {
     size_t mapped;   /* stacks, in use or free */
     bool rotating;   /* guards by mprotect(), at most guards_max at a time */
     uint32_t guards_max;
-    uint32_t guards; /* armed now, if rotating */
-    size_t missing;  /* times that a guard could not be armed */
-    vow_link *armed; /* oldest first, if rotating */
+    uint32_t guards; /* armed guards, if rotating */
+    size_t missing;  /* how often a guard could not be armed */
+    vow_link *armed; /* stacks with an armed guard, oldest first, if rotating */
 };
 
-/* `rotate` forces guards by mprotect(), as on kernels before 6.13. */
+/* With `rotate`, guards are set by mprotect(), as on kernels before 6.13. */
 void vow__core_stacks_init(struct vow__core_stacks *s,
                            const struct vow_alloc *alloc, uint32_t guards_max,
                            bool rotate);
 /* Unmaps everything. */
 void vow__core_stacks_fini(struct vow__core_stacks *s);
 
-/* The class for so many bytes; -1 when there is none. */
+/* Returns the smallest class with `size` bytes; -1: there is none. */
 int vow__core_stack_class(size_t size);
 size_t vow__core_stack_size(const struct vow__core_stack *stack);
 
-/* NULL without memory. */
+/* Returns a stack of the class, or NULL without memory. */
 struct vow__core_stack *vow__core_stack_take(struct vow__core_stacks *s,
                                              int class_index);
 void vow__core_stack_give(struct vow__core_stacks *s,
                           struct vow__core_stack *stack);
 
-/* Call before running on it: its guard page is there afterwards. */
+/* Arm the guard page of a stack; to be called before a switch to the stack. */
 void vow__core_stack_arm(struct vow__core_stacks *s,
                          struct vow__core_stack *stack);
 static inline void vow__core_stack_guard(struct vow__core_stacks *s,
@@ -61,8 +61,8 @@ static inline void vow__core_stack_guard(struct vow__core_stacks *s,
         vow__core_stack_arm(s, stack);
 }
 
-/* Give free stacks back: all of them, or those idle since the last call. True
- * when there will be some more to give. */
+/* Gives the memory of free stacks back: of all, or of stacks that were free at
+ * the last call already. Returns whether memory is left for the next call. */
 bool vow__core_stacks_trim(struct vow__core_stacks *s, bool all);
 
 #endif

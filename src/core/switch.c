@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* switch.c - the only file that knows about stacks below C, and the only one
- * that tells ASan, TSan and Valgrind about them.
+/* switch.c - switching stacks: the only C file that knows stack pointers, and
+ * the only file that tells ASan, TSan and Valgrind about stacks.
  *
- * HOW   vow__core_switch_raw() (switch_x86_64.S, switch_aarch64.S) pushes what the
- *       ABI says a function must keep, stores the stack pointer, loads the
- *       other and pops. A new stack is laid out as if it had been left that
- *       way, with vow__core_switch_start() as where to go on. Elsewhere, or with
- *       VOW_SWITCH_UCONTEXT, swapcontext() does the same, with a system call
- *       for the signal mask.
- * THREADS  a stack is run by the thread that runs its loop.
+ * HOW   vow__core_switch_raw() (switch_x86_64.S, switch_aarch64.S) pushes the
+ *       callee-saved registers of the ABI, stores the stack pointer, loads the
+ *       other stack pointer and pops. A new stack is laid out as if left by
+ *       vow__core_switch_raw(), with vow__core_switch_start() as the return
+ *       address. On other machines, or with VOW_SWITCH_UCONTEXT, swapcontext()
+ *       does the same, with a system call for the signal mask.
+ * THREADS  the loop's thread runs all stacks of the loop.
  */
 #include "core/switch.h"
 #include "base/assert.h"
@@ -33,9 +33,9 @@
 #define VALGRIND_STACK_DEREGISTER(id) ((void)(id))
 #endif
 
-static void leave(struct vow__core_context *from, struct vow__core_context *to,
-                  int last);
-static void arrive(struct vow__core_context *c);
+static void switch_leave(struct vow__core_context *from,
+                         struct vow__core_context *to, int last);
+static void switch_arrive(struct vow__core_context *c);
 void vow__core_switch_enter(struct vow__core_context *c);
 
 #ifndef VOW_SWITCH_UCONTEXT
@@ -55,20 +55,20 @@ void vow__core_context_here(struct vow__core_context *c)
 #if defined(VOW_SWITCH_UCONTEXT)
 
 /* makecontext() passes ints only: the pointer goes in two halves. */
-static void start_uc(unsigned high, unsigned low)
+static void ucontext_start(unsigned high, unsigned low)
 {
     uintptr_t bits = ((uintptr_t)high << 16 << 16) | low;
     vow__core_switch_enter((struct vow__core_context *)bits);
 }
 
-static void lay_out(struct vow__core_context *c, void *stack, size_t size)
+static void stack_lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t bits = (uintptr_t)c;
     (void)getcontext(&c->uc);
     c->uc.uc_stack.ss_sp = stack;
     c->uc.uc_stack.ss_size = size;
     c->uc.uc_link = NULL;
-    makecontext(&c->uc, (void (*)(void))start_uc, 2,
+    makecontext(&c->uc, (void (*)(void))ucontext_start, 2,
                 (unsigned)(bits >> 16 >> 16), (unsigned)bits);
 }
 
@@ -80,9 +80,10 @@ static void switch_raw(struct vow__core_context *from,
 
 #elif defined(__x86_64__)
 
-/* As vow__core_switch_raw() leaves it: control words, r15 r14 r13 r12 rbx rbp, and
- * where to return to. r12 carries the context to vow__core_switch_start(). */
-static void lay_out(struct vow__core_context *c, void *stack, size_t size)
+/* Lays the stack out as vow__core_switch_raw() does: control words, r15 r14 r13
+ * r12 rbx rbp, return address. r12 carries the context to
+ * vow__core_switch_start(). */
+static void stack_lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
     uint64_t *sp = (uint64_t *)top - 10;
@@ -98,9 +99,9 @@ static void lay_out(struct vow__core_context *c, void *stack, size_t size)
 
 #elif defined(__aarch64__)
 
-/* As vow__core_switch_raw() leaves it: d8-d15, x19-x28, fp, lr. x19 carries the
- * context to vow__core_switch_start(). */
-static void lay_out(struct vow__core_context *c, void *stack, size_t size)
+/* Lays the stack out as vow__core_switch_raw() does: d8-d15, x19-x28, fp, lr,
+ * fpcr. x19 carries the context to vow__core_switch_start(). */
+static void stack_lay_out(struct vow__core_context *c, void *stack, size_t size)
 {
     uintptr_t top = ((uintptr_t)stack + size) & ~(uintptr_t)15;
     uint64_t *sp = (uint64_t *)top - 22;
@@ -138,7 +139,7 @@ void vow__core_context_make(struct vow__core_context *c, void *stack,
     c->tsan = __tsan_create_fiber(0);
 #endif
     c->valgrind = VALGRIND_STACK_REGISTER((char *)stack, (char *)stack + size);
-    lay_out(c, stack, size);
+    stack_lay_out(c, stack, size);
 }
 
 void vow__core_context_end(struct vow__core_context *c)
@@ -165,30 +166,30 @@ void vow__core_stack_unmapped(void *low, size_t size)
 void vow__core_switch(struct vow__core_context *from,
                       struct vow__core_context *to)
 {
-    leave(from, to, 0);
+    switch_leave(from, to, 0);
     switch_raw(from, to);
-    arrive(from);
+    switch_arrive(from);
 }
 #endif
 
 void vow__core_switch_last(struct vow__core_context *from,
                            struct vow__core_context *to)
 {
-    leave(from, to, 1);
+    switch_leave(from, to, 1);
     switch_raw(from, to);
-    VOW__ASSERT(!"a stack that has ended goes on");
+    VOW__ASSERT(!"a switch went back to an ended stack");
 }
 
-/* First on a new stack, called by the assembly. */
+/* Runs first on a new stack, called by the assembly. */
 void vow__core_switch_enter(struct vow__core_context *c)
 {
-    arrive(c);
+    switch_arrive(c);
     c->entry(c->arg);
     VOW__ASSERT(!"the entry of a stack returned");
 }
 
-static inline void leave(struct vow__core_context *from,
-                         struct vow__core_context *to, int last)
+static inline void switch_leave(struct vow__core_context *from,
+                                struct vow__core_context *to, int last)
 {
 #ifdef VOW__ASAN
     to->from = from;
@@ -204,10 +205,10 @@ static inline void leave(struct vow__core_context *from,
     (void)last;
 }
 
-static inline void arrive(struct vow__core_context *c)
+static inline void switch_arrive(struct vow__core_context *c)
 {
 #ifdef VOW__ASAN
-    /* Learns where the thread's own stack is, to name it when going back. */
+    /* ASan returns the thread's own stack, which the switch back needs. */
     const void *stack;
     size_t size;
     __sanitizer_finish_switch_fiber(c->fake_stack, &stack, &size);

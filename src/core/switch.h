@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* switch.h - leaving one stack for another. See switch.c. */
+/* switch.h - switching from a stack to another stack. See switch.c. */
 #ifndef VOW_CORE_SWITCH_H
 #define VOW_CORE_SWITCH_H
 
@@ -22,7 +22,7 @@
 #define VOW__SWITCH_INLINE 1
 #endif
 
-/* Where a stack was left. The first word is all that the assembly knows. */
+/* The state of a stack not running. The assembly knows only the first word. */
 struct vow__core_context {
     void *sp;
 #ifdef VOW_SWITCH_UCONTEXT
@@ -34,25 +34,27 @@ struct vow__core_context {
     size_t size;
     void *fake_stack;               /* ASan's */
     void *tsan;                     /* TSan's */
-    unsigned valgrind;              /* its id of the stack */
-    struct vow__core_context *from; /* who switched here, while arriving */
+    unsigned valgrind;              /* Valgrind's id of the stack */
+    struct vow__core_context *from; /* the context that switched to this */
 };
 
-/* For the stack of whoever calls vow__core_switch() with it first. */
+/* Prepares the context of the running stack, which the first
+ * vow__core_switch() from `c` leaves. */
 void vow__core_context_here(struct vow__core_context *c);
 
-/* For a new stack of `size` bytes at `stack`: the first switch to it calls
- * entry(arg), which must not return. */
+/* Prepares a new stack of `size` bytes at `stack`. The first switch to `c`
+ * calls entry(arg), which must not return. */
 void vow__core_context_make(struct vow__core_context *c, void *stack,
                             size_t size, void (*entry)(void *arg), void *arg);
-/* The stack is not used any more; it was left by a last switch. */
+/* Unregisters a stack, left by vow__core_switch_last(), from TSan and
+ * Valgrind. */
 void vow__core_context_end(struct vow__core_context *c);
 
-/* This memory will be something else than stacks. */
+/* Tells ASan that the memory will no longer hold stacks. */
 void vow__core_stack_unmapped(void *low, size_t size);
 
-/* Leave `from`, go on where `to` was left. Inline where nobody has to be told:
- * each return on another stack than its call costs a wrong prediction. */
+/* Leaves `from` and goes on where `to` was left. Inline if no sanitizer must be
+ * told: each return on another stack than its call is mispredicted. */
 #ifdef VOW__SWITCH_INLINE
 void vow__core_switch_raw(void **save_sp, void *load_sp);
 static inline void vow__core_switch(struct vow__core_context *from,
@@ -64,7 +66,7 @@ static inline void vow__core_switch(struct vow__core_context *from,
 void vow__core_switch(struct vow__core_context *from,
                       struct vow__core_context *to);
 #endif
-/* The same, and `from` is never come back to. */
+/* Does the same for the last time: no switch goes back to `from`. */
 void vow__core_switch_last(struct vow__core_context *from,
                            struct vow__core_context *to);
 

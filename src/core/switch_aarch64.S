@@ -3,8 +3,8 @@
  *
  * void vow__core_switch_raw(void **save_sp, void *load_sp)
  *
- * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). It leaves by a plain
- * branch and not by ret, which would be predicted to go back. */
+ * Kept: x19-x28, fp, lr, d8-d15, and fpcr (rounding mode). The function leaves
+ * by a plain branch: ret would be predicted to return to the caller. */
 #if defined(__aarch64__)
     .text
     .globl  vow__core_switch_raw
@@ -70,7 +70,7 @@ vow__core_switch_raw:
     .cfi_endproc
     .size   vow__core_switch_raw, . - vow__core_switch_raw
 
-/* First on a new stack: x19 holds the context; debuggers end here. */
+/* Runs first on a new stack: x19 holds the context. Backtraces end here. */
     .globl  vow__core_switch_start
     .hidden vow__core_switch_start
     .type   vow__core_switch_start, %function

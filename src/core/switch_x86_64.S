@@ -4,9 +4,9 @@
  * void vow__core_switch_raw(void **save_sp, void *load_sp)
  *
  * Kept: rbp rbx r12-r15, and the control words of SSE and x87 (rounding and
- * exception masks belong to the callee too). They are loaded only when they
- * differ: loading is dear, comparing is not. It leaves by a jump and not by ret,
- * which the processor would predict to go back to where it came from. */
+ * exception masks are callee-saved too). Control words are loaded only if they
+ * differ: loading is slow, comparing is fast. The function leaves by a jump:
+ * the processor would predict ret to return to the caller. */
 #if defined(__x86_64__)
     .text
     .globl  vow__core_switch_raw
@@ -74,7 +74,7 @@ vow__core_switch_raw:
     .cfi_endproc
     .size   vow__core_switch_raw, . - vow__core_switch_raw
 
-/* First on a new stack: r12 holds the context; debuggers end here. */
+/* Runs first on a new stack: r12 holds the context. Backtraces end here. */
     .globl  vow__core_switch_start
     .hidden vow__core_switch_start
     .type   vow__core_switch_start, @function

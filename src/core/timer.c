@@ -4,18 +4,18 @@
  * WHY   libuv's timers count milliseconds from a cached time and so may fire
  *       early; and a thousand retries need not be a thousand handles.
  * HOW   A heap ordered by due time, then by start. The libuv timer is set for
- *       the head, rounded up; when it fires, real time is read and only what is
- *       due runs. Under virtual time there is no libuv timer:
+ *       the head, rounded up. When the libuv timer fires, real time is read and
+ *       only due timers fire. Under virtual time there is no libuv timer:
  *       vow_loop_advance() moves the clock from head to head.
  * INVARIANTS
  *   T1  a timer never fires before its due time
  *   T2  the libuv timer is set for the head of the heap, and keeps the loop
- *       running only while a timer that is not weak is armed
+ *       running only while a timer without `weak` is armed
  * THREADS  loop thread only.
  */
 #include "core/loop_internal.h"
 
-static void rearm(vow_loop *loop);
+static void timers_rearm_uv(vow_loop *loop);
 
 void vow__core_timer_start(vow_loop *loop, struct vow__core_timer *t,
                            uint64_t due_ns)
@@ -26,7 +26,7 @@ void vow__core_timer_start(vow_loop *loop, struct vow__core_timer *t,
     t->node.seq = loop->timer_seq++;
     vow__heap_insert(&loop->timers, &t->node);
     loop->timers_strong += !t->weak;
-    rearm(loop);
+    timers_rearm_uv(loop);
 }
 
 void vow__core_timer_stop(vow_loop *loop, struct vow__core_timer *t)
@@ -36,11 +36,11 @@ void vow__core_timer_stop(vow_loop *loop, struct vow__core_timer *t)
     t->armed = false;
     vow__heap_remove(&loop->timers, &t->node);
     loop->timers_strong -= !t->weak;
-    rearm(loop);
+    timers_rearm_uv(loop);
 }
 
-/* Those started meanwhile for now or earlier wait for the next call, so that a
- * timer that starts itself again cannot hold the loop. */
+/* Timers started during the call wait for the next call, so that a timer that
+ * starts itself again cannot hold the loop. */
 void vow__core_timers_run(vow_loop *loop)
 {
     uint64_t now = vow__clock_now_ns(&loop->clock);
@@ -71,12 +71,12 @@ void vow__core_timers_on_uv(uv_timer_t *handle)
     loop->in = NULL;
     loop->timer_armed_ns = 0;
     vow__core_timers_run(loop);
-    rearm(loop); /* it may have been early: keeps T1 */
+    timers_rearm_uv(loop); /* libuv may have been early: keeps T1 */
     loop->in = in;
-    loop->busy = busy; /* prepare runs what this made ready, before polling */
+    loop->busy = busy; /* on_prepare() runs the ready nodes before polling */
 }
 
-static void rearm(vow_loop *loop)
+static void timers_rearm_uv(vow_loop *loop)
 {
     if (loop->clock.is_virtual || loop->closing)
         return;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* tree.c - walking what waits for what, up and down, without a stack.
+/* tree.c - walking futures and their waiters, up and down, without a stack.
  *
- * WHY   Rings must be found, and progress told down a chain of a million links.
- * HOW   Up is a pointer: what a future waits for. Down is its list of waiters,
- *       and the way back up from there is the same pointer; so a depth-first
- *       walk needs no memory. Nobody is called during a walk.
- * LIMITS  Finding a ring costs the shorter of the way up from the one and of
- *       all that waits below the other.
+ * WHY   Rings must be found, and progress passed down a chain of a million
+ *       links.
+ * HOW   Up is a pointer: the source of a future. Down is the list of waiters,
+ *       and the way back up is the source again; so a depth-first walk needs no
+ *       memory. No user code runs during a walk.
+ * LIMITS  Finding a ring costs the shorter of two ways: up from the future, or
+ *       all waiters below the target.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-static vow_future *derived(const struct vow__core_node *n);
+static vow_future *node_derived_future(const struct vow__core_node *n);
 
 vow_future *vow__core_future_upstream(const vow_future *f)
 {
@@ -22,8 +23,8 @@ vow_future *vow__core_future_upstream(const vow_future *f)
     return f->node.kind == VOW__PROMISE ? NULL : f->node.source;
 }
 
-/* Up from `f` and down from `target` in turns: whichever ends first without
- * having met the other says no. */
+/* Walks up from `f` and down from `target` in turns. If either walk ends before
+ * meeting the other, the answer is no. */
 bool vow__core_future_waits_for(const vow_future *f, const vow_future *target)
 {
     const vow_future *goal = f;
@@ -31,7 +32,7 @@ bool vow__core_future_waits_for(const vow_future *f, const vow_future *target)
     while (f != target) {
         if (f == NULL || below == NULL)
             return false;
-        if (derived(below) == goal)
+        if (node_derived_future(below) == goal)
             return true;
         f = vow__core_future_upstream(f);
         below = vow__core_node_next_below(below, target, false);
@@ -50,7 +51,7 @@ struct vow__core_node *vow__core_node_next_below(struct vow__core_node *n,
                                                  const vow_future *root,
                                                  bool listened)
 {
-    const vow_future *f = derived(n);
+    const vow_future *f = node_derived_future(n);
     if (f != NULL && vow__core_future_is_pending(f) && f->waiters != NULL &&
         (f->node.listened || !listened))
         return vow__core_future_first_waiter(f);
@@ -65,8 +66,9 @@ struct vow__core_node *vow__core_node_next_below(struct vow__core_node *n,
     return VOW__OUTER(n->link.next, struct vow__core_node, link);
 }
 
-/* The future that goes on from this node; NULL: none. */
-static vow_future *derived(const struct vow__core_node *n)
+/* Returns the future below a node: of the node itself, or the `out` of a watch;
+ * NULL: none. */
+static vow_future *node_derived_future(const struct vow__core_node *n)
 {
     return n->kind == VOW__WATCH
                ? VOW__OUTER(n, struct vow__core_watch, node)->out

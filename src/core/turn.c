@@ -1,51 +1,51 @@
 /* SPDX-License-Identifier: MIT */
-/* turn.c - running: the ready queue, one turn, until done, and virtual time.
+/* turn.c - running a loop: a drain, a turn, until done, and virtual time.
  *
- * WHY   Handlers run from one queue, first in first out, never recursively; and
- *       a test moves time by hand.
- * HOW   A drain takes nodes until the queue is empty or turn_max have run; then
- *       libuv gets to poll, so that handlers which always queue more cannot
+ * WHY   Handlers run from the ready queue, first in first out, never
+ *       recursively; and a test moves time by hand.
+ * HOW   A drain runs nodes until the ready queue is empty or turn_max have run.
+ *       Then libuv polls, so that handlers which always queue more nodes cannot
  *       starve I/O. Under virtual time the clock jumps from timer to timer.
  * THREADS  loop thread only.
  */
 #include "core/promise_internal.h"
 
-static inline bool enter(vow_loop *loop);
-static inline void leave(vow_loop *loop);
-static inline void done(vow_loop *loop);
-static bool step(vow_loop *loop);
-static void settle_down(vow_loop *loop);
-static int run_while(vow_loop *loop, const vow_future *until);
+static inline bool loop_turn_begin(vow_loop *loop);
+static inline void loop_turn_run_ready(vow_loop *loop);
+static inline void loop_turn_end(vow_loop *loop);
+static bool virtual_time_step(vow_loop *loop);
+static void turns_until_idle(vow_loop *loop);
+static int loop_run_while(vow_loop *loop, const vow_future *until);
 
 bool vow__core_loop_drain(vow_loop *loop)
 {
-    if (enter(loop))
-        leave(loop);
+    if (loop_turn_begin(loop))
+        loop_turn_run_ready(loop);
     return loop->ready != NULL;
 }
 
-/* The end of a turn: run what is ready. */
-static inline void leave(vow_loop *loop)
+/* Runs the ready nodes, at most turn_max, and ends the turn. */
+static inline void loop_turn_run_ready(vow_loop *loop)
 {
     loop->handlers_run += vow__core_nodes_run(loop, loop->turn_max);
-    done(loop);
+    loop_turn_end(loop);
     if (VOW__UNLIKELY(loop->futures.empties > 0))
         vow__core_loop_idle_memory(loop);
 }
 
-static inline void done(vow_loop *loop)
+static inline void loop_turn_end(vow_loop *loop)
 {
     loop->busy = false;
     loop->in = loop->outside;
 }
 
-/* A turn begins, unless one is running. */
-static inline bool enter(vow_loop *loop)
+/* Begins a turn. Returns false if a turn is running. */
+static inline bool loop_turn_begin(vow_loop *loop)
 {
     if (loop->busy)
         return false;
     loop->busy = true;
-    loop->outside = loop->in; /* handlers are in no context but their own */
+    loop->outside = loop->in; /* handlers have contexts of their own */
     loop->in = NULL;
     vow_loop_adopt(loop);
     return true;
@@ -53,24 +53,24 @@ static inline bool enter(vow_loop *loop)
 
 int vow_loop_turn(vow_loop *loop)
 {
-    if (!enter(loop))
+    if (!loop_turn_begin(loop))
         return VOW_EBUSY;
     (void)vow__core_inbox_run(loop);
     if (loop->timers != NULL)
         vow__core_timers_run(loop);
-    leave(loop);
+    loop_turn_run_ready(loop);
     return 0;
 }
 
 int vow_loop_run(vow_loop *loop)
 {
-    return run_while(loop, NULL);
+    return loop_run_while(loop, NULL);
 }
 
 int vow_loop_run_until(vow_loop *loop, vow_future *f)
 {
     vow__core_future_ref(f);
-    int rc = run_while(loop, f);
+    int rc = loop_run_while(loop, f);
     if (rc == 0)
         rc = vow__core_future_is_pending(f) ? VOW_EAGAIN
                                             : vow_error_code(vow_error_of(f));
@@ -78,20 +78,20 @@ int vow_loop_run_until(vow_loop *loop, vow_future *f)
     return rc;
 }
 
-static int run_while(vow_loop *loop, const vow_future *until)
+static int loop_run_while(vow_loop *loop, const vow_future *until)
 {
-    if (loop->running || !enter(loop))
+    if (loop->running || !loop_turn_begin(loop))
         return VOW_EBUSY;
-    done(loop);
+    loop_turn_end(loop);
     loop->running = true;
     loop->until = until;
     bool more = true;
     while (more && (until == NULL || vow__core_future_is_pending(until))) {
-        (void)enter(loop);
-        bool posted = vow__core_inbox_run(loop); /* it keeps no loop alive */
-        done(loop);
+        (void)loop_turn_begin(loop);
+        bool posted = vow__core_inbox_run(loop); /* keeps no loop alive */
+        loop_turn_end(loop);
         if (loop->clock.is_virtual)
-            more = step(loop);
+            more = virtual_time_step(loop);
         else if (until == NULL)
             more = uv_run(loop->uv, UV_RUN_DEFAULT) == 0 && posted;
         else
@@ -102,9 +102,10 @@ static int run_while(vow_loop *loop, const vow_future *until)
     return 0;
 }
 
-/* One step of virtual time: what is ready, else what is really under way, else
- * the next timer. False when nothing of these is left. */
-static bool step(vow_loop *loop)
+/* Does a step of virtual time: runs ready nodes; else waits for libuv, if a
+ * handle or request is active; else jumps to the next timer. Returns false if
+ * there is nothing to do. */
+static bool virtual_time_step(vow_loop *loop)
 {
     if (loop->ready != NULL || loop->armed) {
         (void)uv_run(loop->uv, UV_RUN_NOWAIT);
@@ -130,24 +131,25 @@ int vow_loop_advance(vow_loop *loop, uint64_t ms)
     if (loop->busy)
         return VOW_EBUSY;
     uint64_t end = vow__clock_due_ns(&loop->clock, ms);
-    settle_down(loop);
+    turns_until_idle(loop);
     while (loop->timers != NULL && loop->timers->key <= end) {
         if (loop->timers->key > loop->clock.virtual_ns)
             loop->clock.virtual_ns = loop->timers->key;
         (void)vow_loop_turn(loop);
-        settle_down(loop);
+        turns_until_idle(loop);
     }
     loop->clock.virtual_ns = end;
     return 0;
 }
 
-static void settle_down(vow_loop *loop)
+/* Runs messages and ready nodes until none are left. */
+static void turns_until_idle(vow_loop *loop)
 {
     bool more = true;
     while (more) {
-        (void)enter(loop);
+        (void)loop_turn_begin(loop);
         more = vow__core_inbox_run(loop);
-        leave(loop);
+        loop_turn_run_ready(loop);
         more |= loop->ready != NULL;
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* value.c - reading futures, destroying values, and what needs the loop to be
- * made: errors and byte buffers.
+/* value.c - reading futures, destroying values, and making errors and byte
+ * buffers with the loop's allocator.
  *
- * THREADS  making errors and buffers: any. The rest: loop thread only.
+ * THREADS  making errors and buffers: any. Other functions: loop thread only.
  */
 #include "base/bytes.h"
 #include "core/promise_internal.h"
@@ -74,8 +74,8 @@ vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
     return e != NULL ? e : vow__error_static(VOW_ENOMEM);
 }
 
-/* Ours: without memory it is the constant error of the same code, so that a
- * broken promise stays a broken promise. */
+/* Makes an error of core. Without memory, returns the constant error of the
+ * same code, so that VOW_EBROKEN stays VOW_EBROKEN. */
 vow_error *vow__core_error_new(vow_loop *loop, const char *site, int code,
                                vow_error *cause, const char *text)
 {

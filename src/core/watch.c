@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* watch.c - told when a future has ended, without being a reader of it.
+/* watch.c - a call when a future has ended, without being a reader.
  *
- * HOW   A node of core behind the future, counted as a ghost: canceling does
- *       not take it for somebody who still wants the outcome. When the future
- *       is settled and what it let go of still runs, the node goes on to wait
- *       behind that (rest.c).
+ * HOW   A watch is a node behind the future. The reference counts in end_refs,
+ *       so canceling does not count the watch as a reader. If the settled
+ *       future has rests, the node waits behind a rest next (rest.c).
  * THREADS  loop thread only.
  */
 #include "vow/watch.h"
@@ -14,22 +13,23 @@ struct watch {
     struct vow__core_watch inner;
     vow_watch_fn fn;
     void *user;
-    vow_future *of; /* whose end it is; with node.rest counted apart from the
-                       source, which is a rest of it */
+    vow_future *of; /* the watched future. If node.rest is set, the source is a
+                       rest of the future, and the future is counted
+                       separately */
 };
 _Static_assert(sizeof(struct watch) <= sizeof(vow_watch),
                "vow_watch is too small");
 
 static void watch_start(struct watch *w, vow_future *f);
-static void watch_behind(struct watch *w, vow_future *f);
-static void run_at_end(struct vow__core_watch *inner);
-static void run_when_settled(struct vow__core_watch *inner);
+static void watch_wait_behind(struct watch *w, vow_future *f);
+static void watch_run_at_end(struct vow__core_watch *inner);
+static void watch_run_settled(struct vow__core_watch *inner);
 
 void vow_watch_start(vow_watch *watch, vow_future *f, vow_watch_fn fn,
                      void *user)
 {
     struct watch *w = (struct watch *)(void *)watch;
-    *w = (struct watch){.inner.run = run_at_end, .fn = fn, .user = user};
+    *w = (struct watch){.inner.run = watch_run_at_end, .fn = fn, .user = user};
     watch_start(w, f);
 }
 
@@ -37,7 +37,7 @@ void vow_watch_settled(vow_watch *watch, vow_future *f, vow_watch_fn fn,
                        void *user)
 {
     struct watch *w = (struct watch *)(void *)watch;
-    *w = (struct watch){.inner.run = run_when_settled, .fn = fn, .user = user};
+    *w = (struct watch){.inner.run = watch_run_settled, .fn = fn, .user = user};
     watch_start(w, f);
 }
 
@@ -46,11 +46,11 @@ static void watch_start(struct watch *w, vow_future *f)
     VOW__ASSERT_THREAD(vow__core_future_loop(f));
     w->inner.node.kind = VOW__WATCH;
     w->of = f;
-    watch_behind(w, vow__core_future_ref(f));
+    watch_wait_behind(w, vow__core_future_ref(f));
 }
 
-/* The reference is moved. */
-static void watch_behind(struct watch *w, vow_future *f)
+/* Puts the watch behind `f`; the reference is moved. `handled` stays as is. */
+static void watch_wait_behind(struct watch *w, vow_future *f)
 {
     bool handled = f->node.handled;
     vow__core_node_wait_moved(vow__core_future_loop(f), &w->inner.node, f);
@@ -73,8 +73,9 @@ bool vow_watch_stop(vow_watch *watch)
     return true;
 }
 
-/* Settled: it has ended, or what it let go of is waited for in turn. */
-static void run_at_end(struct vow__core_watch *inner)
+/* Runs when the source is settled: calls fn if the watched future has ended,
+ * else waits behind a rest. */
+static void watch_run_at_end(struct vow__core_watch *inner)
 {
     struct watch *w = VOW__OUTER(inner, struct watch, inner);
     vow_future *f = inner->node.source;
@@ -82,20 +83,20 @@ static void run_at_end(struct vow__core_watch *inner)
     vow_loop *loop = vow__core_future_loop(of);
     vow_future *rest = vow__core_rest_next(of);
     if (rest == NULL) {
-        run_when_settled(inner);
+        watch_run_settled(inner);
         return;
     }
     vow__core_future_count_end_ref(f, -1);
     bool again = inner->node.rest;
     inner->node.rest = 1;
-    watch_behind(w, rest);
+    watch_wait_behind(w, rest);
     if (again)
         vow__core_future_unref(f);
     vow__core_futures_reap(loop);
 }
 
-/* The block may be gone when fn returns. */
-static void run_when_settled(struct vow__core_watch *inner)
+/* Runs fn, which may free the vow_watch. */
+static void watch_run_settled(struct vow__core_watch *inner)
 {
     struct watch *w = VOW__OUTER(inner, struct watch, inner);
     vow_future *f = inner->node.source;

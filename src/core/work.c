@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* work.c - blocking work on a pool of threads that belongs to the loop.
+/* work.c - blocking work on a thread pool that belongs to the loop.
  *
- * WHY   libuv's pool is one for the whole process: four slow lookups there stop
- *       everybody's files. And a job that never returns must not stop others.
+ * WHY   The whole process shares libuv's thread pool: four slow lookups there
+ *       block the file I/O of all loops. And a job that never returns must not
+ *       block other jobs.
  * HOW   A job is a vow_remote and a function. Threads take jobs from a list
- *       under a mutex. There are as many as asked for; while jobs wait and none
- *       could start for a tick of 50 ms, one more thread is added, and goes
- *       when there is nothing to do. Threads are detached and hold the pool:
- *       closing waits for them for a second and leaves behind those that do
- *       not return.
+ *       under a mutex. The usual number of threads is an option; while jobs
+ *       wait and no job could start for a tick of 50 ms, another thread is
+ *       added, which ends when there is nothing to do. Threads are detached and
+ *       hold the thread pool: closing waits for threads for a second and
+ *       abandons threads that do not return.
  * INVARIANTS
- *   W1  a job is in the queue (queued), or on a thread, or gone; its memory
- *       goes when both its thread and its promise are done with it
- *   W2  the pool's memory goes with the last of the loop, threads and jobs
+ *   W1  a job is in the queue (queued), or on a thread, or freed; the memory is
+ *       freed when both the thread and the promise have dropped the job
+ *   W2  the last of the loop, the threads and the jobs frees the thread pool
  * THREADS  vow_work(): the loop's. vow_job_...(): the job's. Else: the pool's.
  */
 #include "vow/work.h"
@@ -26,7 +27,7 @@ enum {
     TICK_MS = 50,
     THREADS_MAX = 1024,
     EXTRA_THREADS = 64,
-    CLOSE_WAIT_NS = 1000000000 /* for running jobs, when the loop closes */
+    CLOSE_WAIT_NS = 1000000000 /* wait for running jobs at close */
 };
 
 struct vow__core_work_pool {
@@ -34,11 +35,11 @@ struct vow__core_work_pool {
     uv_cond_t some;   /* a job is waiting, or stop is set */
     uv_cond_t fewer;  /* a thread ended */
     uint32_t refs;    /* the loop, each thread, each job */
-    uint32_t threads; /* alive */
-    uint32_t idle;    /* of these, waiting for a job */
-    uint32_t usual;   /* as many as asked for */
+    uint32_t threads; /* live threads */
+    uint32_t idle;    /* of these, threads waiting for a job */
+    uint32_t usual;   /* threads without extra threads */
     uint64_t started; /* jobs ever taken by a thread */
-    uint64_t seen;    /* started, at the last tick */
+    uint64_t seen;    /* `started` at the last tick */
     vow_link *queue;  /* struct vow_job */
     size_t queued;
     size_t running;
@@ -53,26 +54,26 @@ struct vow_job {
     vow_work_fn fn;
     void *arg;
     struct vow_alloc alloc;
-    atomic_uint refs; /* the loop's, until settled; the queue's or thread's */
+    atomic_uint refs; /* the loop, until settled; the queue or the thread */
     bool queued;      /* under the pool's mutex */
 };
 
-static int pool_open(vow_loop *loop);
-static void pool_unref(struct vow__core_work_pool *p);
-static void pool_free(struct vow__core_work_pool *p);
-static int submit(vow_loop *loop, vow_job *job);
+static int thread_pool_open(vow_loop *loop);
+static void thread_pool_unref(struct vow__core_work_pool *p);
+static void thread_pool_free(struct vow__core_work_pool *p);
+static int thread_pool_submit(vow_loop *loop, vow_job *job);
 static int thread_add(struct vow__core_work_pool *p);
 static void thread_main(void *arg);
-static vow_job *next_job(struct vow__core_work_pool *p);
-static void job_run(struct vow__core_work_pool *p, vow_job *job);
-static void on_cancel(vow_future *out, vow_error *why, void *user);
-static void on_detach(void *user);
+static vow_job *thread_next_job(struct vow__core_work_pool *p);
+static void job_run_on_thread(struct vow__core_work_pool *p, vow_job *job);
+static void on_work_cancel(vow_future *out, vow_error *why, void *user);
+static void on_work_detach(void *user);
 static void job_discard(vow_job *job);
 static void job_unref(vow_job *job);
-static void on_tick(uv_timer_t *handle);
+static void on_thread_pool_tick(uv_timer_t *handle);
 
-static const struct vow__core_remote_ops remote_ops = {.on_cancel = on_cancel,
-                                                       .on_detach = on_detach};
+static const struct vow__core_remote_ops remote_ops = {
+    .on_cancel = on_work_cancel, .on_detach = on_work_detach};
 
 /* ---- on the loop's thread ------------------------------------------------ */
 
@@ -84,7 +85,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
         return vow_refused_at(site, loop, VOW_EINVAL, "no function to run");
     if (loop->closing)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
-    int rc = pool_open(loop);
+    int rc = thread_pool_open(loop);
     if (rc < 0)
         return vow_refused_at(site, loop, rc, NULL);
     vow_job *job = vow__mem_zero(&loop->alloc, sizeof(*job));
@@ -105,7 +106,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
     uv_mutex_unlock(&job->pool->mutex);
     vow__core_remote_attach(job->remote, &remote_ops, job);
     f->node.runs = 1;
-    rc = submit(loop, job);
+    rc = thread_pool_submit(loop, job);
     if (rc < 0) {
         vow__core_future_reject_code(loop, f, rc, NULL);
         job_discard(job);
@@ -113,7 +114,7 @@ vow_future *vow_work_at(const char *site, vow_loop *loop, vow_work_fn fn,
     return f;
 }
 
-static int pool_open(vow_loop *loop)
+static int thread_pool_open(vow_loop *loop)
 {
     if (loop->work != NULL)
         return 0;
@@ -148,7 +149,7 @@ fail:
     return rc;
 }
 
-static int submit(vow_loop *loop, vow_job *job)
+static int thread_pool_submit(vow_loop *loop, vow_job *job)
 {
     struct vow__core_work_pool *p = loop->work;
     int rc = 0;
@@ -158,7 +159,7 @@ static int submit(vow_loop *loop, vow_job *job)
     else if (p->idle <= p->queued && p->threads < p->usual)
         rc = thread_add(p);
     if (rc < 0 && rc != VOW_EQUEUEFULL && p->threads > 0)
-        rc = 0; /* fewer threads than wished will do */
+        rc = 0; /* fewer threads are enough */
     if (rc == 0) {
         job->queued = true;
         vow__list_push(&p->queue, &job->in_queue);
@@ -168,14 +169,16 @@ static int submit(vow_loop *loop, vow_job *job)
     uv_mutex_unlock(&p->mutex);
     if (rc == 0 && !uv_is_active((uv_handle_t *)&loop->work_timer)) {
         uv_update_time(loop->uv);
-        (void)uv_timer_start(&loop->work_timer, on_tick, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&loop->work_timer, on_thread_pool_tick, TICK_MS,
+                             TICK_MS);
         uv_unref((uv_handle_t *)&loop->work_timer);
     }
     return rc;
 }
 
-/* Jobs wait and none could start since the last tick: all threads are held. */
-static void on_tick(uv_timer_t *handle)
+/* Adds a thread if jobs wait and no job could start since the last tick: all
+ * threads are blocked. */
+static void on_thread_pool_tick(uv_timer_t *handle)
 {
     vow_loop *loop = handle->data;
     struct vow__core_work_pool *p = loop->work;
@@ -190,8 +193,9 @@ static void on_tick(uv_timer_t *handle)
         (void)uv_timer_stop(handle);
 }
 
-/* A job that waits leaves; one that runs has been asked by its remote. */
-static void on_cancel(vow_future *out, vow_error *why, void *user)
+/* Removes a queued job from the queue and rejects the promise. A running job
+ * sees the cancel in vow_job_canceled(). */
+static void on_work_cancel(vow_future *out, vow_error *why, void *user)
 {
     vow_job *job = user;
     struct vow__core_work_pool *p = job->pool;
@@ -210,14 +214,14 @@ static void on_cancel(vow_future *out, vow_error *why, void *user)
     job_discard(job);
 }
 
-/* It will never run, and its promise is settled. */
+/* Drops a job that will never run; the promise is settled. */
 static void job_discard(vow_job *job)
 {
     vow__core_remote_discard(job->remote);
     job_unref(job);
 }
 
-static void on_detach(void *user)
+static void on_work_detach(void *user)
 {
     job_unref(user);
 }
@@ -229,7 +233,7 @@ static void job_unref(vow_job *job)
     struct vow__core_work_pool *p = job->pool;
     struct vow_alloc alloc = job->alloc;
     vow__mem_free(&alloc, job, sizeof(*job));
-    pool_unref(p);
+    thread_pool_unref(p);
 }
 
 size_t vow__core_work_count(const vow_loop *loop)
@@ -271,12 +275,12 @@ void vow__core_work_close(vow_loop *loop)
         (void)uv_cond_timedwait(&p->fewer, &p->mutex, CLOSE_WAIT_NS / 10);
     uv_mutex_unlock(&p->mutex);
     loop->work = NULL;
-    pool_unref(p); /* keeps W2 */
+    thread_pool_unref(p); /* keeps W2 */
 }
 
 /* ---- on the pool's threads ----------------------------------------------- */
 
-/* With the mutex held. */
+/* Starts a thread; the caller holds the mutex. */
 static int thread_add(struct vow__core_work_pool *p)
 {
     uv_thread_t id;
@@ -294,9 +298,9 @@ static void thread_main(void *arg)
     vow_job *job;
     (void)pthread_detach(pthread_self());
     uv_mutex_lock(&p->mutex);
-    while ((job = next_job(p)) != NULL) {
+    while ((job = thread_next_job(p)) != NULL) {
         uv_mutex_unlock(&p->mutex);
-        job_run(p, job);
+        job_run_on_thread(p, job);
         uv_mutex_lock(&p->mutex);
     }
     p->threads--;
@@ -304,11 +308,11 @@ static void thread_main(void *arg)
     uv_cond_signal(&p->fewer);
     uv_mutex_unlock(&p->mutex);
     if (refs == 0)
-        pool_free(p);
+        thread_pool_free(p);
 }
 
-/* With the mutex held: a job, or NULL when the thread shall end. */
-static vow_job *next_job(struct vow__core_work_pool *p)
+/* Returns a job; NULL: the thread shall end. The caller holds the mutex. */
+static vow_job *thread_next_job(struct vow__core_work_pool *p)
 {
     while (p->queue == NULL && !p->stop && p->threads <= p->usual) {
         p->idle++;
@@ -326,9 +330,9 @@ static vow_job *next_job(struct vow__core_work_pool *p)
     return job;
 }
 
-/* The count goes down before the result goes out: whoever sees the result sees
- * the thread free. */
-static void job_run(struct vow__core_work_pool *p, vow_job *job)
+/* Counts `running` down before delivering the result: a reader of the result
+ * sees the thread as free. */
+static void job_run_on_thread(struct vow__core_work_pool *p, vow_job *job)
 {
     vow_remote *remote = job->remote;
     vow_next next = job->fn(job, job->arg);
@@ -340,16 +344,16 @@ static void job_run(struct vow__core_work_pool *p, vow_job *job)
     job_unref(job);
 }
 
-static void pool_unref(struct vow__core_work_pool *p)
+static void thread_pool_unref(struct vow__core_work_pool *p)
 {
     uv_mutex_lock(&p->mutex);
     uint32_t refs = --p->refs;
     uv_mutex_unlock(&p->mutex);
     if (refs == 0)
-        pool_free(p);
+        thread_pool_free(p);
 }
 
-static void pool_free(struct vow__core_work_pool *p)
+static void thread_pool_free(struct vow__core_work_pool *p)
 {
     struct vow_alloc alloc = p->alloc;
     uv_cond_destroy(&p->fewer);
