@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* chunks.c - the result piece by piece, for those who follow.
+/* chunks.c - results in chunks, for waiters that follow the run.
  *
- * HOW   An entry keeps the chunks of the run it waits for, its own or
- *       another's. Each ask that follows has the number of the next it gets;
- *       one call hands them out from the loop's queue. Those of another process
- *       are read from the store when it says that there are some, and at every
- *       look. A new run begins anew.
- * LIMITS  All chunks of a run stay until it is over. At the end, who follows
- *         from another process may miss the last ones: the result has them.
- * THREADS  the hub's loop; vow_lease_write() and receive(): the ask's.
+ * HOW   An entry keeps the chunks of the current run, of this or of another
+ *       process. Each following waiter has the number of the next chunk; a
+ *       call from the loop's queue delivers the chunks. Chunks of another
+ *       process are read from the store after an event and after every claim.
+ *       A new run starts with new chunks.
+ * LIMITS  All chunks of a run stay until the run is over. At the end, a
+ *         follower of another process may miss the last chunks: the result has
+ *         them.
+ * THREADS  the hub's loop; vow_lease_write() and chunk_receive(): the waiter's
+ *          loop.
  */
 #include "base/alloc.h"
 #include "named/named_internal.h"
@@ -17,28 +19,29 @@
 
 enum { FIRST_ROOM = 8 };
 
-/* A chunk on its way: to the hub's loop, or to an ask of another loop. */
-struct parcel {
+/* A chunk on the way to the hub's loop, or to a waiter of another loop. */
+struct chunk_message {
     struct vow_alloc alloc;
-    vow_lease *lease;              /* whose it is, counted; or */
-    struct vow__named_waiter *ask; /* who gets it, counted */
-    vow_bytes *chunk;              /* NULL: begin anew */
+    vow_lease *lease;                 /* writer, counted; or NULL */
+    struct vow__named_waiter *waiter; /* receiver, counted; or NULL */
+    vow_bytes *chunk;                 /* NULL: the run begins again */
     struct vow__named_settler settler;
 };
 
-static bool follows(const struct vow__named_waiter *w);
-static bool hand_one(struct vow__named_entry *e);
-static void give(struct vow__named_waiter *w, vow_bytes *chunk);
-static void receive(void *parcel);
-static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
-                    void *entry);
-static struct parcel *parcel_new(const struct vow_alloc *alloc,
-                                 vow_bytes *chunk);
-static void parcel_free(struct parcel *p);
-static void write_home(void *parcel);
-static void on_written(int code, const vow_record *r, size_t n, void *parcel);
+static bool waiter_follows(const struct vow__named_waiter *w);
+static bool chunk_deliver_next(struct vow__named_entry *e);
+static void chunk_deliver(struct vow__named_waiter *w, vow_bytes *chunk);
+static void chunk_receive(void *chunk_message);
+static void on_chunks_read(int code, vow_bytes *const *chunks, size_t n,
+                           uint64_t next, void *entry);
+static struct chunk_message *chunk_message_new(const struct vow_alloc *alloc,
+                                               vow_bytes *chunk);
+static void chunk_message_free(struct chunk_message *p);
+static void chunk_write_on_hub(void *chunk_message);
+static void on_chunk_written(int code, const vow_record *r, size_t n,
+                             void *chunk_message);
 
-static bool follows(const struct vow__named_waiter *w)
+static bool waiter_follows(const struct vow__named_waiter *w)
 {
     return (w->opts->flags & VOW_SHARE_FOLLOW) != 0 &&
            w->opts->on_chunk != NULL;
@@ -47,7 +50,7 @@ static bool follows(const struct vow__named_waiter *w)
 void vow__named_chunks_follow(struct vow__named_entry *e,
                               struct vow__named_waiter *w)
 {
-    if (!follows(w))
+    if (!waiter_follows(w))
         return;
     e->followed = true;
     if (w->next_chunk < e->n_chunks && !vow_call_pending(&e->pump))
@@ -91,62 +94,63 @@ void vow__named_chunks_drop(struct vow__named_entry *e)
         l = l->next;
         if (w->next_chunk > 0) {
             w->next_chunk = 0;
-            give(w, NULL);
-            l = e->waiters; /* its code may have changed who waits */
+            chunk_deliver(w, NULL);
+            l = e->waiters; /* user code may have changed the list */
         }
     }
 }
 
-/* The code of those who follow may close the authority: the entry stays. */
+/* Delivers all chunks. User code may close the authority: keeps the entry. */
 void vow__named_chunks_pump(void *entry)
 {
     struct vow__named_entry *e = entry;
     e->steps++;
-    while (hand_one(e))
+    while (chunk_deliver_next(e))
         ;
     e->steps--;
     if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0)
         vow__named_entry_free(e);
 }
 
-/* One chunk to one who lacks it: its code may change who waits. */
-static bool hand_one(struct vow__named_entry *e)
+/* Delivers one chunk and returns whether a waiter lacked one. User code may
+ * change the list, so the caller starts over. */
+static bool chunk_deliver_next(struct vow__named_entry *e)
 {
     for (vow_link *l = e->waiters; l != NULL; l = l->next) {
         struct vow__named_waiter *w = vow__named_waiter_of(l);
-        if (!follows(w) || w->next_chunk >= e->n_chunks ||
-            (e->lease != NULL && e->lease->ask == w))
+        if (!waiter_follows(w) || w->next_chunk >= e->n_chunks ||
+            (e->lease != NULL && e->lease->waiter == w))
             continue;
         VOW_AUTO(vow_bytes) chunk = vow_bytes_ref(e->chunks[w->next_chunk++]);
-        give(w, chunk);
+        chunk_deliver(w, chunk);
         return true;
     }
     return false;
 }
 
-static void give(struct vow__named_waiter *w, vow_bytes *chunk)
+static void chunk_deliver(struct vow__named_waiter *w, vow_bytes *chunk)
 {
-    if (vow__named_is_hub_loop(w->of)) {
+    if (vow__named_is_hub_loop(w->handle)) {
         w->opts->on_chunk(chunk, w->opts->user);
         return;
     }
-    struct parcel *p = parcel_new(&w->of->alloc, chunk);
+    struct chunk_message *p = chunk_message_new(&w->handle->alloc, chunk);
     if (p != NULL) {
         (void)vow__named_waiter_ref(w);
-        p->ask = w;
-        if (vow_loop_post(w->of->loop, receive, p) == 0)
+        p->waiter = w;
+        if (vow_loop_post(w->handle->loop, chunk_receive, p) == 0)
             return;
-        parcel_free(p);
+        chunk_message_free(p);
     }
-    w->next_chunk = SIZE_MAX; /* none at all is better than with a hole */
+    w->next_chunk = SIZE_MAX; /* no chunks are better than a gap */
 }
 
-static void receive(void *parcel)
+static void chunk_receive(void *chunk_message)
 {
-    struct parcel *p = parcel;
-    if (!p->ask->left)
-        p->ask->opts->on_chunk(p->chunk, p->ask->opts->user);
-    parcel_free(p);
+    struct chunk_message *p = chunk_message;
+    if (!p->waiter->left)
+        p->waiter->opts->on_chunk(p->chunk, p->waiter->opts->user);
+    chunk_message_free(p);
 }
 
 /* ---- from another process ----------------------------------------------- */
@@ -169,12 +173,12 @@ void vow__named_chunks_read(struct vow__named_entry *e)
     e->reading = true;
     e->steps++;
     vow__named_step_begins(h);
-    h->store->ops->read(h->store, &e->name, e->epoch, e->chunks_from, on_read,
-                        e);
+    h->store->ops->read(h->store, &e->name, e->epoch, e->chunks_from,
+                        on_chunks_read, e);
 }
 
-static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
-                    void *entry)
+static void on_chunks_read(int code, vow_bytes *const *chunks, size_t n,
+                           uint64_t next, void *entry)
 {
     struct vow__named_entry *e = entry;
     e->reading = false;
@@ -182,7 +186,7 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
     vow__named_step_ended(vow__named_entry_hub(e),
                           code == VOW_ENOENT ? 0 : code);
     if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0) {
-        vow__named_entry_free(e); /* it was over, and waited for this */
+        vow__named_entry_free(e); /* the run was over before this read */
         return;
     }
     if (code != 0 || e->chunks_epoch != e->epoch)
@@ -191,7 +195,7 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
     for (size_t i = 0; i < n; i++) {
         if (vow__named_chunks_add(e, chunks[i]) == 0)
             continue;
-        while (e->n_chunks > before) /* all of them are read again */
+        while (e->n_chunks > before) /* the next read gets all of them */
             vow_bytes_unref(e->chunks[--e->n_chunks]);
         return;
     }
@@ -200,72 +204,75 @@ static void on_read(int code, vow_bytes *const *chunks, size_t n, uint64_t next,
         vow__named_chunks_read(e);
 }
 
-/* ---- from our worker ---------------------------------------------------- */
+/* ---- from the runner of this process ------------------------------------ */
 
 vow_future *vow_lease_write(vow_lease *l, vow_bytes *chunk)
 {
     VOW__ASSERT_THREAD(l->loop);
     struct vow__named_hub *h = l->hub;
     (void)vow_lease_pulse(l);
-    struct parcel *p = parcel_new(&l->ask->of->alloc, chunk);
+    struct chunk_message *p =
+        chunk_message_new(&l->waiter->handle->alloc, chunk);
     if (p == NULL)
         return vow_refused(l->loop, VOW_ENOMEM, NULL);
     vow_future *f =
-        vow__named_settler_open(l->ask->site, l->loop, h->loop, &p->settler);
+        vow__named_settler_open(l->waiter->site, l->loop, h->loop, &p->settler);
     vow__named_lease_hold(l);
     p->lease = l;
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
-        rc = vow__named_hub_run(l->ask->of, write_home, p);
+        rc = vow__named_hub_run(l->waiter->handle, chunk_write_on_hub, p);
     if (rc < 0) {
-        parcel_free(p);
+        chunk_message_free(p);
         vow_future_unref(f);
         return vow_refused(l->loop, rc, NULL);
     }
     return f;
 }
 
-static void write_home(void *parcel)
+static void chunk_write_on_hub(void *chunk_message)
 {
-    struct parcel *p = parcel;
+    struct chunk_message *p = chunk_message;
     vow_lease *l = p->lease;
     struct vow__named_hub *h = l->hub;
     struct vow__named_entry *e = l->entry;
     int rc = e == NULL ? VOW_ELOST : vow__named_chunks_add(e, p->chunk);
-    bool stays = l->alone || l->mute ||
+    bool stays = l->alone || l->chunks_stopped ||
                  (rc == 0 && (h->store->ops->flags & VOW_STORE_LOCAL) != 0);
     if (rc < 0)
         vow__named_settler_refuse(&p->settler, rc, NULL);
     else if (stays)
         vow__named_settler_resolve(&p->settler, vow_nothing());
     if (rc < 0 || stays) {
-        parcel_free(p);
+        chunk_message_free(p);
         return;
     }
     vow_hold hold = {
         .name = e->name, .token = l->token, .epoch = atomic_load(&l->epoch)};
     vow__named_step_begins(h);
-    h->store->ops->write(h->store, &hold, p->chunk, on_written, p);
+    h->store->ops->write(h->store, &hold, p->chunk, on_chunk_written, p);
 }
 
-static void on_written(int code, const vow_record *r, size_t n, void *parcel)
+static void on_chunk_written(int code, const vow_record *r, size_t n,
+                             void *chunk_message)
 {
-    struct parcel *p = parcel;
+    struct chunk_message *p = chunk_message;
     vow__named_step_ended(p->lease->hub, code);
-    p->lease->mute = p->lease->mute || code != 0;
+    p->lease->chunks_stopped = p->lease->chunks_stopped || code != 0;
     if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
-        vow__named_lease_lose(p->lease, "another has taken it over");
+        vow__named_lease_lose(p->lease,
+                              "another runner has taken over the name");
     if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
         vow__named_settler_refuse(&p->settler, VOW_ELOST, NULL);
-    else /* those who follow may miss it; the result is not concerned */
+    else /* followers may miss the chunk; the result has all */
         vow__named_settler_resolve(&p->settler, vow_nothing());
-    parcel_free(p);
+    chunk_message_free(p);
 }
 
-static struct parcel *parcel_new(const struct vow_alloc *alloc,
-                                 vow_bytes *chunk)
+static struct chunk_message *chunk_message_new(const struct vow_alloc *alloc,
+                                               vow_bytes *chunk)
 {
-    struct parcel *p = vow__mem_zero(alloc, sizeof(*p));
+    struct chunk_message *p = vow__mem_zero(alloc, sizeof(*p));
     if (p == NULL)
         return NULL;
     p->alloc = *alloc;
@@ -273,13 +280,13 @@ static struct parcel *parcel_new(const struct vow_alloc *alloc,
     return p;
 }
 
-static void parcel_free(struct parcel *p)
+static void chunk_message_free(struct chunk_message *p)
 {
     struct vow_alloc alloc = p->alloc;
     vow__named_settler_drop(&p->settler);
     vow_bytes_unref(p->chunk);
-    if (p->ask != NULL)
-        vow__named_waiter_unref(p->ask);
+    if (p->waiter != NULL)
+        vow__named_waiter_unref(p->waiter);
     if (p->lease != NULL)
         vow__named_lease_release(p->lease);
     vow__mem_free(&alloc, p, sizeof(*p));

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* closed_store.c - what is behind a hub when its store has been closed.
+/* closed_store.c - replaces the store of a hub when the store is closed.
  *
- * WHY   A store may take its time to close, and until then answers, timers and
- *       commits that wait to be repeated still come. Whatever they begin ends
- *       as a step of a closed store does, and nobody has to look whether there
- *       is one.
+ * WHY   A store may take time to close. Until then answers and timers still
+ *       arrive, and commits are still repeated. Every step that they begin ends
+ *       with VOW_ECLOSED, so no caller has to check for a missing store.
  * THREADS  the hub's loop.
  */
 #include "named/named_internal.h"
 
-static void claim(vow_store *s, const vow_claim_request *ask,
-                  vow_records_fn done, void *user)
+static void closed_claim(vow_store *s, const vow_claim_request *request,
+                         vow_records_fn done, void *user)
 {
     (void)s;
-    (void)ask;
+    (void)request;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void peek(vow_store *s, const vow_name *names, size_t n,
-                 vow_records_fn done, void *user)
+static void closed_peek(vow_store *s, const vow_name *names, size_t n,
+                        vow_records_fn done, void *user)
 {
     (void)s;
     (void)names;
@@ -26,8 +25,8 @@ static void peek(vow_store *s, const vow_name *names, size_t n,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void pulse(vow_store *s, const vow_hold *holds, size_t n,
-                  uint64_t lease_ms, vow_records_fn done, void *user)
+static void closed_pulse(vow_store *s, const vow_hold *holds, size_t n,
+                         uint64_t lease_ms, vow_records_fn done, void *user)
 {
     (void)s;
     (void)holds;
@@ -36,16 +35,16 @@ static void pulse(vow_store *s, const vow_hold *holds, size_t n,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void commit(vow_store *s, const vow_commit_request *ask,
-                   vow_records_fn done, void *user)
+static void closed_commit(vow_store *s, const vow_commit_request *request,
+                          vow_records_fn done, void *user)
 {
     (void)s;
-    (void)ask;
+    (void)request;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                  vow_records_fn done, void *user)
+static void closed_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
+                         vow_records_fn done, void *user)
 {
     (void)s;
     (void)hold;
@@ -53,8 +52,8 @@ static void write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void read(vow_store *s, const vow_name *name, uint64_t epoch,
-                 uint64_t from, vow_chunks_fn done, void *user)
+static void closed_read(vow_store *s, const vow_name *name, uint64_t epoch,
+                        uint64_t from, vow_chunks_fn done, void *user)
 {
     (void)s;
     (void)name;
@@ -63,24 +62,24 @@ static void read(vow_store *s, const vow_name *name, uint64_t epoch,
     done(VOW_ECLOSED, NULL, 0, 0, user);
 }
 
-static void acquire(vow_store *s, const vow_permit_request *ask,
-                    vow_permits_fn done, void *user)
+static void closed_acquire(vow_store *s, const vow_permit_request *request,
+                           vow_permits_fn done, void *user)
 {
     (void)s;
-    (void)ask;
+    (void)request;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void release(vow_store *s, const vow_permit_hold *hold,
-                    vow_permits_fn done, void *user)
+static void closed_release(vow_store *s, const vow_permit_hold *hold,
+                           vow_permits_fn done, void *user)
 {
     (void)s;
     (void)hold;
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void renew(vow_store *s, const vow_permit_hold *holds, size_t n,
-                  uint64_t lease_ms, vow_permits_fn done, void *user)
+static void closed_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                         uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     (void)s;
     (void)holds;
@@ -89,20 +88,21 @@ static void renew(vow_store *s, const vow_permit_hold *holds, size_t n,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-/* What people ask for is refused before it gets here. */
+/* Has only the steps that the hub itself begins: requests of users are refused
+ * before they get here. */
 vow_store *vow__named_store_closed(void)
 {
     static const vow_store_ops operations = {.version = VOW_STORE_VERSION,
                                              .kind = "closed",
-                                             .claim = claim,
-                                             .peek = peek,
-                                             .pulse = pulse,
-                                             .commit = commit,
-                                             .write = write,
-                                             .read = read,
-                                             .acquire = acquire,
-                                             .release = release,
-                                             .renew = renew};
+                                             .claim = closed_claim,
+                                             .peek = closed_peek,
+                                             .pulse = closed_pulse,
+                                             .commit = closed_commit,
+                                             .write = closed_write,
+                                             .read = closed_read,
+                                             .acquire = closed_acquire,
+                                             .release = closed_release,
+                                             .renew = closed_renew};
     static vow_store closed = {.ops = &operations};
     return &closed;
 }

@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-/* commit.c - telling the store what became of our work.
+/* commit.c - sends the outcome of the work to the store.
  *
- * HOW   By token and fence, never by time: the store decides whether it counts.
- *       A commit whose answer is lost is repeated, which is safe, as long as
- *       the lease may be ours; there are no pulses from the first one on. What
- *       came too late changes nothing, and those who wait here wait for the
- *       other.
+ * HOW   Token and fence, never the time, decide at the store whether the
+ *       outcome counts. A commit without an answer is repeated, which is safe,
+ *       while the lease may be valid; no pulse is sent after the first commit.
+ *       A late outcome changes nothing, and the waiters of this process wait
+ *       for the result of the successor.
  * THREADS  the hub's loop.
  */
 #include "base/clock.h"
 #include "base/failure.h"
 #include "named/named_internal.h"
 
-static void settle_here(struct vow__named_entry *e, vow_future *outcome);
-static void given_back(struct vow__named_entry *e);
+static void settle_without_store(struct vow__named_entry *e,
+                                 vow_future *outcome);
+static void claim_after_give_back(struct vow__named_entry *e);
 static void send_commit(struct vow__named_entry *e);
 static void on_committed(int code, const vow_record *r, size_t n, void *entry);
-static void not_committed(struct vow__named_entry *e, int code);
-static void came_late(struct vow__named_entry *e);
-static void forget_commit(struct vow__named_entry *e);
+static void commit_failed(struct vow__named_entry *e, int code);
+static void commit_came_late(struct vow__named_entry *e);
+static void commit_forget(struct vow__named_entry *e);
 
 void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     const vow_lease *l = e->lease;
-    const vow_share_opts *o = l->ask->opts;
+    const vow_share_opts *o = l->waiter->opts;
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
-    bool good = ok && !l->bad;
+    bool good = ok && !l->marked_failed;
     uint64_t ttl_ms = good ? o->ttl_ms : o->fail_ttl_ms;
     if (l->ttl_ms != UINT64_MAX)
         ttl_ms = l->ttl_ms;
     if (e->unstored && ttl_ms == 0) {
         e->commit.ttl_ms = 0;
-        settle_here(e, outcome);
+        settle_without_store(e, outcome);
         return;
     }
     vow_bytes *value = NULL;
@@ -51,26 +52,27 @@ void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
         .value = value,
         .ttl_ms = ttl_ms,
         .cost_ms = took_ns / VOW__NS_PER_MS + 1,
-        .label = l->ask->label};
+        .label = l->waiter->label};
     (void)vow_future_ref(outcome);
     vow_future_unref(e->outcome);
     e->outcome = outcome;
-    if (l->ask->refresh)
+    if (l->waiter->refresh)
         vow__named_refresh_commit(e, &e->commit);
     if (l->alone) {
-        forget_commit(e);
-        settle_here(e, outcome);
+        commit_forget(e);
+        settle_without_store(e, outcome);
         return;
     }
-    if (e->unstored) { /* its worker wants it to be kept */
+    if (e->unstored) { /* the runner called vow_lease_keep() */
         h->stored = true;
         e->commit.flags |= VOW_COMMIT_PUT;
     }
     send_commit(e);
 }
 
-/* The store is not asked. */
-static void settle_here(struct vow__named_entry *e, vow_future *outcome)
+/* Settles the waiters without a step of the store. */
+static void settle_without_store(struct vow__named_entry *e,
+                                 vow_future *outcome)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow__named_entry_move(e, ENTRY_COMMITTING);
@@ -79,14 +81,13 @@ static void settle_here(struct vow__named_entry *e, vow_future *outcome)
     vow__named_entry_settle(e, outcome);
 }
 
-/* Somebody else is to do it. */
 void vow__named_lease_give_back(struct vow__named_entry *e)
 {
     uint64_t epoch = e->lease == NULL ? e->epoch : e->lease->epoch;
     if (e->unstored) {
         if (e->lease != NULL)
             vow__named_lease_over(e->lease, false);
-        given_back(e);
+        claim_after_give_back(e);
         return;
     }
     e->commit = (vow_commit_request){
@@ -95,7 +96,7 @@ void vow__named_lease_give_back(struct vow__named_entry *e)
     send_commit(e);
 }
 
-static void given_back(struct vow__named_entry *e)
+static void claim_after_give_back(struct vow__named_entry *e)
 {
     if (e->hold_off && e->n_waiters > 0)
         vow__named_entry_hold_off(e);
@@ -107,7 +108,7 @@ static void send_commit(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     if (e->state != ENTRY_COMMITTING) {
-        e->commit_ns = 0;
+        e->commit_until_ns = 0;
         vow__named_entry_move(e, ENTRY_COMMITTING);
     }
     e->steps++;
@@ -128,23 +129,23 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     struct vow__named_hub *h = vow__named_entry_hub(e);
     (void)n;
     e->steps--;
-    h->refused -= e->committed;
-    e->committed = false;
+    h->repeated_commits -= e->commit_again;
+    e->commit_again = false;
     vow__named_step_ended(h, code);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
     if (code != 0) {
-        not_committed(e, code);
+        commit_failed(e, code);
         return;
     }
     e->pauses = 0;
     if (abandoned) {
-        forget_commit(e);
+        commit_forget(e);
         if (e->lease != NULL)
             vow__named_lease_over(e->lease, false);
         if (r->status == VOW_STATUS_SETTLED && e->n_waiters > 0)
             vow__named_entry_settle_record(e, r); /* a successor was faster */
         else
-            given_back(e);
+            claim_after_give_back(e);
     } else if (r->status == VOW_STATUS_OWNED) {
         VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
         vow__named_hub_tell(h, VOW_EVENT_SETTLED, &e->name,
@@ -153,12 +154,12 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
         e->commit.value = NULL;
         vow__named_entry_settle(e, outcome);
     } else {
-        struct vow__named_waiter *worker = e->lease->ask;
+        struct vow__named_waiter *worker = e->lease->waiter;
         bool once = worker->opts->mode == VOW_ONCE && worker->entry == e;
         if (once && r->status != VOW_STATUS_SETTLED)
             vow__named_waiter_refuse(worker, VOW_EDOUBT,
                                      "its result came too late");
-        came_late(e);
+        commit_came_late(e);
         if (r->status == VOW_STATUS_SETTLED)
             vow__named_entry_settle_record(e, r);
         else
@@ -166,31 +167,34 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     }
 }
 
-/* The store does not take it. The commit is repeated as long as the lease was
- * ours when it first failed; then the result is at least that of those who wait
- * here. They do not wait for room on a disk that is full, unless it matters
- * that the result is known. */
-static void not_committed(struct vow__named_entry *e, int code)
+/* Handles a failed commit. Repeats the commit until the lease, as valid at the
+ * first failure, has ended. Then, in mode VOW_SHARED, the waiters of this
+ * process get the result; in other modes, an error. A full disk ends the
+ * repetitions at once in mode VOW_SHARED; other modes wait for room, because
+ * the store must know the result. */
+static void commit_failed(struct vow__named_entry *e, int code)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_lease *l = e->lease;
     bool full = code == VOW_ENOSPC;
     bool down =
         full || code == VOW_ESTORE || code == VOW_EUNSURE || code == VOW_EAGAIN;
-    bool shared = l != NULL && l->ask->opts->mode == VOW_SHARED;
+    bool shared = l != NULL && l->waiter->opts->mode == VOW_SHARED;
     uint64_t now = vow__named_hub_now_ns(h);
-    if (e->commit_ns == 0 && l != NULL)
-        e->commit_ns = now + vow__named_lease_valid_ms(l) * VOW__NS_PER_MS;
-    uint64_t left_ms =
-        e->commit_ns > now ? (e->commit_ns - now) / VOW__NS_PER_MS : 0;
+    if (e->commit_until_ns == 0 && l != NULL)
+        e->commit_until_ns =
+            now + vow__named_lease_valid_ms(l) * VOW__NS_PER_MS;
+    uint64_t left_ms = e->commit_until_ns > now
+                           ? (e->commit_until_ns - now) / VOW__NS_PER_MS
+                           : 0;
     bool again = down && !h->closing && !(full && shared);
     if (again && vow__named_entry_pause(e, left_ms))
         return;
     VOW_AUTO(vow_future) outcome = vow_future_ref(e->outcome);
     bool abandoned = e->commit.outcome == VOW_OUTCOME_ABANDONED;
-    bool ours = shared && down;
-    forget_commit(e);
-    if (!abandoned && ours) {
+    bool settle_here = shared && down;
+    commit_forget(e);
+    if (!abandoned && settle_here) {
         vow__named_entry_settle(e, outcome);
         return;
     }
@@ -207,11 +211,12 @@ static void not_committed(struct vow__named_entry *e, int code)
         vow__named_entry_reject(e, error);
 }
 
-/* Another has done it, or does it: those who wait here wait for that one. */
-static void came_late(struct vow__named_entry *e)
+/* Handles an outcome that the store refused: another process works or has
+ * settled the name, and the waiters of this process wait for that result. */
+static void commit_came_late(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
-    forget_commit(e);
+    commit_forget(e);
     vow__named_count(&h->counts.late, 1);
     vow__named_hub_tell(h, VOW_EVENT_LATE, &e->name, e->lease->epoch, VOW_ELOST,
                         NULL);
@@ -219,10 +224,10 @@ static void came_late(struct vow__named_entry *e)
         vow__named_waiter_of(k)->waited = true;
     vow__named_lease_over(e->lease, false);
     vow__named_entry_move(e, ENTRY_NEW);
-    e->state = ENTRY_CLAIMING; /* whatever it is now, the store has said it */
+    e->state = ENTRY_CLAIMING; /* as if a claim was answered */
 }
 
-static void forget_commit(struct vow__named_entry *e)
+static void commit_forget(struct vow__named_entry *e)
 {
     vow_bytes_unref(e->commit.value);
     e->commit.value = NULL;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* early_result.c - a result that comes before the answer to a claim.
+/* early_result.c - keeps a result that comes before the answer to a claim.
  *
- * WHY   A claim is on its way, perhaps only to look again, and the name is
- *       settled meanwhile: the store tells of that at once, and tells it once.
- *       To forget it would mean to do the work again.
- * HOW   It is kept until the answer is there, and goes to those who waited.
+ * WHY   While a claim is in flight, perhaps only a recheck, the name may be
+ *       settled. The store sends the result at once, and only once. Without the
+ *       result the work would run again.
+ * HOW   The result is kept until the answer has come, and then goes to the
+ *       waiters that waited.
  * THREADS  the hub's loop.
  */
 #include "base/alloc.h"
@@ -12,10 +13,11 @@
 
 #include <stdio.h>
 
-static void news_free(struct vow__named_hub *h,
-                      struct vow__named_early_result *n);
+static void early_result_free(struct vow__named_hub *h,
+                              struct vow__named_early_result *n);
 
-/* The store may not tell of it again. Without memory the work is done anew. */
+/* Keeps a copy, because the store may not send the result again. Without memory
+ * the work runs again. */
 void vow__named_early_result_keep(struct vow__named_entry *e,
                                   const vow_record *r)
 {
@@ -34,20 +36,20 @@ void vow__named_early_result_keep(struct vow__named_entry *e,
 
 void vow__named_early_result_drop(struct vow__named_entry *e)
 {
-    news_free(vow__named_entry_hub(e), e->early_result);
+    early_result_free(vow__named_entry_hub(e), e->early_result);
     e->early_result = NULL;
 }
 
-static void news_free(struct vow__named_hub *h,
-                      struct vow__named_early_result *n)
+static void early_result_free(struct vow__named_hub *h,
+                              struct vow__named_early_result *n)
 {
     if (n != NULL)
         vow_bytes_unref(n->record.value);
     vow__mem_free(&h->alloc, n, sizeof(*n));
 }
 
-/* The answer says what the name was, before or after: who waited for the result
- * has it, and who did not goes by the answer. True: nobody is left to. */
+/* The answer `r` shows the name before or after the result. Waiters that have
+ * waited get the result; the other waiters go by the answer. */
 bool vow__named_early_result_settle(struct vow__named_entry *e,
                                     const vow_record *r)
 {
@@ -69,14 +71,13 @@ bool vow__named_early_result_settle(struct vow__named_entry *e,
             vow__named_waiter_postpone(w);
     }
     e->early_result = NULL;
-    e->steps++; /* the entry stays */
+    e->steps++; /* keeps the entry */
     vow__named_entry_settle_record(e, &n->record);
     e->steps--;
-    news_free(h, n);
+    early_result_free(h, n);
     if (owned && e->state == ENTRY_NEW) {
         e->token_unused = false;
-        vow__named_entry_move(
-            e, ENTRY_CLAIMING); /* as if it had just been granted */
+        vow__named_entry_move(e, ENTRY_CLAIMING); /* as if just granted */
         vow__named_lease_give_back(e);
     } else if (e->state == ENTRY_NEW && e->steps == 0 && e->n_waiters == 0) {
         vow__named_entry_free(e);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* entry.c - one name that is asked for: claiming, waiting, settling.
+/* entry.c - the entry of one name: claiming, waiting, settling.
  *
- * WHY   The five steps of the article: of all who ask for a name, in this
- *       process and in others, one works and the rest wait for it.
- * HOW   The first ask makes the entry and claims the name at the store; those
- *       who come while it is there join. What the store says moves the entry
- *       on: work here (lease.c), wait and look again, or hand out the result.
- *       A wait ends by a wake-up, or by a timer that comes a little after the
- *       owner's lease would end; either way the name is claimed again, which is
- *       safe at any time.
+ * WHY   The five steps of the article: of all callers that request a name, in
+ *       this process and in others, one works and the rest wait for the result.
+ * HOW   The first waiter makes the entry and claims the name at the store;
+ *       later waiters join. The answer of the store decides: work here
+ *       (lease.c), wait and claim again, or hand out the result. A wait ends by
+ *       a wake-up, or by a timer that fires a little after the owner's lease
+ *       would end. Both claim the name again, which is safe at any time.
  * INVARIANTS  H1 to H4 in named_internal.h
  * THREADS  the hub's loop.
  */
@@ -32,33 +31,34 @@ const uint8_t vow__named_entry_moves[] = {
     [ENTRY_KEPT] = VOW__TO(ENTRY_NEW) | VOW__TO(ENTRY_KEPT),
 };
 
-static void join(struct vow__named_entry *e, struct vow__named_waiter *w);
-static void join_others(struct vow__named_entry *e,
-                        struct vow__named_waiter *w);
-static bool wait_with(struct vow__named_entry *e, struct vow__named_waiter *w,
-                      const vow_record *r);
-static bool wants_to_join(struct vow__named_entry *e,
-                          struct vow__named_waiter *w, const vow_record *r);
-static bool only_look(const struct vow__named_entry *e);
-static void peek(struct vow__named_entry *e);
-static void on_peeked(int code, const vow_record *r, size_t n, void *entry);
-static bool all_unstored(const struct vow__named_entry *e);
+static void entry_join(struct vow__named_entry *e, struct vow__named_waiter *w);
+static void waiter_join_state(struct vow__named_entry *e,
+                              struct vow__named_waiter *w);
+static bool waiter_join_run(struct vow__named_entry *e,
+                            struct vow__named_waiter *w, const vow_record *r);
+static bool waiter_wants_run(struct vow__named_entry *e,
+                             struct vow__named_waiter *w, const vow_record *r);
+static bool waiters_only_peek(const struct vow__named_entry *e);
+static void entry_peek(struct vow__named_entry *e);
+static void on_name_peeked(int code, const vow_record *r, size_t n,
+                           void *entry);
+static bool waiters_need_no_store(const struct vow__named_entry *e);
 static void claim_unstored(struct vow__named_entry *e);
-static void claim(struct vow__named_entry *e);
-static bool still_patient(struct vow__named_entry *e);
-static void obey(struct vow__named_entry *e, const vow_record *r);
-static bool has_lapsed(const struct vow__named_entry *e);
-static void owned(struct vow__named_entry *e, const vow_record *r);
-static bool other_run_of(const struct vow__named_entry *e, vow_name *ret_name);
-static void look_for_other_run(struct vow__named_entry *e,
-                               const vow_name *name);
-static void on_other_run_seen(int code, const vow_record *r, size_t n,
-                              void *entry);
+static void entry_claim(struct vow__named_entry *e);
+static bool busy_store_may_retry(struct vow__named_entry *e);
+static void entry_apply_record(struct vow__named_entry *e, const vow_record *r);
+static bool claim_has_lapsed(const struct vow__named_entry *e);
+static void entry_owned(struct vow__named_entry *e, const vow_record *r);
+static bool other_run_name(const struct vow__named_entry *e,
+                           vow_name *ret_name);
+static void peek_other_run(struct vow__named_entry *e, const vow_name *name);
+static void on_other_run_peeked(int code, const vow_record *r, size_t n,
+                                void *entry);
 static void wait_for_refresh(struct vow__named_entry *e);
-static void wait_for(struct vow__named_entry *e, const vow_record *r);
-static void idle(void *entry);
+static void entry_wait_for(struct vow__named_entry *e, const vow_record *r);
+static void on_idle_check(void *entry);
 
-/* ---- coming ------------------------------------------------------------- */
+/* ---- arriving ----------------------------------------------------------- */
 
 void vow__named_entry_add_waiter(struct vow__named_hub *h,
                                  struct vow__named_entry *e,
@@ -67,12 +67,12 @@ void vow__named_entry_add_waiter(struct vow__named_hub *h,
     uint32_t mode = w->opts->mode;
     if (mode != VOW_SHARED && (h->store->ops->modes & 1u << mode) == 0) {
         vow__named_waiter_refuse(w, VOW_ENOTSUP,
-                                 "this store does not promise that");
+                                 "this store does not support the mode");
         return;
     }
     if (e == NULL && h->names.count >= h->opts.names_max) {
         vow__named_waiter_refuse(w, VOW_EQUEUEFULL,
-                                 "too many names are asked for");
+                                 "too many names are requested at once");
         return;
     }
     if (e == NULL)
@@ -84,7 +84,7 @@ void vow__named_entry_add_waiter(struct vow__named_hub *h,
     w->entry = e;
     if (e->n_waiters > 0)
         vow__named_count(&h->counts.joined, 1);
-    join(e, w);
+    entry_join(e, w);
 }
 
 struct vow__named_entry *vow__named_entry_new(struct vow__named_hub *h,
@@ -115,51 +115,53 @@ struct vow__named_entry *vow__named_entry_find(const struct vow__named_hub *h,
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__named_entry, node);
 }
 
-/* The first claims; others find out what to wait for. */
-static void join(struct vow__named_entry *e, struct vow__named_waiter *w)
+/* Adds the waiter. The first waiter claims the name; the state of the entry
+ * decides about later waiters. */
+static void entry_join(struct vow__named_entry *e, struct vow__named_waiter *w)
 {
     vow__list_push(&e->waiters, &w->link);
     e->n_waiters++;
     if (e->state != ENTRY_NEW && e->state != ENTRY_KEPT)
-        join_others(e, w);
+        waiter_join_state(e, w);
     if (e->state == ENTRY_NEW || e->state == ENTRY_KEPT)
         vow__named_entry_claim_again(e);
 }
 
-/* It waits with them, if it may and wants to. */
-static void join_others(struct vow__named_entry *e, struct vow__named_waiter *w)
+/* Lets the waiter join the claim or the run, or postpones the waiter. */
+static void waiter_join_state(struct vow__named_entry *e,
+                              struct vow__named_waiter *w)
 {
     bool runs = e->state == ENTRY_RUNNING || e->state == ENTRY_COMMITTING ||
-                (e->state == ENTRY_PAUSING && e->committed);
+                (e->state == ENTRY_PAUSING && e->commit_again);
     bool taken = runs || e->state == ENTRY_WAITING;
     bool force = (w->opts->flags & VOW_SHARE_FORCE) != 0;
     bool alone = e->lease != NULL && e->lease->alone;
     if (e->unwanted || (e->state == ENTRY_CLAIMING && force && !e->forced) ||
         (alone && vow__named_waiter_down_policy(w) != VOW_DOWN_RUN))
         vow__named_waiter_postpone(w);
-    e->steps++; /* its code may close the authority: the entry stays */
+    e->steps++; /* user code may close the authority: keeps the entry */
     if (!w->postponed && taken)
-        (void)wait_with(e, w, NULL);
+        (void)waiter_join_run(e, w, NULL);
     e->steps--;
     if (e->lease != NULL)
         atomic_store_explicit(&e->lease->waiters, e->n_waiters,
                               memory_order_relaxed);
 }
 
-/* It waits for who works; or it may not and is settled, or does not want to and
- * asks again later: then false. */
-static bool wait_with(struct vow__named_entry *e, struct vow__named_waiter *w,
-                      const vow_record *r)
+/* Lets the waiter wait for the run. Returns false if the waiter may not wait
+ * and was refused, or declined to join and was postponed. */
+static bool waiter_join_run(struct vow__named_entry *e,
+                            struct vow__named_waiter *w, const vow_record *r)
 {
     if ((w->opts->flags & VOW_SHARE_PEEK) != 0) {
         vow__named_waiter_refuse(w, VOW_ENOENT, "there is no result yet");
         return false;
     }
     if ((w->opts->flags & VOW_SHARE_NOWAIT) != 0) {
-        vow__named_waiter_refuse(w, VOW_EBUSY, "another does the work");
+        vow__named_waiter_refuse(w, VOW_EBUSY, "another runner does the work");
         return false;
     }
-    if (w->opts->join != NULL && !wants_to_join(e, w, r))
+    if (w->opts->join != NULL && !waiter_wants_run(e, w, r))
         return false;
     w->waited = true;
     vow__named_waiter_waits(w);
@@ -167,8 +169,8 @@ static bool wait_with(struct vow__named_entry *e, struct vow__named_waiter *w,
     return true;
 }
 
-static bool wants_to_join(struct vow__named_entry *e,
-                          struct vow__named_waiter *w, const vow_record *r)
+static bool waiter_wants_run(struct vow__named_entry *e,
+                             struct vow__named_waiter *w, const vow_record *r)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_share_info running = {.fence = e->epoch};
@@ -181,13 +183,13 @@ static bool wants_to_join(struct vow__named_entry *e,
                                       : "");
     (void)vow__named_waiter_ref(w);
     bool joins = w->opts->join(&running, w->opts->user);
-    bool here = w->entry != NULL; /* or its own code has canceled it */
-    if (here && !joins) {
-        w->own.flags |= VOW_SHARE_FORCE; /* a result of this run is none */
+    bool pending = w->entry != NULL; /* false: user code canceled the waiter */
+    if (pending && !joins) {
+        w->own_opts.flags |= VOW_SHARE_FORCE; /* not this run's result */
         vow__named_waiter_postpone(w);
     }
     vow__named_waiter_unref(w);
-    return here && joins;
+    return pending && joins;
 }
 
 /* ---- claiming ----------------------------------------------------------- */
@@ -204,15 +206,15 @@ void vow__named_entry_claim_again(struct vow__named_entry *e)
         vow__list_push(&e->waiters, &w->link);
         e->n_waiters++;
     }
-    if (e->n_waiters > 0 && only_look(e))
-        peek(e);
+    if (e->n_waiters > 0 && waiters_only_peek(e))
+        entry_peek(e);
     else if (e->n_waiters > 0)
-        claim(e);
+        entry_claim(e);
     else if (e->steps == 0)
         vow__named_entry_free(e);
 }
 
-static bool only_look(const struct vow__named_entry *e)
+static bool waiters_only_peek(const struct vow__named_entry *e)
 {
     for (const vow_link *l = e->waiters; l != NULL; l = l->next)
         if ((VOW__OUTER(l, const struct vow__named_waiter, link)->opts->flags &
@@ -221,17 +223,18 @@ static bool only_look(const struct vow__named_entry *e)
     return true;
 }
 
-/* Nobody here would do the work: a claim would only be in the way. */
-static void peek(struct vow__named_entry *e)
+/* Looks at the name without a claim: no waiter would work, and a claim would
+ * only block other processes. */
+static void entry_peek(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow__named_entry_move(e, ENTRY_CLAIMING);
     e->steps++;
     vow__named_step_begins(h);
-    h->store->ops->peek(h->store, &e->name, 1, on_peeked, e);
+    h->store->ops->peek(h->store, &e->name, 1, on_name_peeked, e);
 }
 
-static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
+static void on_name_peeked(int code, const vow_record *r, size_t n, void *entry)
 {
     struct vow__named_entry *e = entry;
     if (code != 0 || (n == 1 && r->status == VOW_STATUS_DOUBT)) {
@@ -242,7 +245,7 @@ static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
     vow__named_step_ended(vow__named_entry_hub(e), code);
     vow__named_entry_move(e, ENTRY_NEW);
     if (r->status == VOW_STATUS_SETTLED && e->n_waiters > 0) {
-        claim(e); /* has the value */
+        entry_claim(e); /* the answer to a claim has the value */
         return;
     }
     vow_link *next;
@@ -255,8 +258,9 @@ static void on_peeked(int code, const vow_record *r, size_t n, void *entry)
     vow__named_entry_claim_again(e);
 }
 
-/* Nothing of these askers outlives the run, nor needs a lease. */
-static bool all_unstored(const struct vow__named_entry *e)
+/* Returns whether no waiter needs a record: no result outlives the run, and no
+ * lease is needed, because the store is private to this process. */
+static bool waiters_need_no_store(const struct vow__named_entry *e)
 {
     for (vow_link *l = e->waiters; l != NULL; l = l->next) {
         const struct vow__named_waiter *w = vow__named_waiter_of(l);
@@ -283,7 +287,7 @@ static void claim_unstored(struct vow__named_entry *e)
     vow__named_lease_begin(e, false);
 }
 
-static void claim(struct vow__named_entry *e)
+static void entry_claim(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     if (e->ask_successor) {
@@ -291,19 +295,19 @@ static void claim(struct vow__named_entry *e)
         return;
     }
     e->unstored = false;
-    if (all_unstored(e)) {
+    if (waiters_need_no_store(e)) {
         claim_unstored(e);
         return;
     }
     h->stored = true;
     const struct vow__named_waiter *first = vow__named_waiter_of(e->waiters);
-    vow_claim_request ask = {.name = e->name,
-                             .mode = first->opts->mode,
-                             .lease_ms = vow__named_waiter_lease_ms(first),
-                             .takeovers = first->opts->takeovers,
-                             .floor = h->floor,
-                             .label = first->label,
-                             .runner = h->runner};
+    vow_claim_request request = {.name = e->name,
+                                 .mode = first->opts->mode,
+                                 .lease_ms = vow__named_waiter_lease_ms(first),
+                                 .takeovers = first->opts->takeovers,
+                                 .floor = h->floor,
+                                 .label = first->label,
+                                 .runner = h->runner};
     bool wait = false;
     e->forced = false;
     for (vow_link *l = e->waiters; l != NULL; l = l->next) {
@@ -313,23 +317,23 @@ static void claim(struct vow__named_entry *e)
         e->forced = e->forced || ((flags & VOW_SHARE_FORCE) != 0 && !w->waited);
     }
     if (!wait)
-        ask.flags |= VOW_CLAIM_NOWAIT;
+        request.flags |= VOW_CLAIM_NOWAIT;
     if (e->forced || e->valueless)
-        ask.flags |= VOW_CLAIM_FORCE;
+        request.flags |= VOW_CLAIM_FORCE;
     e->valueless = false;
     if (!e->token_unused)
         vow__named_token_make(h, &e->token);
     e->token_unused = true;
-    ask.token = e->token;
-    e->once = ask.mode == VOW_ONCE;
+    request.token = e->token;
+    e->once = request.mode == VOW_ONCE;
     vow__named_entry_move(e, ENTRY_CLAIMING);
     e->woken = false;
     e->claimed_ns = vow__named_hub_now_ns(h);
-    e->lease_ms = ask.lease_ms;
+    e->lease_ms = request.lease_ms;
     e->steps++;
     vow__named_count(&h->counts.claims, 1);
     vow__named_step_begins(h);
-    h->store->ops->claim(h->store, &ask, vow__named_entry_claimed, e);
+    h->store->ops->claim(h->store, &request, vow__named_entry_claimed, e);
 }
 
 void vow__named_entry_claimed(int code, const vow_record *r, size_t n,
@@ -342,8 +346,8 @@ void vow__named_entry_claimed(int code, const vow_record *r, size_t n,
     if (code == 0) {
         e->pauses = 0;
         e->busy_ns = 0;
-        obey(e, r);
-    } else if (code == VOW_EAGAIN && still_patient(e)) {
+        entry_apply_record(e, r);
+    } else if (code == VOW_EAGAIN && busy_store_may_retry(e)) {
         (void)vow__named_entry_pause(e, UINT64_MAX);
     } else if (code == VOW_ESTORE || code == VOW_EUNSURE ||
                code == VOW_EAGAIN) {
@@ -359,8 +363,8 @@ void vow__named_entry_claimed(int code, const vow_record *r, size_t n,
     }
 }
 
-/* A store that is only busy is waited for, as long as a lease. */
-static bool still_patient(struct vow__named_entry *e)
+/* Returns whether to try a busy store again, for as long as a lease. */
+static bool busy_store_may_retry(struct vow__named_entry *e)
 {
     if (e->busy_ns == 0)
         e->busy_ns = e->claimed_ns;
@@ -370,8 +374,8 @@ static bool still_patient(struct vow__named_entry *e)
     return e->n_waiters > 0 && ms < e->lease_ms;
 }
 
-/* Do what the store says. */
-static void obey(struct vow__named_entry *e, const vow_record *r)
+/* Acts on the answer of the store. */
+static void entry_apply_record(struct vow__named_entry *e, const vow_record *r)
 {
     if (r->epoch > vow__named_entry_hub(e)->floor)
         vow__named_entry_hub(e)->floor = r->epoch;
@@ -379,37 +383,39 @@ static void obey(struct vow__named_entry *e, const vow_record *r)
     if (e->early_result != NULL && vow__named_early_result_settle(e, r))
         return;
     vow__named_early_result_drop(e);
-    if (r->status == VOW_STATUS_OWNED && has_lapsed(e) && e->n_waiters > 0) {
-        /* The same token tells whose it is now. */
+    if (r->status == VOW_STATUS_OWNED && claim_has_lapsed(e) &&
+        e->n_waiters > 0) {
+        /* A claim with the same token will show the current owner. */
         (void)vow__named_entry_pause(e, UINT64_MAX);
     } else if (r->status == VOW_STATUS_OWNED) {
         e->token_unused = false;
-        owned(e, r);
+        entry_owned(e, r);
     } else if (r->status == VOW_STATUS_WAITING) {
-        wait_for(e, r);
+        entry_wait_for(e, r);
     } else if (r->status == VOW_STATUS_SETTLED) {
         vow__named_entry_settle_record(e, r);
     } else {
         VOW_AUTO(vow_error)
         error = vow_error_new(vow__named_entry_hub(e)->loop, VOW_EDOUBT,
-                              "in doubt: %s began it and died, and it may have "
-                              "happened",
+                              "in doubt: %s began the work and died; the work "
+                              "may have happened",
                               r->runner == NULL ? "its owner" : r->runner);
         vow__named_entry_reject(e, error);
     }
 }
 
-/* The answer took so long that another may have it by now. */
-static bool has_lapsed(const struct vow__named_entry *e)
+/* Returns whether the answer took a lease or longer: another process may own
+ * the name. */
+static bool claim_has_lapsed(const struct vow__named_entry *e)
 {
     uint64_t took_ns =
         vow__named_hub_now_ns(vow__named_entry_hub(e)) - e->claimed_ns;
     return took_ns / VOW__NS_PER_MS >= e->lease_ms;
 }
 
-/* The name is ours. Those who only look leave; those who race are told to, if
- * this is because another was lost. */
-static void owned(struct vow__named_entry *e, const vow_record *r)
+/* Handles a granted claim. Refuses waiters that only peek, and waiters with
+ * VOW_SHARE_RACE that waited for an owner that was lost. */
+static void entry_owned(struct vow__named_entry *e, const vow_record *r)
 {
     vow_link *next;
     for (vow_link *l = e->waiters; l != NULL; l = next) {
@@ -422,16 +428,18 @@ static void owned(struct vow__named_entry *e, const vow_record *r)
     }
     e->takeovers = r->takeovers;
     vow_name name;
-    if (other_run_of(e, &name))
-        look_for_other_run(e, &name);
+    if (other_run_name(e, &name))
+        peek_other_run(e, &name);
     else
         vow__named_lease_begin(e, false);
 }
 
-/* A result is made under its own name, or, while it is there, under the name of
- * its refresh. The owner of one of the two names looks at the other before it
- * begins: of two owners, at least the later one sees the other. */
-static bool other_run_of(const struct vow__named_entry *e, vow_name *ret_name)
+/* Returns whether a second run could make the same result, and the name of that
+ * run. A result is made under its own name, or, while the result exists, under
+ * the name of the refresh. The owner of one of the two names peeks at the other
+ * name before the work begins: of two owners, at least the later owner sees the
+ * other. */
+static bool other_run_name(const struct vow__named_entry *e, vow_name *ret_name)
 {
     bool aging = false;
     for (vow_link *l = e->waiters; l != NULL; l = l->next) {
@@ -446,18 +454,18 @@ static bool other_run_of(const struct vow__named_entry *e, vow_name *ret_name)
     return aging;
 }
 
-static void look_for_other_run(struct vow__named_entry *e, const vow_name *name)
+static void peek_other_run(struct vow__named_entry *e, const vow_name *name)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     e->steps++;
     vow__named_step_begins(h);
-    h->store->ops->peek(h->store, name, 1, on_other_run_seen, e);
+    h->store->ops->peek(h->store, name, 1, on_other_run_peeked, e);
 }
 
-/* A refresh gives way to the run of the name, also to one that is yet to come:
- * a result that has expired is made by an ordinary run. */
-static void on_other_run_seen(int code, const vow_record *r, size_t n,
-                              void *entry)
+/* Begins the work, unless another run exists. A refresh gives way to the run of
+ * the name, also to a later run: an ordinary run makes an expired result. */
+static void on_other_run_peeked(int code, const vow_record *r, size_t n,
+                                void *entry)
 {
     struct vow__named_entry *e = entry;
     bool known = code == 0 && n == 1;
@@ -473,7 +481,7 @@ static void on_other_run_seen(int code, const vow_record *r, size_t n,
         vow__named_lease_begin(e, false);
 }
 
-/* As if the refresh had the name. */
+/* Waits for the refresh as for an owner of the name. */
 static void wait_for_refresh(struct vow__named_entry *e)
 {
     vow_link *next;
@@ -481,7 +489,8 @@ static void wait_for_refresh(struct vow__named_entry *e)
         struct vow__named_waiter *w = vow__named_waiter_of(l);
         next = l->next;
         if ((w->opts->flags & VOW_SHARE_NOWAIT) != 0)
-            vow__named_waiter_refuse(w, VOW_EBUSY, "another does the work");
+            vow__named_waiter_refuse(w, VOW_EBUSY,
+                                     "another runner does the work");
     }
     e->hold_off = true;
     vow__named_lease_give_back(e);
@@ -489,11 +498,11 @@ static void wait_for_refresh(struct vow__named_entry *e)
 
 /* ---- waiting ------------------------------------------------------------ */
 
-static void wait_for(struct vow__named_entry *e, const vow_record *r)
+static void entry_wait_for(struct vow__named_entry *e, const vow_record *r)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow__named_entry_move(e, ENTRY_WAITING);
-    e->held_off = 0;
+    e->hold_offs = 0;
     uint64_t age_ns = r->age_ms * VOW__NS_PER_MS;
     uint64_t now = vow__named_hub_now_ns(h);
     e->began_ns = now > age_ns ? now - age_ns : 0;
@@ -506,8 +515,8 @@ static void wait_for(struct vow__named_entry *e, const vow_record *r)
         if (w->waited)
             vow__named_chunks_follow(e, w);
         else
-            joined += wait_with(e, w, r);
-        if (calls) /* its code may have changed who waits */
+            joined += waiter_join_run(e, w, r);
+        if (calls) /* user code may have changed the list */
             next = e->waiters;
     }
     uint64_t lease_ms = r->left_ms + r->pulse_ms;
@@ -529,7 +538,7 @@ void vow__named_entry_changed(const vow_record *r, void *hub)
 {
     struct vow__named_entry *e = vow__named_entry_find(hub, &r->name);
     if (e != NULL && e->state == ENTRY_CLAIMING) {
-        e->woken = true; /* before the answer that it waits for */
+        e->woken = true; /* before the answer to the claim in flight */
         if (r->status == VOW_STATUS_SETTLED)
             vow__named_early_result_keep(e, r);
     }
@@ -548,23 +557,23 @@ void vow__named_entry_changed(const vow_record *r, void *hub)
 
 void vow__named_entry_check_idle(struct vow__named_entry *e)
 {
-    if (!vow_call_pending(&e->idle))
-        vow_call_soon(&e->idle, vow__named_entry_hub(e)->loop, idle, e);
+    if (!vow_call_pending(&e->idle_check))
+        vow_call_soon(&e->idle_check, vow__named_entry_hub(e)->loop,
+                      on_idle_check, e);
 }
 
-/* Does anybody still wait for it? */
-static void idle(void *entry)
+/* Cancels the work, or frees the entry, if no waiter is left. */
+static void on_idle_check(void *entry)
 {
     struct vow__named_entry *e = entry;
     if (e->n_waiters > 0)
         return;
     if (e->state == ENTRY_RUNNING && !e->unwanted &&
-        (e->lease->ask->work != NULL || e->lease->alone)) {
-        e->unwanted =
-            true; /* who comes now waits for its end, and asks again */
+        (e->lease->waiter->work != NULL || e->lease->alone)) {
+        e->unwanted = true; /* new waiters are postponed */
         vow__named_lease_cancel(e->lease, NULL, false);
     } else if ((e->state == ENTRY_WAITING && e->postponed == NULL) ||
-               (e->state == ENTRY_PAUSING && !e->committed)) {
+               (e->state == ENTRY_PAUSING && !e->commit_again)) {
         vow__named_entry_claim_again(e);
     }
 }
@@ -573,7 +582,7 @@ void vow__named_entry_free(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     (void)vow_call_stop(&e->timer);
-    (void)vow_call_stop(&e->idle);
+    (void)vow_call_stop(&e->idle_check);
     vow__named_early_result_drop(e);
     vow__named_chunks_clear(e);
     if (e->outcome != NULL)

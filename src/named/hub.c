@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* hub.c - an authority from its opening to its close: home, store, handles.
+/* hub.c - an authority from opening to close: the hub's loop, the store, the
+ * handles.
  *
- * WHY   A pulse must go out while code of the user's keeps its loop busy, and
- *       many loops must share one claim per name. So the table and the store
- *       have a home: a loop in a thread of its own, or the user's loop where
- *       that is enough.
- * HOW   Whatever concerns the table runs on the hub's loop. A handle of
- *       another loop sends a message; what comes back is a promise that may be
- *       settled from other threads.
+ * WHY   A pulse must go out while user code keeps the user's loop busy, and
+ *       many loops must share one claim per name. So the table of names and the
+ *       store are on the hub's loop: a loop in a thread of the authority, or
+ *       the user's loop where a thread is not needed.
+ * HOW   Code that uses the table runs on the hub's loop. A handle of another
+ *       loop sends a message; the answer is a promise that may be settled from
+ *       other threads.
  * INVARIANTS
  *   O1  `loop` and `store` are set before the first handle is given out
- *   O2  the hub's memory lives as long as a handle, a lease or a message; its
- *       table only until the last handle is closed
- * THREADS  opening and handles: their loop's; the rest: the hub's loop's.
+ *   O2  the hub's memory lives as long as a handle, a lease or a message; the
+ *       table of names only until the last handle is closed
+ * THREADS  opening and handles: the loop of the handle; the rest: the hub's
+ *          loop.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,24 +29,25 @@ enum {
     LEASE_MS = 10000,
     NAMES_MAX = 1 << 20,
     QUIET_MS = 1000,
-    ABOUT_CYCLES = 1 << 18 /* how long a time is good enough */
+    ABOUT_CYCLES = 1 << 18 /* maximal age of about_ns */
 };
 
-static int complete(vow_authority_opts *o, const vow_authority_opts *given);
+static int authority_opts_complete(vow_authority_opts *o,
+                                   const vow_authority_opts *given);
 static struct vow__named_hub *hub_new(vow_loop *loop, const char *url,
                                       const vow_authority_opts *o);
 static vow_authority *handle_new(vow_loop *loop, struct vow__named_hub *h);
 static bool wants_thread(const vow_loop *loop, const char *url,
                          const vow_authority_opts *o);
-static vow_future *store_here(const char *site, struct vow__named_hub *h);
-static void on_opened(vow_future *ready, void *authority);
+static vow_future *store_open_here(const char *site, struct vow__named_hub *h);
+static void on_store_opened(vow_future *ready, void *authority);
 static void drop_handle(void *authority);
-static void on_doubt(void *hub);
-static void sit_down(void *authority);
-static void leave_seat(vow_authority *a);
-static vow_next store_closed(void *hub);
-static void close_when_quiet(void *hub);
-static void forget_names(struct vow__named_hub *h);
+static void on_store_doubt(void *hub);
+static void handle_attach(void *authority);
+static void handle_detach(vow_authority *a);
+static vow_next on_store_closed(void *hub);
+static void close_store_when_quiet(void *hub);
+static void hub_free_names(struct vow__named_hub *h);
 static void on_loop_closing(vow_error *why, void *authority);
 static vow_next join_thread(void *authority);
 
@@ -56,7 +59,8 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
 {
     VOW__ASSERT_THREAD(loop);
     vow_authority_opts o;
-    if (complete(&o, opts) < 0 || (url == NULL && o.store == NULL))
+    if (authority_opts_complete(&o, opts) < 0 ||
+        (url == NULL && o.store == NULL))
         return vow_refused_at(site, loop, VOW_EINVAL,
                               "an authority needs an address or a store of "
                               "its loop, known flags, and a pulse that is "
@@ -64,32 +68,33 @@ vow_future *vow_authority_open_at(const char *site, vow_loop *loop,
     struct vow__named_hub *h = hub_new(loop, url == NULL ? "" : url, &o);
     vow_authority *a = h == NULL ? NULL : handle_new(loop, h);
     if (h != NULL)
-        vow__named_hub_unref(h); /* the handle has its own */
+        vow__named_hub_unref(h); /* the handle has a reference */
     if (a == NULL)
         return vow_refused_at(site, loop, VOW_ENOMEM, NULL);
-    h->first = a;
+    h->opening_handle = a;
     h->threaded = wants_thread(loop, h->url, &o);
     h->loop = h->threaded ? NULL : loop;
-    vow_future *result = vow_promise_at(site, loop, &h->result);
+    vow_future *result = vow_promise_at(site, loop, &h->open_result);
     if (vow_error_of(result) != NULL) {
-        vow_deferred_unref(h->result);
+        vow_deferred_unref(h->open_result);
         vow__named_handle_unref(a);
         return result;
     }
     VOW_AUTO(vow_future) ready = NULL;
     if (!h->threaded)
-        ready = store_here(site, h);
+        ready = store_open_here(site, h);
     else if (vow__named_close_hook_add(a) == 0)
         ready = vow__named_thread_open(site, loop, h);
     if (ready == NULL) {
         h->threaded = false;
         ready = vow_refused_at(site, loop, VOW_ENOMEM, NULL);
     }
-    vow_watch_start(&h->opening, ready, on_opened, a);
+    vow_watch_start(&h->open_watch, ready, on_store_opened, a);
     return result;
 }
 
-static int complete(vow_authority_opts *o, const vow_authority_opts *given)
+static int authority_opts_complete(vow_authority_opts *o,
+                                   const vow_authority_opts *given)
 {
     *o = (vow_authority_opts){.size = sizeof(*o)};
     if (given != NULL && given->size != sizeof(*o))
@@ -126,9 +131,9 @@ static struct vow__named_hub *hub_new(vow_loop *loop, const char *url,
     h->alloc = *alloc;
     h->opts = *o;
     h->url = memcpy(copy, url, size);
-    h->look_ns = UINT64_MAX;
-    h->quick = (vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) == 0 &&
-               vow__clock_has_cycles();
+    h->pulse_timer_ns = UINT64_MAX;
+    h->has_cycles = (vow_loop_flags(loop) & VOW_LOOP_VIRTUAL_TIME) == 0 &&
+                    vow__clock_has_cycles();
     (void)pthread_mutex_init(&h->lock, NULL);
     vow__table_init_hashed(&h->names, &h->alloc, vow_loop_random(loop));
     bool pooled = (vow_loop_flags(loop) & VOW_LOOP_UNPOOLED) == 0;
@@ -174,28 +179,30 @@ void vow__named_handle_free(vow_authority *a)
     vow__mem_free(&alloc, a, sizeof(*a));
 }
 
-/* The promise of its close is made now, so that closing needs no memory; and it
- * tells when the loop is closed before us. */
-static vow_future *store_here(const char *site, struct vow__named_hub *h)
+/* Makes the promise of the close now, so that closing needs no memory. Closing
+ * the loop first cancels the promise, which calls on_loop_closing(). Then opens
+ * the store on this loop. */
+static vow_future *store_open_here(const char *site, struct vow__named_hub *h)
 {
-    vow_authority *a = h->first;
-    a->closed = vow_promise_at(site, h->loop, &a->close_end.here);
+    vow_authority *a = h->opening_handle;
+    a->closed = vow_promise_at(site, h->loop, &a->close_settler.local);
     if (vow_error_of(a->closed) != NULL)
         return vow_future_ref(a->closed);
-    vow_on_cancel_now(a->close_end.here, on_loop_closing, a);
+    vow_on_cancel_now(a->close_settler.local, on_loop_closing, a);
     if (h->opts.store != NULL)
         return vow_resolved_at(site, h->loop, vow_ptr(h->opts.store));
     return vow_store_open_at(site, h->loop, h->url);
 }
 
-/* The store is there, on this loop as the value, or on its own; or it is not.
- * Needs no memory: nothing that was opened can be lost. */
-static void on_opened(vow_future *ready, void *authority)
+/* Takes the opened store, which is the value of `ready` or already belongs to
+ * the hub's thread, or reports the failure. Needs no memory, so an opened store
+ * cannot be lost. */
+static void on_store_opened(vow_future *ready, void *authority)
 {
     vow_authority *a = authority;
     struct vow__named_hub *h = a->hub;
-    vow_deferred *result = h->result;
-    h->result = NULL;
+    vow_deferred *result = h->open_result;
+    h->open_result = NULL;
     if (vow_state_of(ready) == VOW_FULFILLED) {
         if (!h->threaded)
             vow__named_hub_ready(h, vow_as_ptr(vow_get(ready)));
@@ -207,10 +214,10 @@ static void on_opened(vow_future *ready, void *authority)
     vow_error *why = vow_error_of(ready);
     if (h->threaded)
         (void)pthread_join(h->thread, NULL);
-    vow__named_settler_resolve(&a->close_end, vow_nothing());
+    vow__named_settler_resolve(&a->close_settler, vow_nothing());
     a->closed = vow_future_unref(a->closed);
     vow__named_close_hook_remove(a);
-    a->close_future = vow_future_unref(a->close_future);
+    a->hook_future = vow_future_unref(a->hook_future);
     vow__named_handle_unref(a);
     (void)vow_reject_drop(result, vow_error_ref(why));
 }
@@ -227,18 +234,18 @@ void vow__named_hub_ready(struct vow__named_hub *h, vow_store *store)
                                      .on_cancel = vow__named_lease_stop,
                                      .on_chunks = vow__named_chunks_changed,
                                      .on_permit = vow__named_permits_changed,
-                                     .on_doubt = on_doubt,
+                                     .on_doubt = on_store_doubt,
                                      .user = h};
     store->ops->listen(store, &events);
-    sit_down(h->first);
-    h->first = NULL;
+    handle_attach(h->opening_handle);
+    h->opening_handle = NULL;
     if (h->opts.recheck_ms == 0)
         h->opts.recheck_ms = store->ops->recheck_ms;
     if (h->opts.value_max == 0 || h->opts.value_max > store->ops->value_max)
         h->opts.value_max = store->ops->value_max;
 }
 
-static void on_doubt(void *hub)
+static void on_store_doubt(void *hub)
 {
     struct vow__named_hub *h = hub;
     struct vow__table_node *n = vow__table_next(&h->names, NULL);
@@ -249,7 +256,7 @@ static void on_doubt(void *hub)
         if (e->state == ENTRY_WAITING)
             vow__named_entry_claim_again(e);
         else if (e->state == ENTRY_CLAIMING)
-            e->woken = true; /* its answer may be from before */
+            e->woken = true; /* the answer may be older than the doubt */
     }
     vow__named_permits_doubt(h);
 }
@@ -267,14 +274,14 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
     if (other == NULL)
         return VOW_ENOMEM;
     int rc = vow__named_close_hook_add(other);
-    (void)vow__named_handle_ref(other);    /* the message's */
+    (void)vow__named_handle_ref(other);    /* for the message */
     atomic_fetch_add(&a->hub->handles, 1); /* first: others may close */
     if (rc == 0)
-        rc = vow_loop_post(a->hub->loop, sit_down, other);
+        rc = vow_loop_post(a->hub->loop, handle_attach, other);
     if (rc < 0) {
         atomic_fetch_sub(&a->hub->handles, 1);
         vow__named_close_hook_remove(other);
-        vow_future_unref(other->close_future);
+        vow_future_unref(other->hook_future);
         vow__named_handle_unref(other);
         vow__named_handle_unref(other);
         return rc;
@@ -284,13 +291,13 @@ int vow_authority_join(vow_loop *loop, vow_authority *a,
     return 0;
 }
 
-static void sit_down(void *authority)
+static void handle_attach(void *authority)
 {
     vow_authority *a = authority;
     vow__list_push(&a->hub->attached_handles, &a->in_hub);
     a->hub->n_attached++;
     a->attached = true;
-    if (a != a->hub->first)
+    if (a != a->hub->opening_handle)
         vow__named_handle_unref(a);
 }
 
@@ -313,15 +320,15 @@ vow_authority *vow_authority_unref(vow_authority *a)
     if (!a->closing && !vow_loop_closing(a->loop))
         vow_future_unref(vow_authority_close(a));
     a->closed = vow_future_unref(a->closed);
-    a->close_future = vow_future_unref(a->close_future);
+    a->hook_future = vow_future_unref(a->hook_future);
     vow__named_handle_unref(a);
     return NULL;
 }
 
 int vow__named_hub_run(vow_authority *a, vow_post_fn fn, void *arg)
 {
-    if (!vow__named_is_hub_loop(
-            a)) /* the hub's loop of a closing one may be gone */
+    /* the hub's loop of a closing handle may be gone */
+    if (!vow__named_is_hub_loop(a))
         return a->closing ? VOW_ECLOSED : vow_loop_post(a->hub->loop, fn, arg);
     fn(arg);
     return 0;
@@ -353,27 +360,27 @@ vow_future *vow_authority_close_at(const char *site, vow_authority *a)
         return vow_future_ref(a->closed);
     if (vow__named_is_hub_loop(a)) {
         a->closing = true;
-        (void)vow__named_handle_ref(a); /* until it is closed */
+        (void)vow__named_handle_ref(a); /* until closed */
         vow__named_handle_close(a);
         return vow_future_ref(a->closed);
     }
     VOW_AUTO(vow_future)
-    f = vow__named_settler_open(site, a->loop, a->hub->loop, &a->close_end);
+    f = vow__named_settler_open(site, a->loop, a->hub->loop, &a->close_settler);
     (void)vow__named_handle_ref(a);
     int rc = vow_error_code(vow_error_of(f));
     if (rc == 0)
         rc = vow_loop_post(a->hub->loop, vow__named_handle_close, a);
     if (rc < 0) {
-        vow__named_settler_drop(&a->close_end);
+        vow__named_settler_drop(&a->close_settler);
         vow__named_handle_unref(a);
         return vow_refused_at(site, a->loop, rc, NULL);
     }
     a->closing = true;
     a->last = atomic_fetch_sub(&a->hub->handles, 1) == 1;
     vow__named_close_hook_remove(a);
-    (void)vow__named_handle_ref(a); /* of join_thread() */
+    (void)vow__named_handle_ref(a); /* for join_thread() */
     a->closed = vow_finally_at(site, f, join_thread, a);
-    if (vow_state_of(a->closed) == VOW_REJECTED) { /* it will not run */
+    if (vow_state_of(a->closed) == VOW_REJECTED) { /* no join_thread() */
         if (a->last)
             (void)pthread_detach(a->hub->thread);
         vow__named_handle_unref(a);
@@ -386,37 +393,38 @@ void vow__named_handle_close(void *authority)
     vow_authority *a = authority;
     struct vow__named_hub *h = a->hub;
     if (a->attached)
-        leave_seat(a);
+        handle_detach(a);
     if (h->n_attached > 0 || h->closing) {
-        vow__named_settler_resolve(&a->close_end, vow_nothing());
+        vow__named_settler_resolve(&a->close_settler, vow_nothing());
         vow__named_handle_unref(a);
         return;
     }
     h->closing = true;
-    h->closed = a;
-    /* Not at once: the table may be on the stack, and places that were just
-     * given back are still to be told to the store. */
-    vow_call_soon(&h->closer, h->loop, close_when_quiet, h);
+    h->closing_handle = a;
+    /* Later: a caller may be using the table, and releases of permits that were
+     * just given back are not sent yet. */
+    vow_call_soon(&h->close_call, h->loop, close_store_when_quiet, h);
 }
 
-static void close_when_quiet(void *hub)
+static void close_store_when_quiet(void *hub)
 {
     struct vow__named_hub *h = hub;
     if (h->steps == 0)
         vow__named_hub_close_store(h);
     else
-        vow_call_at(&h->closer, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
+        vow_call_at(&h->close_call, h->loop, vow_loop_due_ns(h->loop, QUIET_MS),
                     vow__named_hub_close_store, h);
 }
 
-/* Nothing of this handle waits or works any more. */
-static void leave_seat(vow_authority *a)
+/* Settles all waiters of the handle, and gives leases and permits back. */
+static void handle_detach(vow_authority *a)
 {
     struct vow__named_hub *h = a->hub;
     vow__list_remove(&h->attached_handles, &a->in_hub);
     h->n_attached--;
     a->attached = false;
-    while (a->waiters != NULL) /* first: they would claim what is given back */
+    /* first the waiters, which would claim the names that are given back */
+    while (a->waiters != NULL)
         vow__named_waiter_refuse(
             VOW__OUTER(a->waiters, struct vow__named_waiter, in_handle),
             VOW_ECLOSED, "the authority was closed");
@@ -425,7 +433,7 @@ static void leave_seat(vow_authority *a)
         struct vow__named_entry *e =
             VOW__OUTER(n, struct vow__named_entry, node);
         n = vow__table_next(&h->names, n);
-        if (e->lease != NULL && e->lease->ask->of == a)
+        if (e->lease != NULL && e->lease->waiter->handle == a)
             vow__named_lease_yield(e->lease);
     }
     vow__named_permits_leave(h, a);
@@ -435,31 +443,31 @@ void vow__named_hub_close_store(void *hub)
 {
     struct vow__named_hub *h = hub;
     vow_store *store = h->store;
-    (void)vow_call_stop(&h->closer);
+    (void)vow_call_stop(&h->close_call);
     if (store == NULL || store == vow__named_store_closed())
         return;
     h->store = vow__named_store_closed();
     vow__named_permits_close(h);
     (void)vow__named_hub_ref(h);
     VOW_AUTO(vow_future) closed = store->ops->close(store);
-    vow_future *f = vow_finally(closed, store_closed, h);
-    if (vow_state_of(f) == VOW_REJECTED) /* there is no queue any more */
-        (void)store_closed(h);
+    vow_future *f = vow_finally(closed, on_store_closed, h);
+    if (vow_state_of(f) == VOW_REJECTED) /* the loop has no queue any more */
+        (void)on_store_closed(h);
     (void)vow_error_of(f);
     vow_future_unref(f);
 }
 
-static vow_next store_closed(void *hub)
+static vow_next on_store_closed(void *hub)
 {
     struct vow__named_hub *h = hub;
-    vow_authority *last = h->closed;
-    forget_names(h);
+    vow_authority *last = h->closing_handle;
+    hub_free_names(h);
     if (h->threaded) {
-        vow__named_thread_end(h); /* the thread ends, and tells */
+        vow__named_thread_end(h); /* the thread settles closing_handle */
     } else {
-        h->closed = NULL;
+        h->closing_handle = NULL;
         if (last != NULL) {
-            vow__named_settler_resolve(&last->close_end, vow_nothing());
+            vow__named_settler_resolve(&last->close_settler, vow_nothing());
             vow__named_handle_unref(last);
         }
     }
@@ -467,37 +475,37 @@ static vow_next store_closed(void *hub)
     return vow_ok(vow_nothing());
 }
 
-static void forget_names(struct vow__named_hub *h)
+static void hub_free_names(struct vow__named_hub *h)
 {
     struct vow__table_node *n = vow__table_next(&h->names, NULL);
     while (n != NULL) {
         struct vow__named_entry *e =
             VOW__OUTER(n, struct vow__named_entry, node);
         n = vow__table_next(&h->names, n);
-        if (e->lease != NULL) /* it could not be given back */
+        if (e->lease != NULL) /* could not be given back */
             vow__named_lease_over(e->lease, false);
         vow__named_entry_free(e);
     }
-    (void)vow_call_stop(&h->look);
+    (void)vow_call_stop(&h->pulse_timer);
     vow__table_fini(&h->names);
 }
 
-/* The user closes the loop, and has not closed us: it is too late to wait. */
+/* Closes the hub when the user closes the loop first: too late to wait. */
 static void on_loop_closing(vow_error *why, void *authority)
 {
     vow_authority *a = authority;
     struct vow__named_hub *h = a->hub;
     (void)why;
-    if (!vow_loop_closing(a->loop)) /* somebody cancels the future of close */
+    if (!vow_loop_closing(a->loop)) /* a user canceled the close */
         return;
     if (a->attached)
-        leave_seat(a);
+        handle_detach(a);
     h->closing = true;
     vow__named_hub_close_store(h);
-    vow__named_settler_resolve(&a->close_end, vow_nothing());
+    vow__named_settler_resolve(&a->close_settler, vow_nothing());
 }
 
-/* The last one closed waits for the end of the thread, which is near. */
+/* Joins the thread, which ends soon, if this handle was the last. */
 static vow_next join_thread(void *authority)
 {
     vow_authority *a = authority;
@@ -527,7 +535,7 @@ void vow__named_hub_unref(void *hub)
     vow__mem_free(&alloc, h, sizeof(*h));
 }
 
-/* ---- what all parts need ------------------------------------------------ */
+/* ---- helpers of all parts ----------------------------------------------- */
 
 uint64_t vow__named_hub_now_ns(const struct vow__named_hub *h)
 {
@@ -539,7 +547,7 @@ uint64_t vow__named_hub_now_ns(const struct vow__named_hub *h)
 uint64_t vow__named_hub_about_ns(struct vow__named_hub *h)
 {
     uint64_t cycles = vow__clock_cycles();
-    if (h->quick && cycles - h->about_cycles < ABOUT_CYCLES)
+    if (h->has_cycles && cycles - h->about_cycles < ABOUT_CYCLES)
         return h->about_ns;
     h->about_cycles = cycles;
     h->about_ns = vow__named_hub_now_ns(h);
@@ -561,13 +569,14 @@ void vow__named_step_ended(struct vow__named_hub *h, int code)
             code);
     if (h->steps == 0 && h->closing && h->store != NULL &&
         h->store != vow__named_store_closed())
-        vow_call_soon(&h->closer, h->loop, vow__named_hub_close_store, h);
+        vow_call_soon(&h->close_call, h->loop, vow__named_hub_close_store, h);
 }
 
 void vow__named_store_set_down(struct vow__named_hub *h, bool down, int code)
 {
     const char *why = down ? vow__named_store_trouble(h) : NULL;
-    if (down == h->down || (!down && h->refused > 0)) /* not all of it is up */
+    if (down == h->down ||
+        (!down && h->repeated_commits > 0)) /* commits still fail */
         return;
     h->down = down;
     if (!down)

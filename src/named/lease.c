@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* lease.c - doing the work of a name: attempts, outcome, commit, loss.
+/* lease.c - runs the work of a name: attempts, outcome, loss.
  *
- * WHY   A promise settles once, and that is what makes a worker harmless who
- *       was taken for dead: its result comes too late and changes nothing.
- * HOW   A lease belongs to one attempt of one asker. Its outcome is a future of
- *       the hub's loop; from another loop it comes as a remote promise. The
- *       store decides whether it counts. A failed attempt is followed by a new
- *       lease under the same claim, of the next asker in turn; who waits
- *       notices nothing.
+ * WHY   A promise settles once. So a runner that was declared lost is harmless:
+ *       the result comes too late and changes nothing.
+ * HOW   A lease belongs to one attempt of one waiter. The outcome is a future
+ *       of the hub's loop; from another loop it comes as a remote promise. The
+ *       store decides whether the outcome counts. After a failed attempt the
+ *       next waiter gets a new lease under the same claim; the other waiters
+ *       just wait on.
  * INVARIANTS
- *   L1  `entry` is set exactly while the lease is the entry's
+ *   L1  `entry` is set exactly while the entry has this lease
  *   L2  the hub has one reference of the memory as long as `entry` is set
- *   L3  `told` is set once: by the outcome, or by the last user going
+ *   L3  `reported` is set once: by the outcome, or with the last user
  * THREADS  the hub's loop.
  */
 #include "base/alloc.h"
@@ -20,24 +20,26 @@
 
 #include <string.h>
 
-static void nobody_can(struct vow__named_entry *e, bool alone);
-static struct vow__named_waiter *pick(const struct vow__named_entry *e);
-static bool can_work(const struct vow__named_waiter *w);
-static void attempt(struct vow__named_entry *e, struct vow__named_waiter *w,
-                    bool alone);
-static void no_memory(struct vow__named_entry *e, bool alone);
-static vow_lease *lease_new(struct vow__named_entry *e,
-                            struct vow__named_waiter *w, bool alone);
-static int from_afar(vow_lease *l);
-static void on_outcome(vow_future *f, void *lease);
-static void on_news(vow_value news, void *lease);
-static void refused(struct vow__named_entry *e);
-static void failed(struct vow__named_entry *e, vow_future *outcome);
-static bool again(struct vow__named_entry *e);
+static void no_waiter_can_work(struct vow__named_entry *e, bool alone);
+static struct vow__named_waiter *pick_waiter(const struct vow__named_entry *e);
+static bool waiter_can_work(const struct vow__named_waiter *w);
+static void lease_attempt_begin(struct vow__named_entry *e,
+                                struct vow__named_waiter *w, bool alone);
+static void lease_attempt_no_memory(struct vow__named_entry *e, bool alone);
+static vow_lease *lease_make(struct vow__named_entry *e,
+                             struct vow__named_waiter *w, bool alone);
+static int lease_open_remote(vow_lease *l);
+static void on_remote_outcome(vow_future *f, void *lease);
+static void on_lease_progress(vow_value progress, void *lease);
+static void lease_attempt_abandoned(struct vow__named_entry *e);
+static void lease_attempt_failed(struct vow__named_entry *e,
+                                 vow_future *outcome);
+static bool lease_attempt_may_repeat(struct vow__named_entry *e);
 static void next_attempt(struct vow__named_entry *e);
-static void race(struct vow__named_entry *e, vow_error *why);
-static vow_future *unacceptable(struct vow__named_hub *h, vow_future *outcome);
-static void cancel_there(void *lease);
+static void waiters_reject_retry(struct vow__named_entry *e, vow_error *why);
+static vow_future *outcome_refusal(struct vow__named_hub *h,
+                                   vow_future *outcome);
+static void lease_cancel_by_message(void *lease);
 
 /* ---- attempts ----------------------------------------------------------- */
 
@@ -47,7 +49,7 @@ void vow__named_lease_begin(struct vow__named_entry *e, bool alone)
     if (alone)
         e->takeovers = 0;
     vow__named_chunks_clear(e);
-    struct vow__named_waiter *w = pick(e);
+    struct vow__named_waiter *w = pick_waiter(e);
     if (w != NULL && !alone) {
         bool takeover = e->takeovers > 0;
         vow__named_count(&h->counts.takeovers, takeover);
@@ -55,23 +57,24 @@ void vow__named_lease_begin(struct vow__named_entry *e, bool alone)
                             takeover ? VOW_EVENT_TAKEOVER : VOW_EVENT_CLAIMED,
                             &e->name, e->epoch, 0, NULL);
         if (h->opts.on_event != NULL)
-            w = pick(e); /* who was told may have left */
+            w = pick_waiter(e); /* user code may have changed the list */
     }
     if (w != NULL)
-        attempt(e, w, alone);
+        lease_attempt_begin(e, w, alone);
     else
-        nobody_can(e, alone);
+        no_waiter_can_work(e, alone);
 }
 
-/* All who wait are busy with what they have lost, or wait and do nothing else:
- * the latter are told to ask again. */
-static void nobody_can(struct vow__named_entry *e, bool alone)
+/* Gives the name back when no waiter can work. Claims again later if a waiter
+ * is busy with work of a lost lease; else all waiters can only wait, and are
+ * rejected with VOW_ERETRY. */
+static void no_waiter_can_work(struct vow__named_entry *e, bool alone)
 {
     bool busy = false;
     for (vow_link *l = e->waiters; l != NULL; l = l->next)
         busy = busy || atomic_load(&vow__named_waiter_of(l)->working) > 0;
     if (!busy)
-        race(e, NULL);
+        waiters_reject_retry(e, NULL);
     e->hold_off = busy;
     if (!alone)
         vow__named_lease_give_back(e);
@@ -81,13 +84,14 @@ static void nobody_can(struct vow__named_entry *e, bool alone)
         vow__named_entry_claim_again(e);
 }
 
-/* The first who can work and has not tried; else the first who can. */
-static struct vow__named_waiter *pick(const struct vow__named_entry *e)
+/* Returns the first waiter that can work and has not tried, else the first
+ * waiter that can work, or NULL. */
+static struct vow__named_waiter *pick_waiter(const struct vow__named_entry *e)
 {
     struct vow__named_waiter *best = NULL;
     for (vow_link *l = e->waiters; l != NULL; l = l->next) {
         struct vow__named_waiter *w = vow__named_waiter_of(l);
-        if (!can_work(w) || atomic_load(&w->working) > 0)
+        if (!waiter_can_work(w) || atomic_load(&w->working) > 0)
             continue;
         if (!w->tried)
             return w;
@@ -97,20 +101,22 @@ static struct vow__named_waiter *pick(const struct vow__named_entry *e)
     return best;
 }
 
-static bool can_work(const struct vow__named_waiter *w)
+static bool waiter_can_work(const struct vow__named_waiter *w)
 {
-    return w->work != NULL || w->on_lease != NULL || atomic_load(&w->untold);
+    return w->work != NULL || w->on_lease != NULL ||
+           atomic_load(&w->claim_pending);
 }
 
-static void attempt(struct vow__named_entry *e, struct vow__named_waiter *w,
-                    bool alone)
+static void lease_attempt_begin(struct vow__named_entry *e,
+                                struct vow__named_waiter *w, bool alone)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
-    vow_lease *l = lease_new(e, w, alone);
-    if (l == NULL || (!vow__named_is_hub_loop(w->of) && from_afar(l) < 0)) {
+    vow_lease *l = lease_make(e, w, alone);
+    if (l == NULL ||
+        (!vow__named_is_hub_loop(w->handle) && lease_open_remote(l) < 0)) {
         if (l != NULL)
             vow__named_lease_release(l);
-        no_memory(e, alone);
+        lease_attempt_no_memory(e, alone);
         return;
     }
     e->lease = l;
@@ -122,7 +128,7 @@ static void attempt(struct vow__named_entry *e, struct vow__named_waiter *w,
         if (other == w)
             continue;
         other->waited = true;
-        if (!can_work(other) || other->work == NULL)
+        if (!waiter_can_work(other) || other->work == NULL)
             vow__named_waiter_waits(other);
         vow__named_chunks_follow(e, other);
     }
@@ -131,7 +137,7 @@ static void attempt(struct vow__named_entry *e, struct vow__named_waiter *w,
     vow__named_waiter_start_work(w, l);
 }
 
-static void no_memory(struct vow__named_entry *e, bool alone)
+static void lease_attempt_no_memory(struct vow__named_entry *e, bool alone)
 {
     VOW_AUTO(vow_error)
     why = vow_error_new(vow__named_entry_hub(e)->loop, VOW_ENOMEM, NULL);
@@ -143,21 +149,21 @@ static void no_memory(struct vow__named_entry *e, bool alone)
         vow__named_lease_give_back(e);
 }
 
-static vow_lease *lease_new(struct vow__named_entry *e,
-                            struct vow__named_waiter *w, bool alone)
+static vow_lease *lease_make(struct vow__named_entry *e,
+                             struct vow__named_waiter *w, bool alone)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     struct vow__slab *slab = NULL;
-    vow_lease *l = vow__named_is_hub_loop(w->of)
+    vow_lease *l = vow__named_is_hub_loop(w->handle)
                        ? vow__slab_take(&h->leases, &slab)
                        : vow__mem_zero(&h->alloc, sizeof(*l));
     if (l == NULL)
         return NULL;
     l->slab = slab;
     l->hub = h;
-    l->ask = vow__named_waiter_ref(w);
-    l->loop = w->of->loop;
-    atomic_init(&l->refs, 2); /* the hub's, the users' */
+    l->waiter = vow__named_waiter_ref(w);
+    l->loop = w->handle->loop;
+    atomic_init(&l->refs, 2); /* of the hub and of the users */
     atomic_init(&l->users, 1);
     atomic_init(&l->epoch, alone ? 0 : e->epoch);
     atomic_init(&l->valid_ns, UINT64_MAX);
@@ -165,32 +171,33 @@ static vow_lease *lease_new(struct vow__named_entry *e,
     l->ttl_ms = UINT64_MAX;
     l->sent_ns = e->claimed_ns;
     l->began_ns = vow__named_hub_about_ns(h);
-    l->lease_ms = e->lease_ms; /* not the ask's: the store knows this one */
+    l->lease_ms = e->lease_ms; /* as the store knows, not as in w->opts */
     l->token = e->token;
-    l->attempt = e->takeovers + e->failures + e->refusals + 1;
-    l->takeover = e->takeovers > 0 || e->lost_one;
+    l->attempt = e->takeovers + e->failures + e->abandons + 1;
+    l->takeover = e->takeovers > 0 || e->lease_was_lost;
     l->alone = alone;
     VOW__CLEAR(l, in_heap, due);
     l->entry = e;
     return l;
 }
 
-/* What is done on another loop comes home as a promise. */
-static int from_afar(vow_lease *l)
+/* Makes the promise that brings the outcome from another loop. */
+static int lease_open_remote(vow_lease *l)
 {
     VOW_AUTO(vow_future)
-    f = vow_promise_remote_at(l->ask->site, l->hub->loop, &l->outcome);
+    f = vow_promise_remote_at(l->waiter->site, l->hub->loop, &l->outcome);
     if (l->outcome == NULL)
         return VOW_ENOMEM;
-    VOW_AUTO(vow_future) heard = vow_on_progress(f, on_news, l);
-    if (vow_error_of(heard) != NULL)
+    VOW_AUTO(vow_future)
+    with_progress = vow_on_progress(f, on_lease_progress, l);
+    if (vow_error_of(with_progress) != NULL)
         return VOW_ENOMEM;
     vow__named_lease_hold(l);
-    vow_watch_start(&l->outcome_watch, heard, on_outcome, l);
+    vow_watch_start(&l->outcome_watch, with_progress, on_remote_outcome, l);
     return 0;
 }
 
-static void on_outcome(vow_future *f, void *lease)
+static void on_remote_outcome(vow_future *f, void *lease)
 {
     vow_lease *l = lease;
     (void)vow_error_of(f);
@@ -198,16 +205,16 @@ static void on_outcome(vow_future *f, void *lease)
     vow__named_lease_release(l);
 }
 
-static void on_news(vow_value news, void *lease)
+static void on_lease_progress(vow_value progress, void *lease)
 {
-    vow__named_lease_progress(lease, news);
+    vow__named_lease_progress(lease, progress);
 }
 
-void vow__named_lease_progress(vow_lease *l, vow_value news)
+void vow__named_lease_progress(vow_lease *l, vow_value progress)
 {
     struct vow__named_entry *e = l->entry;
     for (vow_link *k = e == NULL ? NULL : e->waiters; k != NULL; k = k->next)
-        vow__named_settler_notify(&vow__named_waiter_of(k)->settler, news);
+        vow__named_settler_notify(&vow__named_waiter_of(k)->settler, progress);
 }
 
 /* ---- the work has ended ------------------------------------------------- */
@@ -216,43 +223,45 @@ void vow__named_lease_finish(vow_lease *l, vow_future *outcome)
 {
     struct vow__named_entry *e = l->entry;
     struct vow__named_hub *h = l->hub;
-    if (e == NULL) { /* lost, and told so; the result changes nothing */
+    if (e == NULL) { /* lost before: the result changes nothing */
         if (vow_state_of(outcome) == VOW_FULFILLED) {
             vow__named_count(&h->counts.late, 1);
-            vow__named_hub_tell(h, VOW_EVENT_LATE, &l->ask->name,
+            vow__named_hub_tell(h, VOW_EVENT_LATE, &l->waiter->name,
                                 atomic_load(&l->epoch), VOW_ELOST, NULL);
         }
         return;
     }
-    if (e->state != ENTRY_RUNNING) /* it is being given back */
+    if (e->state != ENTRY_RUNNING) /* the name is being given back */
         return;
     atomic_store_explicit(&l->state, LEASE_ENDING, memory_order_release);
-    VOW_AUTO(vow_future) other = unacceptable(h, outcome);
+    VOW_AUTO(vow_future) other = outcome_refusal(h, outcome);
     vow_future *fit = other != NULL ? other : outcome;
-    if (l->passed)
+    if (l->waiter_left)
         next_attempt(e);
     else if (l->abandoned && !l->alone && !l->stopped)
-        refused(e);
+        lease_attempt_abandoned(e);
     else if (vow_state_of(fit) == VOW_FULFILLED)
         vow__named_lease_commit(e, fit);
     else
-        failed(e, fit);
+        lease_attempt_failed(e, fit);
 }
 
-/* Who can and has not tried does it at once, here or elsewhere. */
-static void refused(struct vow__named_entry *e)
+/* Gives the name back. If a waiter here can work and has not tried, the name is
+ * claimed again at once, else after a pause. */
+static void lease_attempt_abandoned(struct vow__named_entry *e)
 {
-    const struct vow__named_waiter *next = pick(e);
-    if (e->held_off < e->refusals)
-        e->held_off = e->refusals; /* less and less often */
-    e->refusals++;
+    const struct vow__named_waiter *next = pick_waiter(e);
+    if (e->hold_offs < e->abandons)
+        e->hold_offs = e->abandons; /* longer pauses each time */
+    e->abandons++;
     e->hold_off = next == NULL || next->tried;
     vow__named_lease_give_back(e);
 }
 
-/* A result that leaves the process is bytes that the store can keep; else it is
- * this instead. */
-static vow_future *unacceptable(struct vow__named_hub *h, vow_future *outcome)
+/* Returns NULL if the store can keep the outcome, else an owned future with an
+ * error: a result for other processes is bytes of limited size, or nothing. */
+static vow_future *outcome_refusal(struct vow__named_hub *h,
+                                   vow_future *outcome)
 {
     if (vow_state_of(outcome) != VOW_FULFILLED ||
         (h->store->ops->flags & VOW_STORE_LOCAL) != 0)
@@ -271,21 +280,22 @@ static vow_future *unacceptable(struct vow__named_hub *h, vow_future *outcome)
     }
     if (text == NULL)
         return NULL;
-    vow_future *refused =
+    vow_future *lease_attempt_abandoned =
         vow_rejected(h->loop, vow_error_new(h->loop, code, "%s%s%s", text,
                                             advice == NULL ? "" : ": ",
                                             advice == NULL ? "" : advice));
-    (void)vow_error_of(refused);
-    return refused;
+    (void)vow_error_of(lease_attempt_abandoned);
+    return lease_attempt_abandoned;
 }
 
-/* The next one in turn tries, or it has failed for all. */
-static void failed(struct vow__named_entry *e, vow_future *outcome)
+/* Lets the next waiter try, or fails for all waiters. */
+static void lease_attempt_failed(struct vow__named_entry *e,
+                                 vow_future *outcome)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_error *error = vow_error_of(outcome);
     vow_lease *l = e->lease;
-    if (e->unwanted && !l->stopped) { /* nobody wants it: that is no failure */
+    if (e->unwanted && !l->stopped) { /* no waiter is left: not a failure */
         if (l->alone) {
             vow__named_lease_over(e->lease, true);
             vow__named_entry_claim_again(e);
@@ -297,21 +307,21 @@ static void failed(struct vow__named_entry *e, vow_future *outcome)
     e->failures++;
     if (e->first_error == NULL)
         e->first_error = vow_error_ref(error);
-    if (again(e)) {
+    if (lease_attempt_may_repeat(e)) {
         vow__named_lease_hold(l);
         vow__named_hub_tell(h, VOW_EVENT_RETRY, &e->name, e->epoch,
                             vow_error_code(error), vow_error_message(error));
-        if (l->entry != NULL) /* the authority may have been closed */
+        if (l->entry != NULL) /* user code may have closed the authority */
             next_attempt(e);
         vow__named_lease_release(l);
         return;
     }
-    if ((l->ask->opts->flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
+    if ((l->waiter->opts->flags & VOW_SHARE_RACE) != 0 && !l->stopped &&
         e->n_waiters > 1) {
-        struct vow__named_waiter *mine = l->ask;
+        struct vow__named_waiter *mine = l->waiter;
         if (mine->entry != NULL)
             vow__named_waiter_reject(mine, error);
-        race(e, error);
+        waiters_reject_retry(e, error);
         vow__named_lease_give_back(e);
         return;
     }
@@ -321,15 +331,15 @@ static void failed(struct vow__named_entry *e, vow_future *outcome)
     vow__named_lease_commit(e, first);
 }
 
-static bool again(struct vow__named_entry *e)
+static bool lease_attempt_may_repeat(struct vow__named_entry *e)
 {
     const vow_lease *l = e->lease;
-    uint32_t tries = l->ask->opts->tries == 0 ? 1 : l->ask->opts->tries;
+    uint32_t tries = l->waiter->opts->tries == 0 ? 1 : l->waiter->opts->tries;
     return e->failures < tries && !l->stopped && e->n_waiters > 0 &&
-           (l->ask->opts->flags & VOW_SHARE_RACE) == 0;
+           (l->waiter->opts->flags & VOW_SHARE_RACE) == 0;
 }
 
-/* Another lease under the same claim. */
+/* Begins another attempt, with a new lease under the same claim. */
 static void next_attempt(struct vow__named_entry *e)
 {
     vow_lease *before = e->lease;
@@ -338,15 +348,15 @@ static void next_attempt(struct vow__named_entry *e)
     vow__named_lease_over(before, false);
     e->state = ENTRY_CLAIMING; /* and granted */
     vow__named_chunks_clear(e);
-    struct vow__named_waiter *w = pick(e);
+    struct vow__named_waiter *w = pick_waiter(e);
     if (w != NULL)
-        attempt(e, w, alone);
+        lease_attempt_begin(e, w, alone);
     else
-        nobody_can(e, alone);
+        no_waiter_can_work(e, alone);
 }
 
-/* All who wait are told to ask again, by themselves. */
-static void race(struct vow__named_entry *e, vow_error *why)
+/* Rejects all waiters with VOW_ERETRY: every caller requests the name again. */
+static void waiters_reject_retry(struct vow__named_entry *e, vow_error *why)
 {
     VOW_AUTO(vow_error)
     retry =
@@ -363,12 +373,12 @@ void vow__named_lease_lose(vow_lease *l, const char *why)
     struct vow__named_hub *h = l->hub;
     if (e == NULL || e->state != ENTRY_RUNNING)
         return;
-    bool keep = (l->ask->opts->flags & VOW_SHARE_KEEP) != 0;
+    bool keep = (l->waiter->opts->flags & VOW_SHARE_KEEP) != 0;
     vow__named_lease_hold(l);
     vow__named_count(&h->counts.lost, 1);
     vow__named_hub_tell(h, VOW_EVENT_LOST, &e->name, atomic_load(&l->epoch),
                         VOW_ELOST, why);
-    if (l->entry == NULL) { /* the authority was closed meanwhile */
+    if (l->entry == NULL) { /* user code closed the authority */
         vow__named_lease_release(l);
         return;
     }
@@ -376,11 +386,11 @@ void vow__named_lease_lose(vow_lease *l, const char *why)
     if (!keep)
         vow__named_lease_cancel(l, error, false);
     vow__named_lease_over(l, false);
-    e->lost_one = true;
+    e->lease_was_lost = true;
     e->successor_asks = 0;
-    e->ask_successor = !e->once && !l->alone && !l->ask->refresh &&
+    e->ask_successor = !e->once && !l->alone && !l->waiter->refresh &&
                        (h->store->ops->flags & VOW_STORE_LOCAL) == 0;
-    if (!l->mute && !l->alone) { /* those who follow have them already */
+    if (!l->chunks_stopped && !l->alone) { /* the followers have these chunks */
         e->chunks_epoch = atomic_load(&l->epoch);
         e->chunks_from = e->n_chunks;
     }
@@ -389,7 +399,7 @@ void vow__named_lease_lose(vow_lease *l, const char *why)
         struct vow__named_waiter *w = vow__named_waiter_of(k);
         next = k->next;
         w->waited = true;
-        if (w == l->ask && w->opts->mode == VOW_ONCE)
+        if (w == l->waiter && w->opts->mode == VOW_ONCE)
             vow__named_waiter_refuse(w, VOW_EDOUBT, "its lease was lost");
         else if ((w->opts->flags & VOW_SHARE_RACE) != 0)
             vow__named_waiter_refuse(w, VOW_ERETRY, NULL);
@@ -401,20 +411,20 @@ void vow__named_lease_lose(vow_lease *l, const char *why)
 void vow__named_lease_cancel(vow_lease *l, vow_error *why, bool stopped)
 {
     l->stopped = l->stopped || stopped;
-    if (vow__named_is_hub_loop(l->ask->of)) {
+    if (vow__named_is_hub_loop(l->waiter->handle)) {
         if (l->work != NULL)
             (void)vow_cancel(l->work, why);
     } else {
         vow__named_lease_hold(l);
-        if (vow_loop_post(l->loop, cancel_there, l) < 0)
+        if (vow_loop_post(l->loop, lease_cancel_by_message, l) < 0)
             vow__named_lease_release(l);
     }
-    if (stopped && l->ask->work == NULL)
+    if (stopped && l->waiter->work == NULL)
         vow__named_lease_tell_lost(l, VOW_ECANCELED,
-                                   "somebody asked to stop it");
+                                   "a cancel of the work was requested");
 }
 
-static void cancel_there(void *lease)
+static void lease_cancel_by_message(void *lease)
 {
     vow_lease *l = lease;
     if (l->work != NULL)
@@ -429,7 +439,7 @@ void vow__named_lease_stop(const vow_name *name, void *hub)
         return;
     VOW_AUTO(vow_error)
     why = vow_error_new(vow__named_entry_hub(e)->loop, VOW_ECANCELED,
-                        "somebody asked to stop it");
+                        "a cancel of the work was requested");
     vow__named_lease_cancel(e->lease, why, true);
 }
 
@@ -446,7 +456,7 @@ void vow__named_lease_yield(vow_lease *l)
         vow__named_entry_claim_again(e);
         return;
     }
-    /* From now on another may have it, before the store has answered. */
+    /* Another process may own the name before the store has answered. */
     atomic_store(&l->state, LEASE_LOST);
     vow__named_lease_tell_lost(l, VOW_ELOST, "the authority was closed");
     vow__named_lease_give_back(e);

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* lease_end.c - the lease as its worker sees it: settling, reading, pulsing.
+/* lease_end.c - the lease as the runner uses it: settling, reading, pulsing.
  *
- * HOW   On the hub's loop a call goes straight to the table. From another loop
- *       the outcome travels by a remote promise that was made with the lease,
- *       so that no lack of memory can lose it; a pulse is one atomic number.
- * THREADS  the loop of the ask; vow__named_lease_over() and kin: the hub's loop's.
+ * HOW   On the hub's loop a call goes straight to the table of names. From
+ *       another loop the outcome goes through a remote promise that was made
+ *       with the lease, so that the outcome cannot be lost for lack of memory;
+ *       a pulse increments an atomic counter.
+ * THREADS  the waiter's loop; vow__named_lease_over() and the functions below:
+ *          the hub's loop.
  */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "named/named_internal.h"
 
-static vow_future *end_of(vow_lease *l, vow_future **made,
-                          struct vow__named_settler *end);
-static void settle_end(struct vow__named_settler *end, int code,
-                       const char *text);
-static void lock(struct vow__named_hub *h);
-static void unlock(struct vow__named_hub *h);
+static vow_future *lease_future(vow_lease *l, vow_future **future,
+                                struct vow__named_settler *settler);
+static void settler_settle_code(struct vow__named_settler *settler, int code,
+                                const char *text);
+static void hub_lock(struct vow__named_hub *h);
+static void hub_unlock(struct vow__named_hub *h);
 
 /* ---- settling ----------------------------------------------------------- */
 
@@ -39,10 +41,11 @@ bool vow_lease_abandon(vow_lease *l)
     VOW__ASSERT_THREAD(l->loop);
     VOW_AUTO(vow_future) f = vow_refused(l->loop, VOW_ECANCELED, NULL);
     (void)vow_error_of(f);
-    if (!atomic_load(&l->told))
+    if (!atomic_load(&l->reported))
         l->abandoned = true;
     bool done = vow__named_lease_report(l, f);
-    if (done && l->work != NULL && (l->ask->opts->flags & VOW_SHARE_KEEP) == 0)
+    if (done && l->work != NULL &&
+        (l->waiter->opts->flags & VOW_SHARE_KEEP) == 0)
         (void)vow_cancel(l->work, NULL);
     return done;
 }
@@ -50,25 +53,25 @@ bool vow_lease_abandon(vow_lease *l)
 bool vow__named_lease_report(vow_lease *l, vow_future *outcome)
 {
     bool held = atomic_load(&l->state) == LEASE_HELD;
-    if (!vow__named_flag_set(&l->told, l->hub->threaded))
+    if (!vow__named_flag_set(&l->reported, l->hub->threaded))
         return false;
-    if (vow__named_is_hub_loop(l->ask->of)) {
+    if (vow__named_is_hub_loop(l->waiter->handle)) {
         vow__named_lease_finish(l, outcome);
         return held;
     }
     vow_error *error = vow_error_of(outcome);
-    vow_loop *home = l->hub->loop;
+    vow_loop *hub_loop = l->hub->loop;
     bool sent;
     if (error != NULL)
         sent = vow_reject_any(l->outcome,
-                              vow_error_new(home, vow_error_code(error), "%s",
-                                            vow_error_message(error)));
+                              vow_error_new(hub_loop, vow_error_code(error),
+                                            "%s", vow_error_message(error)));
     else if (vow__named_value_travels(vow_get(outcome)))
         sent = vow_resolve_any(l->outcome,
                                vow__named_value_again(vow_get(outcome)));
     else
         sent = vow_reject_any(
-            l->outcome, vow_error_new(home, VOW_EINVAL,
+            l->outcome, vow_error_new(hub_loop, VOW_EINVAL,
                                       "a result for another loop is bytes, a "
                                       "number or nothing"));
     return sent && held;
@@ -85,7 +88,7 @@ vow_lease *vow_lease_unref(vow_lease *l)
 {
     if (l == NULL || !vow__named_refs_down(&l->users, l->hub->threaded))
         return NULL;
-    if (!atomic_load(&l->told))
+    if (!atomic_load(&l->reported))
         (void)vow_lease_abandon(l);
     if (l->lost != NULL)
         l->lost = vow_future_unref(l->lost);
@@ -97,7 +100,7 @@ vow_lease *vow_lease_unref(vow_lease *l)
 
 void vow__named_lease_free(vow_lease *l)
 {
-    struct vow__named_waiter *w = l->ask;
+    struct vow__named_waiter *w = l->waiter;
     if (l->outcome != NULL)
         vow_remote_unref(l->outcome);
     if (l->slab != NULL)
@@ -122,16 +125,16 @@ uint32_t vow_lease_attempt(const vow_lease *l)
 uint64_t vow_lease_left_ms(const vow_lease *l)
 {
     unsigned state = atomic_load(&l->state);
-    bool ours = state == LEASE_HELD || state == LEASE_ENDING;
-    return ours ? vow__named_lease_valid_ms(l)
-                : 0; /* the hub's loop may be gone */
+    bool held = state == LEASE_HELD || state == LEASE_ENDING;
+    return held ? vow__named_lease_valid_ms(l)
+                : 0; /* else the hub's loop may be gone */
 }
 
 uint64_t vow__named_lease_valid_ms(const vow_lease *l)
 {
     uint64_t valid = atomic_load(&l->valid_ns);
     if (valid == UINT64_MAX)
-        return UINT64_MAX; /* alone: nobody can take it */
+        return UINT64_MAX; /* no record: no other process can take over */
     uint64_t now = vow__named_hub_now_ns(l->hub);
     return now >= valid ? 0 : (valid - now) / VOW__NS_PER_MS;
 }
@@ -144,50 +147,50 @@ size_t vow_lease_waiters(const vow_lease *l)
 vow_future *vow_lease_lost(vow_lease *l)
 {
     VOW__ASSERT_THREAD(l->loop);
-    return end_of(l, &l->lost, &l->lost_end);
+    return lease_future(l, &l->lost, &l->lost_settler);
 }
 
 vow_future *vow_lease_settled(vow_lease *l)
 {
     VOW__ASSERT_THREAD(l->loop);
-    return end_of(l, &l->settled, &l->settled_end);
+    return lease_future(l, &l->settled, &l->settled_settler);
 }
 
-/* Made when it is asked for the first time; it may be over by then. */
-static vow_future *end_of(vow_lease *l, vow_future **made,
-                          struct vow__named_settler *end)
+/* Makes the future on the first call; the lease may be over by then. */
+static vow_future *lease_future(vow_lease *l, vow_future **future,
+                                struct vow__named_settler *settler)
 {
-    if (*made == NULL) {
-        lock(l->hub);
+    if (*future == NULL) {
+        hub_lock(l->hub);
         unsigned state = atomic_load(&l->state);
         if (state == LEASE_OVER)
-            *made = vow_resolved(l->loop, vow_nothing());
+            *future = vow_resolved(l->loop, vow_nothing());
         else if (state == LEASE_LOST)
-            *made = vow_refused(l->loop, VOW_ELOST, NULL);
-        else if (end == &l->lost_end && l->lost_code != 0)
-            *made = vow_refused(l->loop, l->lost_code, NULL);
+            *future = vow_refused(l->loop, VOW_ELOST, NULL);
+        else if (settler == &l->lost_settler && l->lost_code != 0)
+            *future = vow_refused(l->loop, l->lost_code, NULL);
         else
-            *made = vow__named_settler_open(l->ask->site, l->loop, l->hub->loop,
-                                            end);
-        unlock(l->hub);
+            *future = vow__named_settler_open(l->waiter->site, l->loop,
+                                              l->hub->loop, settler);
+        hub_unlock(l->hub);
     }
-    return vow_future_ref(*made);
+    return vow_future_ref(*future);
 }
 
-/* ---- staying alive ------------------------------------------------------ */
+/* ---- pulsing ------------------------------------------------------------ */
 
 bool vow_lease_pulse(vow_lease *l)
 {
     VOW__ASSERT_THREAD(l->loop);
     atomic_fetch_add_explicit(&l->pulses, 1, memory_order_relaxed);
-    return atomic_load(&l->state) == LEASE_HELD && !atomic_load(&l->told);
+    return atomic_load(&l->state) == LEASE_HELD && !atomic_load(&l->reported);
 }
 
 bool vow_lease_notify(vow_lease *l, vow_value progress)
 {
     VOW__ASSERT_THREAD(l->loop);
     bool held = vow_lease_pulse(l);
-    if (!held || !vow__named_is_hub_loop(l->ask->of)) {
+    if (!held || !vow__named_is_hub_loop(l->waiter->handle)) {
         if (held)
             return vow_notify_any(l->outcome, progress);
         vow_value_drop(progress);
@@ -207,10 +210,10 @@ void vow_lease_keep(vow_lease *l, uint64_t ttl_ms)
 void vow_lease_mark_failed(vow_lease *l)
 {
     VOW__ASSERT_THREAD(l->loop);
-    l->bad = true;
+    l->marked_failed = true;
 }
 
-/* ---- its end, on the hub's loop ---------------------------------------- */
+/* ---- the end of a lease, on the hub's loop ------------------------------ */
 
 void vow__named_lease_over(vow_lease *l, bool accepted)
 {
@@ -221,45 +224,45 @@ void vow__named_lease_over(vow_lease *l, bool accepted)
     l->entry = NULL;
     e->lease = NULL;
     vow__named_count(&l->hub->counts.running, (uint64_t)-1);
-    lock(l->hub);
+    hub_lock(l->hub);
     atomic_store_explicit(&l->state, accepted ? LEASE_OVER : LEASE_LOST,
                           memory_order_release);
-    unlock(l->hub); /* now nobody opens an end any more */
-    settle_end(&l->lost_end, accepted ? 0 : VOW_ELOST, NULL);
-    settle_end(&l->settled_end, accepted ? 0 : VOW_ELOST, NULL);
+    hub_unlock(l->hub); /* from here on no settler is opened */
+    settler_settle_code(&l->lost_settler, accepted ? 0 : VOW_ELOST, NULL);
+    settler_settle_code(&l->settled_settler, accepted ? 0 : VOW_ELOST, NULL);
     vow__named_lease_release(l);
 }
 
-/* It is still ours, but its worker is to stop. */
+/* The lease is still held, but the runner must stop. */
 void vow__named_lease_tell_lost(vow_lease *l, int code, const char *text)
 {
-    lock(l->hub);
-    struct vow__named_settler lost = l->lost_end;
-    l->lost_end = (struct vow__named_settler){0};
-    l->lost_code = code; /* who asks later is told as well */
-    unlock(l->hub);
-    settle_end(&lost, code, text);
+    hub_lock(l->hub);
+    struct vow__named_settler lost = l->lost_settler;
+    l->lost_settler = (struct vow__named_settler){0};
+    l->lost_code = code; /* for a later vow_lease_lost() */
+    hub_unlock(l->hub);
+    settler_settle_code(&lost, code, text);
 }
 
-static void settle_end(struct vow__named_settler *end, int code,
-                       const char *text)
+static void settler_settle_code(struct vow__named_settler *settler, int code,
+                                const char *text)
 {
-    if (!vow__named_settler_is_open(end)) /* nobody has asked for it */
+    if (!vow__named_settler_is_open(settler)) /* no future was made */
         return;
     if (code == 0)
-        vow__named_settler_resolve(end, vow_nothing());
+        vow__named_settler_resolve(settler, vow_nothing());
     else
-        vow__named_settler_refuse(end, code, text);
+        vow__named_settler_refuse(settler, code, text);
 }
 
-/* Against the loops of those who ask, if they are others. */
-static void lock(struct vow__named_hub *h)
+/* Excludes the loops of the waiters, if the hub has a thread. */
+static void hub_lock(struct vow__named_hub *h)
 {
     if (h->threaded)
         (void)pthread_mutex_lock(&h->lock);
 }
 
-static void unlock(struct vow__named_hub *h)
+static void hub_unlock(struct vow__named_hub *h)
 {
     if (h->threaded)
         (void)pthread_mutex_unlock(&h->lock);

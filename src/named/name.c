@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* name.c - names of work: keyed BLAKE2b-256 over fields with their lengths.
  *
- * HOW   One state per name: first a byte that tells plain names from steps, for
- *       a step its parent, then every field behind its length in eight bytes,
- *       little end first. Without a key of the caller's, the library's own
- *       keeps our names apart from hashes that others make of the same bytes.
+ * HOW   One hash state per name: first a byte that separates plain names from
+ *       steps, for a step the name of the parent, then every field after its
+ *       length in eight bytes, little-endian. Without a key of the caller, the
+ *       key of the library separates these names from hashes that other
+ *       programs make of the same bytes.
  */
 #include "vow/name.h"
 
@@ -18,10 +19,10 @@ static const unsigned char public_key[] = "vow: a name of work, version 1";
 _Static_assert(sizeof(((vow_name *)0)->hash) == crypto_generichash_BYTES,
                "a name is one hash");
 
-static void begin(crypto_generichash_state *s, const vow_name_key *key,
-                  unsigned char kind);
-static vow_name finish(crypto_generichash_state *s, const vow_field *fields,
-                       size_t n);
+static void name_begin(crypto_generichash_state *s, const vow_name_key *key,
+                       unsigned char kind);
+static vow_name name_finish(crypto_generichash_state *s,
+                            const vow_field *fields, size_t n);
 
 vow_field vow_field_text(const char *text)
 {
@@ -39,21 +40,21 @@ vow_name vow_name_make(const vow_name_key *key, const vow_field *fields,
                        size_t n)
 {
     crypto_generichash_state s;
-    begin(&s, key, KIND_NAME);
-    return finish(&s, fields, n);
+    name_begin(&s, key, KIND_NAME);
+    return name_finish(&s, fields, n);
 }
 
 vow_name vow_name_step(const vow_name_key *key, const vow_name *parent,
                        const vow_field *fields, size_t n)
 {
     crypto_generichash_state s;
-    begin(&s, key, KIND_STEP);
+    name_begin(&s, key, KIND_STEP);
     (void)crypto_generichash_update(&s, parent->hash, sizeof(parent->hash));
-    return finish(&s, fields, n);
+    return name_finish(&s, fields, n);
 }
 
-static void begin(crypto_generichash_state *s, const vow_name_key *key,
-                  unsigned char kind)
+static void name_begin(crypto_generichash_state *s, const vow_name_key *key,
+                       unsigned char kind)
 {
     const unsigned char *bytes = public_key;
     size_t size = sizeof(public_key) - 1;
@@ -66,8 +67,8 @@ static void begin(crypto_generichash_state *s, const vow_name_key *key,
     (void)crypto_generichash_update(s, &kind, 1);
 }
 
-static vow_name finish(crypto_generichash_state *s, const vow_field *fields,
-                       size_t n)
+static vow_name name_finish(crypto_generichash_state *s,
+                            const vow_field *fields, size_t n)
 {
     vow_name name;
     for (size_t i = 0; i < n; i++) {

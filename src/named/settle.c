@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* settle.c - one name has its outcome: all who wait get it.
+/* settle.c - settles all waiters of a name with an outcome.
  *
- * HOW   The outcome is that of our own work, a record of the store, or an
- *       error. Those who wait are taken out of the entry first, then settled;
- *       then the entry goes, or claims again for those who came meanwhile, or
- *       stays as the keeper of a value for a store that keeps none.
+ * HOW   The outcome is the outcome of the work of this process, a record of the
+ *       store, or an error. The waiters are taken out of the entry first, then
+ *       settled. Then the entry is freed, or claims again for waiters that came
+ *       meanwhile, or keeps the value for a store that keeps no values.
  * THREADS  the hub's loop.
  */
 #include "base/failure.h"
 #include "named/named_internal.h"
 
-static void over(struct vow__named_entry *e, uint64_t keep_ms);
-static void expired(void *entry);
-static vow_error *failure_of(struct vow__named_hub *h, vow_bytes *value);
-static void hand_out(struct vow__named_waiter *w, const vow_record *r,
-                     vow_error *failure, vow_future *kept);
+static void entry_run_over(struct vow__named_entry *e, uint64_t keep_ms);
+static void on_kept_value_expired(void *entry);
+static vow_error *failure_error(struct vow__named_hub *h, vow_bytes *value);
+static void waiter_settle_record(struct vow__named_waiter *w,
+                                 const vow_record *r, vow_error *failure,
+                                 vow_future *kept);
 
 vow_link *vow__named_entry_take_waiters(struct vow__named_entry *e)
 {
@@ -27,9 +28,9 @@ vow_link *vow__named_entry_take_waiters(struct vow__named_entry *e)
     return all;
 }
 
-/* The run is over. Who had to wait for that asks now; a store that keeps no
- * values leaves that to us. */
-static void over(struct vow__named_entry *e, uint64_t keep_ms)
+/* Ends the run. Postponed waiters claim now. For a store that keeps no values,
+ * the entry keeps the value for `keep_ms`. */
+static void entry_run_over(struct vow__named_entry *e, uint64_t keep_ms)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     bool wanted = e->postponed != NULL || e->n_waiters > 0 || e->steps > 0;
@@ -38,9 +39,9 @@ static void over(struct vow__named_entry *e, uint64_t keep_ms)
         return;
     }
     vow__named_entry_move(e, ENTRY_NEW);
-    e->failures = e->refusals = 0;
-    e->held_off = 0;
-    e->lost_one = false;
+    e->failures = e->abandons = 0;
+    e->hold_offs = 0;
+    e->lease_was_lost = false;
     e->first_error = vow_error_unref(e->first_error);
     vow__named_chunks_clear(e);
     if (wanted) {
@@ -49,7 +50,7 @@ static void over(struct vow__named_entry *e, uint64_t keep_ms)
     }
     vow__named_entry_move(e, ENTRY_KEPT);
     vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, keep_ms),
-                       expired, e);
+                       on_kept_value_expired, e);
 }
 
 void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
@@ -67,10 +68,10 @@ void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
         return;
     vow__named_entry_move(e, ENTRY_KEPT);
     vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ttl_ms),
-                       expired, e);
+                       on_kept_value_expired, e);
 }
 
-static void expired(void *entry)
+static void on_kept_value_expired(void *entry)
 {
     struct vow__named_entry *e = entry;
     if (e->state == ENTRY_KEPT && e->n_waiters == 0 && e->steps == 0)
@@ -98,7 +99,7 @@ void vow__named_entry_settle(struct vow__named_entry *e, vow_future *outcome)
     uint32_t mine = l->alone      ? VOW_ROLE_ALONE
                     : l->takeover ? VOW_ROLE_TAKEOVER
                                   : VOW_ROLE_RAN;
-    const struct vow__named_waiter *worker = l->ask;
+    const struct vow__named_waiter *worker = l->waiter;
     uint32_t attempt = l->attempt;
     vow__named_lease_over(e->lease, true);
     while (all != NULL) {
@@ -114,7 +115,7 @@ void vow__named_entry_settle(struct vow__named_entry *e, vow_future *outcome)
         else
             vow__named_waiter_copy(w, outcome);
     }
-    over(e, keep_ms);
+    entry_run_over(e, keep_ms);
 }
 
 void vow__named_entry_settle_record(struct vow__named_entry *e,
@@ -125,7 +126,7 @@ void vow__named_entry_settle_record(struct vow__named_entry *e,
     bool local = (h->store->ops->flags & VOW_STORE_LOCAL) != 0;
     bool valued = r->value != NULL && !vow__failure_is(r->value);
     if (r->failed && !valued && !(local && e->outcome != NULL))
-        failure = failure_of(h, r->value);
+        failure = failure_error(h, r->value);
     if (vow_error_code(failure) == VOW_EGAVEUP && e->first_error != NULL) {
         vow_error_unref(failure);
         failure = vow_error_ref(e->first_error);
@@ -133,7 +134,7 @@ void vow__named_entry_settle_record(struct vow__named_entry *e,
     vow__named_chunks_flush(e);
     VOW_AUTO(vow_future) kept = local ? vow_future_ref(e->outcome) : NULL;
     if (local && kept == NULL && failure == NULL) {
-        e->valueless = true; /* it was lost here: it has to be made again */
+        e->valueless = true; /* lost here: the work must run again */
         vow__named_entry_claim_again(e);
         return;
     }
@@ -146,20 +147,22 @@ void vow__named_entry_settle_record(struct vow__named_entry *e,
     if (refresher != NULL)
         vow__named_refresh_for(h, refresher);
     while (all != NULL)
-        hand_out(vow__named_waiter_of(vow__list_take(&all)), r, failure, kept);
-    over(e, local && kept != NULL ? r->left_ms : 0);
+        waiter_settle_record(vow__named_waiter_of(vow__list_take(&all)), r,
+                             failure, kept);
+    entry_run_over(e, local && kept != NULL ? r->left_ms : 0);
 }
 
-static vow_error *failure_of(struct vow__named_hub *h, vow_bytes *value)
+static vow_error *failure_error(struct vow__named_hub *h, vow_bytes *value)
 {
     if (value == NULL)
-        return vow_error_new(h->loop, VOW_EIO, "it failed");
+        return vow_error_new(h->loop, VOW_EIO, "the work failed");
     struct vow__failure f = vow__failure_read(value);
     return vow_error_new(h->loop, f.code, "%.*s", (int)f.length, f.message);
 }
 
-static void hand_out(struct vow__named_waiter *w, const vow_record *r,
-                     vow_error *failure, vow_future *kept)
+static void waiter_settle_record(struct vow__named_waiter *w,
+                                 const vow_record *r, vow_error *failure,
+                                 vow_future *kept)
 {
     bool stale = w->opts->stale_ms > 0 && r->age_ms > w->opts->stale_ms &&
                  !w->waited && failure == NULL;
@@ -184,5 +187,5 @@ void vow__named_entry_reject(struct vow__named_entry *e, vow_error *error)
     while (all != NULL)
         vow__named_waiter_reject(vow__named_waiter_of(vow__list_take(&all)),
                                  error);
-    over(e, 0);
+    entry_run_over(e, 0);
 }

@@ -1,92 +1,93 @@
 /* SPDX-License-Identifier: MIT */
-/* settler.c - the settling end of a promise, on this loop or on another's. */
+/* settler.c - settles a promise of the hub's loop or of another loop. */
 #include "named/settler.h"
 
 vow_future *vow__named_settler_open(const char *site, vow_loop *loop,
-                                    const vow_loop *home,
-                                    struct vow__named_settler *ret_end)
+                                    const vow_loop *hub_loop,
+                                    struct vow__named_settler *ret_settler)
 {
-    *ret_end = (struct vow__named_settler){0};
-    return loop == home ? vow_promise_at(site, loop, &ret_end->here)
-                        : vow_promise_remote_at(site, loop, &ret_end->there);
+    *ret_settler = (struct vow__named_settler){0};
+    return loop == hub_loop
+               ? vow_promise_at(site, loop, &ret_settler->local)
+               : vow_promise_remote_at(site, loop, &ret_settler->remote);
 }
 
-void vow__named_settler_resolve(struct vow__named_settler *e, vow_value v)
+void vow__named_settler_resolve(struct vow__named_settler *s, vow_value v)
 {
-    struct vow__named_settler end = *e;
-    *e = (struct vow__named_settler){0};
-    if (end.here != NULL)
-        (void)vow_resolve_drop(end.here, v);
-    else if (end.there != NULL)
-        (void)vow_resolve_any(end.there, v);
+    struct vow__named_settler taken = *s;
+    *s = (struct vow__named_settler){0};
+    if (taken.local != NULL)
+        (void)vow_resolve_drop(taken.local, v);
+    else if (taken.remote != NULL)
+        (void)vow_resolve_any(taken.remote, v);
     else
         vow_value_drop(v);
-    if (end.there != NULL)
-        vow_remote_unref(end.there);
+    if (taken.remote != NULL)
+        vow_remote_unref(taken.remote);
 }
 
-void vow__named_settler_copy(struct vow__named_settler *e, vow_future *settled)
+void vow__named_settler_copy(struct vow__named_settler *s, vow_future *settled)
 {
     if (vow_state_of(settled) == VOW_REJECTED) {
-        vow__named_settler_reject(e, vow_error_of(settled));
+        vow__named_settler_reject(s, vow_error_of(settled));
         return;
     }
     vow_value v = vow_get(settled);
     if (vow__named_value_travels(v)) {
-        vow__named_settler_resolve(e, vow__named_value_again(v));
-    } else if (e->here != NULL) {
-        vow_deferred *d = e->here;
-        *e = (struct vow__named_settler){0};
+        vow__named_settler_resolve(s, vow__named_value_again(v));
+    } else if (s->local != NULL) {
+        vow_deferred *d = s->local;
+        *s = (struct vow__named_settler){0};
         (void)vow_resolve_with(d, settled);
         vow_deferred_unref(d);
     } else {
         vow__named_settler_refuse(
-            e, VOW_EINVAL,
+            s, VOW_EINVAL,
             "a result for another loop is bytes, a number or "
             "nothing");
     }
 }
 
-void vow__named_settler_reject(struct vow__named_settler *e, vow_error *error)
+void vow__named_settler_reject(struct vow__named_settler *s, vow_error *error)
 {
-    struct vow__named_settler end = *e;
-    if (end.there != NULL) {
-        vow__named_settler_refuse(e, vow_error_code(error),
+    struct vow__named_settler taken = *s;
+    if (taken.remote != NULL) {
+        vow__named_settler_refuse(s, vow_error_code(error),
                                   vow_error_message(error));
         return;
     }
-    *e = (struct vow__named_settler){0};
-    if (end.here != NULL)
-        (void)vow_reject_drop(end.here, vow_error_ref(error));
+    *s = (struct vow__named_settler){0};
+    if (taken.local != NULL)
+        (void)vow_reject_drop(taken.local, vow_error_ref(error));
 }
 
-void vow__named_settler_refuse(struct vow__named_settler *e, int code,
+void vow__named_settler_refuse(struct vow__named_settler *s, int code,
                                const char *text)
 {
-    struct vow__named_settler end = *e;
-    *e = (struct vow__named_settler){0};
-    if (end.here != NULL) {
-        (void)vow_reject_code(end.here, code, text);
-        vow_deferred_unref(end.here);
-    } else if (end.there != NULL) {
-        vow_loop *loop = vow_remote_loop(end.there);
+    struct vow__named_settler taken = *s;
+    *s = (struct vow__named_settler){0};
+    if (taken.local != NULL) {
+        (void)vow_reject_code(taken.local, code, text);
+        vow_deferred_unref(taken.local);
+    } else if (taken.remote != NULL) {
+        vow_loop *loop = vow_remote_loop(taken.remote);
         (void)vow_reject_any(
-            end.there,
+            taken.remote,
             vow_error_new(loop, code, "%s",
                           text == NULL ? vow_error_text(code) : text));
-        vow_remote_unref(end.there);
+        vow_remote_unref(taken.remote);
     }
 }
 
-void vow__named_settler_notify(struct vow__named_settler *e, vow_value news)
+void vow__named_settler_notify(struct vow__named_settler *s, vow_value progress)
 {
-    if (e->here != NULL)
-        (void)vow_notify(e->here, vow__named_value_again(news));
-    else if (e->there != NULL && vow__named_value_travels(news))
-        (void)vow_notify_any(e->there, vow__named_value_again(news));
+    if (s->local != NULL)
+        (void)vow_notify(s->local, vow__named_value_again(progress));
+    else if (s->remote != NULL && vow__named_value_travels(progress))
+        (void)vow_notify_any(s->remote, vow__named_value_again(progress));
 }
 
-void vow__named_settler_drop(struct vow__named_settler *e)
+void vow__named_settler_drop(struct vow__named_settler *s)
 {
-    vow__named_settler_resolve(e, vow_nothing());
+    vow__named_settler_resolve(s, vow_nothing());
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* store_down.c - a name that has to wait: for the end of a run, or for the store.
+/* store_down.c - pauses of a name: for the end of a run, or for the store.
  *
- * HOW   Those who do not want the run that is there are put off until it is
- *       over. When the store cannot be used, each asker's policy counts: work
- *       uncoordinated, wait, or fail. Pauses grow, and are random within a
- *       bound, so that many processes do not come back at once.
+ * HOW   Waiters that refuse the current run are postponed until the run is
+ *       over. When the store cannot be used, the policy of each waiter counts:
+ *       work without the store, wait, or fail. Pauses grow and are random
+ *       within a bound, so that many processes do not come back at once.
  * THREADS  the hub's loop.
  */
 #include "named/named_internal.h"
@@ -16,7 +16,6 @@ void vow__named_entry_recheck(void *entry)
     vow__named_entry_claim_again(entry);
 }
 
-/* It asks again when this run is over. */
 void vow__named_waiter_postpone(struct vow__named_waiter *w)
 {
     struct vow__named_entry *e = w->entry;
@@ -33,8 +32,7 @@ void vow__named_entry_down(struct vow__named_entry *e)
     bool alone = false;
     struct vow__named_hub *h = vow__named_entry_hub(e);
     const char *why = vow__named_store_trouble(h);
-    vow__named_store_set_down(h, true,
-                              VOW_ESTORE); /* also one that was busy too long */
+    vow__named_store_set_down(h, true, VOW_ESTORE); /* also if busy too long */
     vow_link *next;
     for (vow_link *l = e->waiters; l != NULL; l = next) {
         struct vow__named_waiter *w = vow__named_waiter_of(l);
@@ -45,7 +43,7 @@ void vow__named_entry_down(struct vow__named_entry *e)
             vow__named_waiter_refuse(w, VOW_ESTORE, why);
     }
     for (vow_link *l = alone ? e->waiters : NULL; l != NULL; l = next) {
-        next = l->next; /* who waits for the store waits for that too */
+        next = l->next; /* waiters that wait for the store */
         if (vow__named_waiter_down_policy(vow__named_waiter_of(l)) !=
             VOW_DOWN_RUN)
             vow__named_waiter_postpone(vow__named_waiter_of(l));
@@ -72,17 +70,17 @@ void vow__named_entry_hold_off(struct vow__named_entry *e)
     struct vow__named_hub *h = vow__named_entry_hub(e);
     uint64_t most =
         vow__named_waiter_lease_ms(vow__named_waiter_of(e->waiters)) / 4 + 1;
-    uint64_t ms = e->held_off == 0 ? 0 : HOLD_OFF_MS;
-    for (uint32_t k = 1; k < e->held_off && ms < most; k++)
+    uint64_t ms = e->hold_offs == 0 ? 0 : HOLD_OFF_MS;
+    for (uint32_t k = 1; k < e->hold_offs && ms < most; k++)
         ms *= 2;
     if (ms > most)
         ms = most;
-    e->held_off++;
+    e->hold_offs++;
     e->hold_off = false;
-    e->committed = false;
+    e->commit_again = false;
     vow__named_entry_move(e, ENTRY_NEW);
     vow__named_entry_move(e, ENTRY_PAUSING);
-    if (ms == 0) /* behind those who have been told */
+    if (ms == 0) /* after the calls that are queued now */
         vow_call_soon(&e->timer, h->loop, vow__named_entry_recheck, e);
     else
         vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
@@ -99,18 +97,18 @@ bool vow__named_entry_pause(struct vow__named_entry *e, uint64_t at_most_ms)
     if (ms > at_most_ms)
         return false;
     e->pauses++;
-    e->committed = e->state == ENTRY_COMMITTING;
+    e->commit_again = e->state == ENTRY_COMMITTING;
     vow__named_entry_move(e, ENTRY_PAUSING);
     vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
                 vow__named_entry_recheck, e);
-    h->refused += e->committed;
-    if (e->committed)
+    h->repeated_commits += e->commit_again;
+    if (e->commit_again)
         vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
                     vow__named_lease_commit_again, e);
     return true;
 }
 
-/* The store can be used again: who pauses need not to the end. */
+/* Shortens all pauses when the store can be used again. */
 void vow__named_entries_hurry(struct vow__named_hub *h)
 {
     struct vow__table_node *n = NULL;
@@ -120,8 +118,8 @@ void vow__named_entries_hurry(struct vow__named_hub *h)
         uint64_t ms = vow_loop_random(h->loop) % PAUSE_FIRST_MS;
         if (e->state == ENTRY_PAUSING)
             vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
-                        e->committed ? vow__named_lease_commit_again
-                                     : vow__named_entry_recheck,
+                        e->commit_again ? vow__named_lease_commit_again
+                                        : vow__named_entry_recheck,
                         e);
     }
 }

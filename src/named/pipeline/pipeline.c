@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* pipeline.c - steps one after the other, whose common beginnings are done
- * once.
+/* pipeline.c - a sequence of steps; common beginnings of pipelines run once.
  *
- * WHY   The query cache of the article: a query is a row of steps, and many
- *       queries begin with the same ones. A name for each beginning is all that
- *       is needed to do it once, whoever comes first.
- * HOW   The names are hashes over the steps up to each. A run walks to the last
- *       step (pipeline_walk.c) and waits for its result.
+ * WHY   The query cache of the article: a query is a sequence of steps, and
+ *       many queries begin with the same steps. With a name for each beginning,
+ *       the first pipeline that needs a beginning runs it for all.
+ * HOW   The name of a step is a hash over all steps up to that step. A run
+ *       walks to the last step (pipeline_walk.c) and waits for the result.
  * INVARIANTS
- *   P1  a run walks, or waits for the last feed, until its end is settled
+ *   P1  a run walks, or waits for the last output, until `result` is settled
  * THREADS  loop thread only; vow_pipeline_names(): any.
  */
 #include "base/alloc.h"
@@ -16,31 +15,33 @@
 
 #include <string.h>
 
-struct run {
+struct pipeline_run {
     struct vow__pipeline_plan *plan; /* counted */
-    vow_deferred *end;
+    vow_deferred *result;
     vow_step_info *infos; /* the caller's; may be NULL */
     struct vow__pipeline_walk *walk;
-    struct vow__pipeline_output *last; /* wanted; NULL: it is not reached */
-    struct vow__pipeline_listener ear;
+    struct vow__pipeline_output *last; /* used; NULL: not reached */
+    struct vow__pipeline_listener listener;
     vow_call deadline;
 };
 
-static const char *refuse(const vow_pipe_step *steps, size_t n,
-                          const vow_pipeline_opts *o);
+static const char *pipeline_check_args(const vow_pipe_step *steps, size_t n,
+                                       const vow_pipeline_opts *o);
 static struct vow__pipeline_plan *plan_new(const char *site, vow_authority *a,
                                            const vow_pipe_step *steps, size_t n,
                                            const vow_pipeline_opts *o);
 static size_t label_size(const vow_pipe_step *s, const vow_share_opts *share);
 static void copy_steps(struct vow__pipeline_plan *p, const vow_pipe_step *steps,
                        char *labels);
-static vow_future *run_new(struct vow__pipeline_plan *p, vow_step_info *infos);
-static void on_reached(struct vow__pipeline_output *last, vow_error *e,
-                       void *run);
-static void on_result(void *run);
-static void on_deadline(void *run);
-static void on_cancel(vow_error *why, void *run);
-static void end_run(struct run *r, vow_future *result, vow_error *e);
+static vow_future *pipeline_run_new(struct vow__pipeline_plan *p,
+                                    vow_step_info *infos);
+static void on_last_step_reached(struct vow__pipeline_output *last,
+                                 vow_error *e, void *pipeline_run);
+static void on_last_output(void *pipeline_run);
+static void on_pipeline_deadline(void *pipeline_run);
+static void on_pipeline_cancel(vow_error *why, void *pipeline_run);
+static void pipeline_run_end(struct pipeline_run *r, vow_future *result,
+                             vow_error *e);
 
 void vow_pipeline_names(const vow_pipe_step *steps, size_t n,
                         const vow_pipeline_opts *opts, vow_name *ret_names)
@@ -62,7 +63,7 @@ vow_future *vow_pipeline_run_at(const char *site, vow_authority *a,
 {
     const vow_pipeline_opts none = {.size = sizeof(none)};
     const vow_pipeline_opts *o = opts == NULL ? &none : opts;
-    const char *wrong = refuse(steps, n, o);
+    const char *wrong = pipeline_check_args(steps, n, o);
     if (wrong != NULL)
         return vow_refused_at(site, vow_authority_loop(a), VOW_EINVAL, wrong);
     struct vow__pipeline_plan *p = plan_new(site, a, steps, n, o);
@@ -70,21 +71,21 @@ vow_future *vow_pipeline_run_at(const char *site, vow_authority *a,
         return vow_refused_at(site, vow_authority_loop(a), VOW_ENOMEM, NULL);
     if (info != NULL)
         memcpy(info, p->infos, n * sizeof(*info));
-    vow_future *f = run_new(p, info);
+    vow_future *f = pipeline_run_new(p, info);
     vow__pipeline_plan_unref(p);
     return f;
 }
 
-/* NULL, or what is wrong. */
-static const char *refuse(const vow_pipe_step *steps, size_t n,
-                          const vow_pipeline_opts *o)
+/* Returns NULL or an error text. */
+static const char *pipeline_check_args(const vow_pipe_step *steps, size_t n,
+                                       const vow_pipeline_opts *o)
 {
     uint32_t known = VOW_STEP_PRIVATE | VOW_STEP_STREAM;
     if (o->size != sizeof(*o) ||
         (o->share.size != 0 && o->share.size != sizeof(o->share)))
         return "the options are of another version";
     if (steps == NULL || n == 0)
-        return "a pipeline has steps";
+        return "a pipeline needs at least one step";
     for (size_t i = 0; i < n; i++) {
         if (steps[i].work == NULL)
             return "a step has no function that does it";
@@ -96,7 +97,7 @@ static const char *refuse(const vow_pipe_step *steps, size_t n,
 
 /* ---- the plan ----------------------------------------------------------- */
 
-/* The struct, its arrays in the order of their alignment, the labels. */
+/* Makes one block: the struct, the arrays in order of alignment, the labels. */
 static struct vow__pipeline_plan *plan_new(const char *site, vow_authority *a,
                                            const vow_pipe_step *steps, size_t n,
                                            const vow_pipeline_opts *o)
@@ -141,7 +142,7 @@ static void copy_steps(struct vow__pipeline_plan *p, const vow_pipe_step *steps,
         vow_pipe_step *s = &p->steps[i];
         size_t size = label_size(&steps[i], &p->share);
         *s = steps[i];
-        s->fields = NULL; /* they are in the name */
+        s->fields = NULL; /* part of the name */
         s->n_fields = 0;
         if (s->label == NULL)
             s->label = p->share.label;
@@ -162,79 +163,82 @@ void vow__pipeline_plan_unref(struct vow__pipeline_plan *p)
 
 /* ---- a run -------------------------------------------------------------- */
 
-static vow_future *run_new(struct vow__pipeline_plan *p, vow_step_info *infos)
+static vow_future *pipeline_run_new(struct vow__pipeline_plan *p,
+                                    vow_step_info *infos)
 {
-    struct run *r = vow__mem_zero(&p->alloc, sizeof(*r));
+    struct pipeline_run *r = vow__mem_zero(&p->alloc, sizeof(*r));
     if (r == NULL)
         return vow_refused_at(p->site, p->loop, VOW_ENOMEM, NULL);
-    vow_future *f = vow_promise_at(p->site, p->loop, &r->end);
+    vow_future *f = vow_promise_at(p->site, p->loop, &r->result);
     r->plan = p;
     p->refs++;
     r->infos = infos;
-    if (vow_deferred_pending(r->end))
+    if (vow_deferred_pending(r->result))
         r->walk = vow__pipeline_walk_start(p, p->n - 1, p->share.flags,
-                                           on_reached, r);
+                                           on_last_step_reached, r);
     if (r->walk == NULL) {
         VOW_AUTO(vow_error) none = vow_error_new(p->loop, VOW_ENOMEM, NULL);
-        end_run(r, NULL, none);
+        pipeline_run_end(r, NULL, none);
         return f;
     }
-    vow_on_cancel_now(r->end, on_cancel, r);
+    vow_on_cancel_now(r->result, on_pipeline_cancel, r);
     if (p->share.deadline_ms > 0)
         vow_call_at(&r->deadline, p->loop,
-                    vow_loop_due_ns(p->loop, p->share.deadline_ms), on_deadline,
-                    r);
+                    vow_loop_due_ns(p->loop, p->share.deadline_ms),
+                    on_pipeline_deadline, r);
     return f;
 }
 
-static void on_reached(struct vow__pipeline_output *last, vow_error *e,
-                       void *run)
+static void on_last_step_reached(struct vow__pipeline_output *last,
+                                 vow_error *e, void *pipeline_run)
 {
-    struct run *r = run;
+    struct pipeline_run *r = pipeline_run;
     r->walk = NULL;
     if (last == NULL) {
-        end_run(r, NULL, e);
+        pipeline_run_end(r, NULL, e);
         return;
     }
     r->last = last;
-    vow__pipeline_output_listen(last, &r->ear, on_result, r);
+    vow__pipeline_output_listen(last, &r->listener, on_last_output, r);
 }
 
-static void on_result(void *run)
+static void on_last_output(void *pipeline_run)
 {
-    struct run *r = run;
+    struct pipeline_run *r = pipeline_run;
     if (r->last->result != NULL)
-        end_run(r, r->last->result, vow__pipeline_output_error(r->last));
+        pipeline_run_end(r, r->last->result,
+                         vow__pipeline_output_error(r->last));
 }
 
-static void on_deadline(void *run)
+static void on_pipeline_deadline(void *pipeline_run)
 {
-    struct run *r = run;
+    struct pipeline_run *r = pipeline_run;
     unsigned long long ms = r->plan->share.deadline_ms;
     VOW_AUTO(vow_error)
     late = vow_error_new(r->plan->loop, VOW_ETIMEDOUT,
                          "no result within %llu ms", ms);
-    end_run(r, NULL, late);
+    pipeline_run_end(r, NULL, late);
 }
 
-/* Inside vow_cancel(): calls nobody. */
-static void on_cancel(vow_error *why, void *run)
+/* Runs inside vow_cancel(), and calls no user code. */
+static void on_pipeline_cancel(vow_error *why, void *pipeline_run)
 {
-    end_run(run, NULL, why);
+    pipeline_run_end(pipeline_run, NULL, why);
 }
 
-static void end_run(struct run *r, vow_future *result, vow_error *e)
+static void pipeline_run_end(struct pipeline_run *r, vow_future *result,
+                             vow_error *e)
 {
     struct vow__pipeline_plan *p = r->plan;
     (void)vow_call_stop(&r->deadline);
     if (r->infos != NULL)
         memcpy(r->infos, p->infos, p->n * sizeof(*r->infos));
     if (e != NULL)
-        (void)vow_reject(r->end, vow_error_ref(e));
+        (void)vow_reject(r->result, vow_error_ref(e));
     else
-        (void)vow_resolve_with(r->end, result);
-    vow_deferred_unref(r->end);
-    vow__pipeline_output_unlisten(&r->ear);
+        (void)vow_resolve_with(r->result, result);
+    vow_deferred_unref(r->result);
+    vow__pipeline_output_unlisten(&r->listener);
     vow__pipeline_walk_stop(r->walk);
     vow__pipeline_output_leave(r->last);
     vow__mem_free(&p->alloc, r, sizeof(*r));

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* pipeline_output.c - the result of one step, for all in this pipeline who want
- * it.
+/* pipeline_output.c - the result of one step, for all users in this pipeline.
  *
- * HOW   A step that is shared is asked for by its name; a private one is done
- *       here, as soon as somebody listens. If the step behind it reads a
- *       stream, the chunks are kept as they come, so that a second attempt of
- *       that step can read them from the first on. Who does the work gets no
- *       chunks by its own question: then a second question follows.
- *       The result counts, not the chunks: when both are there they are
- *       compared, and who has read something else begins anew.
+ * HOW   A shared step is requested by name; a private step runs here as soon as
+ *       there is a listener. If the next step reads a stream, the chunks are
+ *       kept as they come, so that a second attempt of the next step can read
+ *       from the first chunk on. The runner's own request gets no chunks, so a
+ *       second request follows. The result counts, not the chunks: when both
+ *       are there, they are compared, and a reader of different bytes starts
+ *       over.
  * INVARIANTS
- *   F1  a question that is pending keeps the memory: the authority may still
- *       call the work, or write its info
+ *   F1  a pending request keeps the memory: the authority may still call the
+ *       work, or write the info
  *   F2  `input` is kept until the result is there, and not longer
- *   F3  the chunks are the first ones of run `run`
- * LIMITS  the chunks stay as long as the feed.
+ *   F3  the chunks are the first chunks of run `run`
+ * LIMITS  the chunks stay as long as the output.
  * THREADS  loop thread only.
  */
 #include "base/alloc.h"
@@ -24,297 +23,300 @@
 
 enum { FIRST_ROOM = 8, NS_PER_MS = 1000000 };
 
-static void ask(struct vow__pipeline_output *f,
-                struct vow__pipeline_request *q);
-static vow_share_opts options(struct vow__pipeline_output *f,
-                              struct vow__pipeline_request *q);
-static void demand(struct vow__pipeline_output *f);
-static bool is_read_as_stream(const struct vow__pipeline_output *f);
-static bool is_shown(const struct vow__pipeline_output *f);
-static bool join(const vow_share_info *running, void *question);
-static void on_answer(vow_future *answer, void *question);
-static void settle(struct vow__pipeline_output *f, vow_future *answer);
-static void note(const struct vow__pipeline_output *f);
-static bool here(uint32_t role);
-static bool wants_anew(const struct vow__pipeline_output *f);
-static void make_anew(const struct vow__pipeline_output *f);
-static void on_chunk(vow_bytes *chunk, void *question);
-static void keep_chunk(struct vow__pipeline_output *f, vow_bytes *chunk);
-static void forget_chunks(struct vow__pipeline_output *f);
-static bool chunks_begin(const struct vow__pipeline_output *f,
-                         vow_bytes *value);
-static void changed(struct vow__pipeline_output *f);
-static void tell_soon(struct vow__pipeline_output *f);
-static void tell(void *feed);
+static void output_send_request(struct vow__pipeline_output *out,
+                                struct vow__pipeline_request *req);
+static vow_share_opts output_share_opts(struct vow__pipeline_output *out,
+                                        struct vow__pipeline_request *req);
+static void output_begin_private(struct vow__pipeline_output *out);
+static bool output_is_streamed(const struct vow__pipeline_output *out);
+static bool output_is_followed(const struct vow__pipeline_output *out);
+static bool on_join_query(const vow_share_info *running, void *request);
+static void on_output_answer(vow_future *answer, void *request);
+static void output_settle(struct vow__pipeline_output *out, vow_future *answer);
+static void output_write_info(const struct vow__pipeline_output *out);
+static bool step_ran_here(uint32_t role);
+static bool output_wants_refresh(const struct vow__pipeline_output *out);
+static void output_refresh(const struct vow__pipeline_output *out);
+static void on_output_chunk(vow_bytes *chunk, void *request);
+static void keep_chunk(struct vow__pipeline_output *out, vow_bytes *chunk);
+static void forget_chunks(struct vow__pipeline_output *out);
+static bool chunks_match_value(const struct vow__pipeline_output *out,
+                               vow_bytes *value);
+static void output_changed(struct vow__pipeline_output *out);
+static void listeners_call_soon(struct vow__pipeline_output *out);
+static void listeners_call(void *output);
 
-/* ---- coming and leaving ------------------------------------------------- */
+/* ---- opening and leaving ------------------------------------------------ */
 
 struct vow__pipeline_output *
 vow__pipeline_output_open(struct vow__pipeline_plan *p, size_t step,
                           uint32_t flags, struct vow__pipeline_output *input)
 {
-    struct vow__pipeline_output *f = vow__mem_zero(&p->alloc, sizeof(*f));
-    if (f == NULL) {
+    struct vow__pipeline_output *out = vow__mem_zero(&p->alloc, sizeof(*out));
+    if (out == NULL) {
         vow__pipeline_output_leave(input);
         return NULL;
     }
-    f->refs = 1;
-    f->wants = 1;
-    f->plan = p;
+    out->refs = 1;
+    out->wants = 1;
+    out->plan = p;
     p->refs++;
-    f->step = step;
-    f->flags = flags;
-    f->input = input;
-    f->asked_ns = vow_loop_now_ns(p->loop);
+    out->step = step;
+    out->flags = flags;
+    out->input = input;
+    out->asked_ns = vow_loop_now_ns(p->loop);
     if (!vow__pipeline_plan_private(p, step))
-        ask(f, &f->first);
-    return f;
+        output_send_request(out, &out->first);
+    return out;
 }
 
 struct vow__pipeline_output *
-vow__pipeline_output_want(struct vow__pipeline_output *f)
+vow__pipeline_output_want(struct vow__pipeline_output *out)
 {
-    f->wants++;
-    return f;
+    out->wants++;
+    return out;
 }
 
-void vow__pipeline_output_leave(struct vow__pipeline_output *f)
+void vow__pipeline_output_leave(struct vow__pipeline_output *out)
 {
-    while (f != NULL && --f->wants == 0) {
-        struct vow__pipeline_output *input = f->input;
-        f->input = NULL;
-        if (f->first.answer != NULL)
-            (void)vow_cancel(f->first.answer, NULL);
-        if (f->second.answer != NULL)
-            (void)vow_cancel(f->second.answer, NULL);
-        vow__pipeline_output_unref(f);
-        f = input;
+    while (out != NULL && --out->wants == 0) {
+        struct vow__pipeline_output *input = out->input;
+        out->input = NULL;
+        if (out->first.answer != NULL)
+            (void)vow_cancel(out->first.answer, NULL);
+        if (out->second.answer != NULL)
+            (void)vow_cancel(out->second.answer, NULL);
+        vow__pipeline_output_unref(out);
+        out = input;
     }
 }
 
-void vow__pipeline_output_unref(struct vow__pipeline_output *f)
+void vow__pipeline_output_unref(struct vow__pipeline_output *out)
 {
-    struct vow__pipeline_plan *p = f->plan;
-    if (--f->refs > 0)
+    struct vow__pipeline_plan *p = out->plan;
+    if (--out->refs > 0)
         return;
-    VOW__ASSERT(f->ears == NULL);
-    forget_chunks(f);
-    vow_future_unref(f->result);
-    vow__mem_free(&p->alloc, f, sizeof(*f));
+    VOW__ASSERT(out->listeners == NULL);
+    forget_chunks(out);
+    vow_future_unref(out->result);
+    vow__mem_free(&p->alloc, out, sizeof(*out));
     vow__pipeline_plan_unref(p);
 }
 
-/* ---- asking ------------------------------------------------------------- */
+/* ---- requesting --------------------------------------------------------- */
 
-static void ask(struct vow__pipeline_output *f, struct vow__pipeline_request *q)
+static void output_send_request(struct vow__pipeline_output *out,
+                                struct vow__pipeline_request *req)
 {
-    struct vow__pipeline_plan *p = f->plan;
-    const vow_share_opts o = options(f, q);
-    q->feed = f;
-    q->seen = 0;
-    f->refs++; /* keeps F1 */
-    q->answer = vow_share_at(p->site, p->authority, &p->names[f->step],
-                             vow__pipeline_step_begin, f, &o);
-    vow_watch_start(&q->watch, q->answer, on_answer, q);
+    struct vow__pipeline_plan *p = out->plan;
+    const vow_share_opts o = output_share_opts(out, req);
+    req->output = out;
+    req->seen = 0;
+    out->refs++; /* keeps F1 */
+    req->answer = vow_share_at(p->site, p->authority, &p->names[out->step],
+                               vow__pipeline_step_begin, out, &o);
+    vow_watch_start(&req->watch, req->answer, on_output_answer, req);
 }
 
-static vow_share_opts options(struct vow__pipeline_output *f,
-                              struct vow__pipeline_request *q)
+static vow_share_opts output_share_opts(struct vow__pipeline_output *out,
+                                        struct vow__pipeline_request *req)
 {
-    const struct vow__pipeline_plan *p = f->plan;
-    const vow_pipe_step *step = &p->steps[f->step];
+    const struct vow__pipeline_plan *p = out->plan;
+    const vow_pipe_step *step = &p->steps[out->step];
     vow_share_opts o = p->share;
-    o.flags = (f->flags & ~(uint32_t)VOW_SHARE_FOLLOW) | VOW_SHARE_NO_REFRESH;
+    o.flags = (out->flags & ~(uint32_t)VOW_SHARE_FOLLOW) | VOW_SHARE_NO_REFRESH;
     o.label = step->label;
     o.ttl_ms = step->ttl_ms > 0 ? step->ttl_ms : o.ttl_ms;
-    o.deadline_ms = 0; /* is the pipeline's */
+    o.deadline_ms = 0; /* the run has the deadline */
     o.early = 0;
-    o.join = o.join == NULL ? NULL : join;
+    o.join = o.join == NULL ? NULL : on_join_query;
     o.on_chunk = NULL;
-    if (is_read_as_stream(f) || is_shown(f)) {
+    if (output_is_streamed(out) || output_is_followed(out)) {
         o.flags |= VOW_SHARE_FOLLOW;
-        o.on_chunk = on_chunk;
+        o.on_chunk = on_output_chunk;
     }
-    o.user = q;
-    o.info = &q->info;
+    o.user = req;
+    o.info = &req->info;
     return o;
 }
 
-static bool is_read_as_stream(const struct vow__pipeline_output *f)
+static bool output_is_streamed(const struct vow__pipeline_output *out)
 {
-    size_t next = f->step + 1;
-    return next < f->plan->n && vow__pipeline_plan_streams(f->plan, next);
+    size_t next = out->step + 1;
+    return next < out->plan->n && vow__pipeline_plan_streams(out->plan, next);
 }
 
-/* The caller follows the last step. */
-static bool is_shown(const struct vow__pipeline_output *f)
+/* Returns whether the caller of the pipeline follows this step, the last. */
+static bool output_is_followed(const struct vow__pipeline_output *out)
 {
-    return (f->flags & VOW_SHARE_FOLLOW) != 0 && f->step + 1 == f->plan->n &&
-           f->plan->share.on_chunk != NULL;
+    return (out->flags & VOW_SHARE_FOLLOW) != 0 &&
+           out->step + 1 == out->plan->n && out->plan->share.on_chunk != NULL;
 }
 
-static bool join(const vow_share_info *running, void *question)
+static bool on_join_query(const vow_share_info *running, void *request)
 {
-    const struct vow__pipeline_request *q = question;
-    const vow_share_opts *share = &q->feed->plan->share;
+    const struct vow__pipeline_request *req = request;
+    const vow_share_opts *share = &req->output->plan->share;
     return share->join(running, share->user);
 }
 
-void vow__pipeline_output_follow(struct vow__pipeline_output *f)
+void vow__pipeline_output_follow(struct vow__pipeline_output *out)
 {
-    if (is_read_as_stream(f) && f->second.answer == NULL && f->wants > 0)
-        ask(f, &f->second);
+    if (output_is_streamed(out) && out->second.answer == NULL && out->wants > 0)
+        output_send_request(out, &out->second);
 }
 
-/* Somebody listens: a private step begins. */
-static void demand(struct vow__pipeline_output *f)
+/* Begins a private step, now that a listener is there. */
+static void output_begin_private(struct vow__pipeline_output *out)
 {
-    struct vow__pipeline_request *q = &f->first;
-    if (!vow__pipeline_plan_private(f->plan, f->step) || q->answer != NULL ||
-        f->result != NULL)
+    struct vow__pipeline_request *req = &out->first;
+    if (!vow__pipeline_plan_private(out->plan, out->step) ||
+        req->answer != NULL || out->result != NULL)
         return;
-    f->asked_ns = vow_loop_now_ns(f->plan->loop);
-    q->feed = f;
-    q->info.role = VOW_ROLE_RAN;
-    f->refs++;
-    q->answer = vow__pipeline_step_begin(NULL, f);
-    vow_watch_start(&q->watch, q->answer, on_answer, q);
+    out->asked_ns = vow_loop_now_ns(out->plan->loop);
+    req->output = out;
+    req->info.role = VOW_ROLE_RAN;
+    out->refs++;
+    req->answer = vow__pipeline_step_begin(NULL, out);
+    vow_watch_start(&req->watch, req->answer, on_output_answer, req);
 }
 
 /* ---- the answer --------------------------------------------------------- */
 
-static void on_answer(vow_future *answer, void *question)
+static void on_output_answer(vow_future *answer, void *request)
 {
-    struct vow__pipeline_request *q = question;
-    struct vow__pipeline_output *f = q->feed;
-    (void)vow_error_of(answer); /* it is ours to handle */
-    if (q == &f->first && f->wants > 0)
-        settle(f, answer);
-    q->answer = vow_future_unref(q->answer);
-    vow__pipeline_output_unref(f);
+    struct vow__pipeline_request *req = request;
+    struct vow__pipeline_output *out = req->output;
+    (void)vow_error_of(answer); /* handled here */
+    if (req == &out->first && out->wants > 0)
+        output_settle(out, answer);
+    req->answer = vow_future_unref(req->answer);
+    vow__pipeline_output_unref(out);
 }
 
-static void settle(struct vow__pipeline_output *f, vow_future *answer)
+static void output_settle(struct vow__pipeline_output *out, vow_future *answer)
 {
-    struct vow__pipeline_output *input = f->input;
-    f->result = vow_future_ref(answer);
-    f->input = NULL; /* keeps F2 */
-    if (vow__pipeline_output_error(f) == NULL &&
-        !chunks_begin(f, vow_as_bytes(vow_get(answer)))) {
-        forget_chunks(f);
-        f->run++;
+    struct vow__pipeline_output *input = out->input;
+    out->result = vow_future_ref(answer);
+    out->input = NULL; /* keeps F2 */
+    if (vow__pipeline_output_error(out) == NULL &&
+        !chunks_match_value(out, vow_as_bytes(vow_get(answer)))) {
+        forget_chunks(out);
+        out->run++;
     }
-    if (f->second.answer != NULL)
-        (void)vow_cancel(f->second.answer, NULL);
-    if (!f->alone)
-        note(f);
-    if (f->first.info.role == VOW_ROLE_STALE && wants_anew(f))
-        make_anew(f);
-    changed(f);
+    if (out->second.answer != NULL)
+        (void)vow_cancel(out->second.answer, NULL);
+    if (!out->detached)
+        output_write_info(out);
+    if (out->first.info.role == VOW_ROLE_STALE && output_wants_refresh(out))
+        output_refresh(out);
+    output_changed(out);
     vow__pipeline_output_leave(input);
-    if (f->alone)
-        vow__pipeline_output_leave(f);
+    if (out->detached)
+        vow__pipeline_output_leave(out);
 }
 
-static void note(const struct vow__pipeline_output *f)
+static void output_write_info(const struct vow__pipeline_output *out)
 {
-    vow_step_info *info = &f->plan->infos[f->step];
-    bool second = here(f->second.info.role);
-    info->role = second ? f->second.info.role : f->first.info.role;
-    info->fence = f->first.info.fence;
-    info->ms = (vow_loop_now_ns(f->plan->loop) - f->asked_ns) / NS_PER_MS;
-    memcpy(info->runner, f->first.info.runner, sizeof(info->runner));
+    vow_step_info *info = &out->plan->infos[out->step];
+    bool second = step_ran_here(out->second.info.role);
+    info->role = second ? out->second.info.role : out->first.info.role;
+    info->fence = out->first.info.fence;
+    info->ms = (vow_loop_now_ns(out->plan->loop) - out->asked_ns) / NS_PER_MS;
+    memcpy(info->runner, out->first.info.runner, sizeof(info->runner));
 }
 
-static bool here(uint32_t role)
+static bool step_ran_here(uint32_t role)
 {
     return role == VOW_ROLE_RAN || role == VOW_ROLE_TAKEOVER ||
            role == VOW_ROLE_ALONE;
 }
 
-static bool wants_anew(const struct vow__pipeline_output *f)
+static bool output_wants_refresh(const struct vow__pipeline_output *out)
 {
-    return (f->plan->share.flags & VOW_SHARE_NO_REFRESH) == 0 &&
-           (f->flags & VOW_SHARE_REFRESH) == 0; /* it is that already */
+    return (out->plan->share.flags & VOW_SHARE_NO_REFRESH) == 0 &&
+           (out->flags & VOW_SHARE_REFRESH) == 0; /* already a refresh */
 }
 
-/* Out of sight, and once among all who found it old. The authority would call
- * upon this feed, which is about to go: so the pipeline does it by itself. */
-static void make_anew(const struct vow__pipeline_output *f)
+/* Refreshes the result in the background, once for all callers that found the
+ * old result. The authority would call this output, which is about to go: so
+ * the pipeline opens another output. */
+static void output_refresh(const struct vow__pipeline_output *out)
 {
-    uint32_t flags = vow__pipeline_plan_inner_flags(f->plan) |
+    uint32_t flags = vow__pipeline_plan_inner_flags(out->plan) |
                      VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT;
-    struct vow__pipeline_output *anew =
-        vow__pipeline_output_open(f->plan, f->step, flags, NULL);
-    if (anew != NULL) /* else the next who finds it old will */
-        anew->alone = true;
+    struct vow__pipeline_output *fresh =
+        vow__pipeline_output_open(out->plan, out->step, flags, NULL);
+    if (fresh != NULL) /* else the next caller will refresh */
+        fresh->detached = true;
 }
 
 /* ---- chunks ------------------------------------------------------------- */
 
-static void on_chunk(vow_bytes *chunk, void *question)
+static void on_output_chunk(vow_bytes *chunk, void *request)
 {
-    struct vow__pipeline_request *q = question;
-    struct vow__pipeline_output *f = q->feed;
-    const vow_share_opts *share = &f->plan->share;
-    if (f->result != NULL || f->wants == 0)
+    struct vow__pipeline_request *req = request;
+    struct vow__pipeline_output *out = req->output;
+    const vow_share_opts *share = &out->plan->share;
+    if (out->result != NULL || out->wants == 0)
         return;
-    if (is_shown(f))
+    if (output_is_followed(out))
         share->on_chunk(chunk, share->user);
-    if (!is_read_as_stream(f))
+    if (!output_is_streamed(out))
         return;
     if (chunk != NULL) {
-        if (q->seen++ == f->n_chunks) /* the other question has none more */
-            keep_chunk(f, chunk);
+        if (req->seen++ == out->n_chunks) /* not kept from the other request */
+            keep_chunk(out, chunk);
         return;
     }
-    q->seen = 0;
-    if (f->n_chunks > 0) {
-        forget_chunks(f);
-        f->run++;
-        changed(f);
+    req->seen = 0;
+    if (out->n_chunks > 0) {
+        forget_chunks(out);
+        out->run++;
+        output_changed(out);
     }
 }
 
-/* Without memory it stays at those it has: the result has the others. */
-static void keep_chunk(struct vow__pipeline_output *f, vow_bytes *chunk)
+/* Keeps a chunk. Without memory, no more chunks: the result has all bytes. */
+static void keep_chunk(struct vow__pipeline_output *out, vow_bytes *chunk)
 {
-    const struct vow_alloc *alloc = &f->plan->alloc;
-    if (f->n_chunks == f->room_chunks) {
-        size_t room = f->room_chunks == 0 ? FIRST_ROOM : 2 * f->room_chunks;
+    const struct vow_alloc *alloc = &out->plan->alloc;
+    if (out->n_chunks == out->room_chunks) {
+        size_t room = out->room_chunks == 0 ? FIRST_ROOM : 2 * out->room_chunks;
         vow_bytes **more = vow__mem_new(alloc, room * sizeof(*more));
         if (more == NULL)
             return;
-        if (f->n_chunks > 0)
-            memcpy(more, f->chunks, f->n_chunks * sizeof(*more));
-        vow__mem_free(alloc, f->chunks, f->room_chunks * sizeof(*more));
-        f->chunks = more;
-        f->room_chunks = room;
+        if (out->n_chunks > 0)
+            memcpy(more, out->chunks, out->n_chunks * sizeof(*more));
+        vow__mem_free(alloc, out->chunks, out->room_chunks * sizeof(*more));
+        out->chunks = more;
+        out->room_chunks = room;
     }
-    f->chunks[f->n_chunks++] = vow_bytes_ref(chunk);
-    changed(f);
+    out->chunks[out->n_chunks++] = vow_bytes_ref(chunk);
+    output_changed(out);
 }
 
-static void forget_chunks(struct vow__pipeline_output *f)
+static void forget_chunks(struct vow__pipeline_output *out)
 {
-    for (size_t i = 0; i < f->n_chunks; i++)
-        vow_bytes_unref(f->chunks[i]);
-    vow__mem_free(&f->plan->alloc, f->chunks,
-                  f->room_chunks * sizeof(*f->chunks));
-    f->chunks = NULL;
-    f->n_chunks = f->room_chunks = 0;
+    for (size_t i = 0; i < out->n_chunks; i++)
+        vow_bytes_unref(out->chunks[i]);
+    vow__mem_free(&out->plan->alloc, out->chunks,
+                  out->room_chunks * sizeof(*out->chunks));
+    out->chunks = NULL;
+    out->n_chunks = out->room_chunks = 0;
 }
 
-/* Is what came as chunks the beginning of the value? */
-static bool chunks_begin(const struct vow__pipeline_output *f, vow_bytes *value)
+/* Returns whether the chunks are the beginning of the value. */
+static bool chunks_match_value(const struct vow__pipeline_output *out,
+                               vow_bytes *value)
 {
     size_t left = value == NULL ? 0 : vow_bytes_size(value);
     const unsigned char *at = value == NULL ? NULL : vow_bytes_data(value);
-    for (size_t i = 0; i < f->n_chunks; i++) {
-        size_t size = vow_bytes_size(f->chunks[i]);
+    for (size_t i = 0; i < out->n_chunks; i++) {
+        size_t size = vow_bytes_size(out->chunks[i]);
         if (size > left)
             return false;
-        if (size > 0 && memcmp(at, vow_bytes_data(f->chunks[i]), size) != 0)
+        if (size > 0 && memcmp(at, vow_bytes_data(out->chunks[i]), size) != 0)
             return false;
         at += size;
         left -= size;
@@ -322,56 +324,56 @@ static bool chunks_begin(const struct vow__pipeline_output *f, vow_bytes *value)
     return true;
 }
 
-/* ---- who listens -------------------------------------------------------- */
+/* ---- listeners ---------------------------------------------------------- */
 
-void vow__pipeline_output_listen(struct vow__pipeline_output *f,
-                                 struct vow__pipeline_listener *ear,
+void vow__pipeline_output_listen(struct vow__pipeline_output *out,
+                                 struct vow__pipeline_listener *listener,
                                  vow_call_fn fn, void *user)
 {
-    *ear = (struct vow__pipeline_listener){
-        .to = f, .due = true, .fn = fn, .user = user};
-    vow__list_push(&f->ears, &ear->link);
-    demand(f);
-    tell_soon(f);
+    *listener = (struct vow__pipeline_listener){
+        .to = out, .due = true, .fn = fn, .user = user};
+    vow__list_push(&out->listeners, &listener->link);
+    output_begin_private(out);
+    listeners_call_soon(out);
 }
 
-void vow__pipeline_output_unlisten(struct vow__pipeline_listener *ear)
+void vow__pipeline_output_unlisten(struct vow__pipeline_listener *listener)
 {
-    if (ear->to == NULL)
+    if (listener->to == NULL)
         return;
-    vow__list_remove(&ear->to->ears, &ear->link);
-    ear->to = NULL;
+    vow__list_remove(&listener->to->listeners, &listener->link);
+    listener->to = NULL;
 }
 
-static void changed(struct vow__pipeline_output *f)
+static void output_changed(struct vow__pipeline_output *out)
 {
-    for (vow_link *l = f->ears; l != NULL; l = l->next)
+    for (vow_link *l = out->listeners; l != NULL; l = l->next)
         VOW__OUTER(l, struct vow__pipeline_listener, link)->due = true;
-    tell_soon(f);
+    listeners_call_soon(out);
 }
 
-static void tell_soon(struct vow__pipeline_output *f)
+static void listeners_call_soon(struct vow__pipeline_output *out)
 {
-    if (f->ears == NULL || vow_call_pending(&f->tell))
+    if (out->listeners == NULL || vow_call_pending(&out->notify_call))
         return;
-    f->refs++;
-    vow_call_soon(&f->tell, f->plan->loop, tell, f);
+    out->refs++;
+    vow_call_soon(&out->notify_call, out->plan->loop, listeners_call, out);
 }
 
-/* Whoever is told may come, go, and take others along. */
-static void tell(void *feed)
+/* Calls the due listeners. A listener may add and remove listeners. */
+static void listeners_call(void *output)
 {
-    struct vow__pipeline_output *f = feed;
-    vow_link *l = f->ears;
+    struct vow__pipeline_output *out = output;
+    vow_link *l = out->listeners;
     while (l != NULL) {
-        struct vow__pipeline_listener *ear =
+        struct vow__pipeline_listener *listener =
             VOW__OUTER(l, struct vow__pipeline_listener, link);
         l = l->next;
-        if (!ear->due)
+        if (!listener->due)
             continue;
-        ear->due = false;
-        ear->fn(ear->user);
-        l = f->ears;
+        listener->due = false;
+        listener->fn(listener->user);
+        l = out->listeners;
     }
-    vow__pipeline_output_unref(f);
+    vow__pipeline_output_unref(out);
 }
