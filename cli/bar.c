@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* bar.c - how far it is, in one line that is drawn over itself.
+/* bar.c - the progress of a run, in a line that is drawn over itself.
  *
- * WHY   People look at it for hours: it must not flicker, not lie, not spoil
- *       the output above it, and cost nothing when nobody looks.
- * HOW   A line is made of parts. If it is too wide, the least important parts
- *       are left out one by one; what is left over goes to the gauge. The last
- *       column stays free, because terminals differ in what happens there.
+ * WHY   People watch the bar for hours: the bar must not flicker, not lie, not
+ *       spoil the output above, and cost nothing when stderr is no terminal.
+ * HOW   A line consists of parts. If the line is too wide, the least important
+ *       parts are left out one by one; free columns go to the gauge. The last
+ *       column stays free, because terminals differ in how they wrap there.
  *
- *           bar_update() -> draw() -> bar_line() -> describe(), then compose()
+ *           bar_update() -> bar_draw() -> bar_line()
+ *                        -> parts_describe(), then line_compose()
  *
- *       Speed is measured over the last quarter of the run, or as much more as
- *       it takes to see enough jobs end. For this a few samples are kept; when
- *       they are full, every second one is dropped and the rest are taken half
- *       as often: the memory is the same after a minute and after a year.
- *       The cursor is left at the beginning of the line: when a window gets
- *       narrower, a terminal that wraps the line keeps the cursor with its
- *       first character, and all of it can be erased.
+ *       Speed is measured over the last quarter of the run, or over more of
+ *       the run until enough jobs have ended. A few samples are kept for the
+ *       speed; when the array is full, every second sample is dropped and new
+ *       samples are taken half as often: the memory is the same after a minute
+ *       and after a year.
+ *       The cursor stays at the beginning of the line: when a window gets
+ *       narrower, a terminal that wraps the line keeps the cursor at the first
+ *       character, and the whole line can be erased.
  */
 #include "bar.h"
 
@@ -31,30 +33,30 @@
 #include <unistd.h>
 
 enum {
-    FIRST_MS = 200,     /* a run that is over by then shows no bar */
-    DRAW_MS = 100,      /* between two pictures at least */
-    TICK_MS = 1000,     /* and at most: clocks go on */
-    PLAIN_MS = 1000,    /* before the first plain line */
-    PLAIN_MOST = 30000, /* between two at most */
-    USUAL_COLUMNS = 80, /* of a terminal that does not tell */
+    FIRST_MS = 200,     /* a shorter run shows no bar */
+    DRAW_MS = 100,      /* shortest time between two drawings */
+    TICK_MS = 1000,     /* longest time: the shown time must advance */
+    PLAIN_MS = 1000,    /* time before the first plain line */
+    PLAIN_MOST = 30000, /* longest time between two plain lines */
+    USUAL_COLUMNS = 80, /* columns of a terminal of unknown width */
     PLAIN_COLUMNS = 200,
-    FEWEST_CELLS = 8, /* of the gauge */
+    FEWEST_CELLS = 8, /* least width of the gauge */
     MOST_CELLS = 32,
     SAMPLES = 64,
-    SAMPLE_MS = 250,     /* between two at first */
+    SAMPLE_MS = 250,     /* first time between two samples */
     SPEED_MS = 10000,    /* least time over which speed is measured */
-    SPEED_DONE = 20,     /* and least jobs */
-    ENOUGH_DONE = 3,     /* jobs before speed is told at all */
-    ENOUGH_MS = 1000,    /* and time */
-    LONGEST_DAYS = 100,  /* more is no estimate */
+    SPEED_DONE = 20,     /* least jobs over which speed is measured */
+    ENOUGH_DONE = 3,     /* jobs done before any speed is shown */
+    ENOUGH_MS = 1000,    /* and milliseconds */
+    LONGEST_DAYS = 100,  /* no estimate is good enough beyond */
     PART_ROOM = 48,      /* two numbers of 20 digits and a word */
-    LINE_ROOM = 16 * 64, /* a whole line with its escapes */
+    LINE_ROOM = 16 * 64, /* a whole line with escapes */
     EIGHTHS = 8
 };
 
-/* In the order of the line. */
+/* The parts of a line, from left to right. */
 enum part {
-    NAME, /* who says it, in a log */
+    NAME, /* "vow:", in a plain line */
     PERCENT,
     GAUGE,
     COUNT,
@@ -75,13 +77,13 @@ _Static_assert(sizeof(least_important_first) / sizeof(enum part) == PARTS,
                "each part can be left out");
 
 struct parts {
-    char text[PARTS][PART_ROOM]; /* "": not there; the gauge has any text */
+    char text[PARTS][PART_ROOM]; /* "": left out; the gauge: any text */
     bool color;
-    double share; /* of all that is done, 0 to 1 */
+    double share; /* share of all jobs that have ended, 0 to 1 */
 };
 
-/* A line that is being put together. */
-struct out {
+/* A line that is being composed. */
+struct line {
     char *at;
     size_t room;
     size_t n;
@@ -95,16 +97,16 @@ struct sample {
 
 static struct {
     struct bar_opts opts;
-    struct bar_state state; /* the newest */
-    unsigned columns;       /* 0: the terminal does not tell */
-    unsigned hidden;        /* calls of bar_hide() without their bar_show() */
-    bool changed;           /* numbers, since they were drawn */
-    bool drawn;             /* at least once */
+    struct bar_state state; /* the newest numbers */
+    unsigned columns;       /* width of the terminal; 0: not known */
+    unsigned hidden;        /* calls of bar_hide() without a bar_show() yet */
+    bool changed;           /* the numbers differ from the drawn numbers */
+    bool drawn;             /* something was drawn at least once */
     bool on_screen;
     uint64_t drawn_ms;
-    uint64_t ended_ms;       /* the last job */
-    uint64_t plain_ms;       /* between the last plain line and the next */
-    char picture[LINE_ROOM]; /* the last, to be put back as it was */
+    uint64_t ended_ms;       /* time when the last job ended */
+    uint64_t plain_ms;       /* time between the last plain line and the next */
+    char picture[LINE_ROOM]; /* the bar as last drawn, for bar_show() */
     size_t picture_n;
     struct sample samples[SAMPLES];
     size_t n_samples;
@@ -115,28 +117,29 @@ static const char ERASE[] = "\r\033[K";
 static const char ERASE_BELOW[] = "\r\033[J";
 
 static unsigned window_columns(int fd);
-static void put_picture(void);
-static void put(const char *at, size_t n);
-static void draw(void);
-static void draw_bar(void);
-static void draw_plain(void);
+static void bar_put_picture(void);
+static void bar_write(const char *at, size_t n);
+static void bar_draw(void);
+static void bar_draw_bar(void);
+static void bar_draw_plain(void);
 static bool numbers_differ(const struct bar_state *a,
                            const struct bar_state *b);
 static void take_sample(const struct bar_state *s);
 static double jobs_per_ms(const struct bar_state *s);
 static bool is_overdue(const struct bar_state *s, double left_ms);
-static void describe(struct parts *p, const struct bar_opts *o,
-                     const struct bar_state *s);
-static void describe_known(struct parts *p, const struct bar_opts *o,
+static void parts_describe(struct parts *p, const struct bar_opts *o,
                            const struct bar_state *s);
-static void describe_open(struct parts *p, const struct bar_state *s);
+static void parts_describe_known(struct parts *p, const struct bar_opts *o,
+                                 const struct bar_state *s);
+static void parts_describe_open(struct parts *p, const struct bar_state *s);
 static void describe_number(char *into, uint64_t n, const char *what);
 static void describe_speed(char *into, double per_ms);
 static void describe_time(char *into, double ms, const char *behind);
-static bool compose(const struct parts *p, unsigned columns, struct out *out);
+static bool line_compose(const struct parts *p, unsigned columns,
+                         struct line *line);
 static unsigned gap_before(const struct parts *p, enum part part);
-static void add(struct out *out, const char *s);
-static void add_gauge(struct out *out, double share, unsigned cells);
+static void line_add(struct line *line, const char *s);
+static void line_add_gauge(struct line *line, double share, unsigned cells);
 
 /* ---- on the screen ------------------------------------------------------- */
 
@@ -161,7 +164,7 @@ void bar_open(const struct bar_opts *o)
     bar.plain_ms = PLAIN_MS;
     if (o->style != BAR_BAR)
         return;
-    setlocale(LC_CTYPE, ""); /* what letters the terminal has */
+    setlocale(LC_CTYPE, ""); /* the character set decides how the gauge looks */
     bar.columns = window_columns(o->fd);
 }
 
@@ -175,7 +178,7 @@ void bar_update(const struct bar_state *s)
     bar.state = *s;
     take_sample(s);
     if (s->now_ms >= bar_next_ms())
-        draw();
+        bar_draw();
 }
 
 uint64_t bar_next_ms(void)
@@ -195,26 +198,26 @@ uint64_t bar_next_ms(void)
 void bar_hide(void)
 {
     if (bar.hidden++ == 0 && bar.on_screen)
-        put(ERASE, sizeof(ERASE) - 1);
+        bar_write(ERASE, sizeof(ERASE) - 1);
     bar.on_screen = false;
 }
 
 void bar_show(void)
 {
     if (bar.hidden > 0 && --bar.hidden == 0 && bar.picture_n > 0)
-        put_picture();
+        bar_put_picture();
 }
 
 void bar_close(void)
 {
     if (bar.opts.style == BAR_PLAIN && bar.changed)
-        draw();
+        bar_draw();
     bar_hide();
     memset(&bar, 0, sizeof(bar));
 }
 
-/* The line may have been wrapped: the cursor was left where it begins, so all
- * of it is behind the cursor. */
+/* The terminal may have wrapped the line. The cursor is at the beginning of the
+ * line, so ERASE_BELOW erases all of the line. */
 void bar_resized(void)
 {
     if (bar.opts.style != BAR_BAR)
@@ -223,8 +226,8 @@ void bar_resized(void)
     if (!bar.drawn)
         return;
     if (bar.on_screen)
-        put(ERASE_BELOW, sizeof(ERASE_BELOW) - 1);
-    draw();
+        bar_write(ERASE_BELOW, sizeof(ERASE_BELOW) - 1);
+    bar_draw();
 }
 
 static unsigned window_columns(int fd)
@@ -233,15 +236,16 @@ static unsigned window_columns(int fd)
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-static void put_picture(void)
+static void bar_put_picture(void)
 {
-    put(bar.picture, bar.picture_n);
+    bar_write(bar.picture, bar.picture_n);
     bar.on_screen = true;
 }
 
-/* One write, so that others cannot come between. Who does not take it misses a
- * picture. In the background the terminal belongs to somebody else. */
-static void put(const char *at, size_t n)
+/* Writes with one write(), so that no other output comes between. A terminal
+ * that does not take the bytes misses a drawing. In the background, the
+ * terminal belongs to another process group, and nothing is written. */
+static void bar_write(const char *at, size_t n)
 {
     pid_t front = bar.opts.style == BAR_BAR ? tcgetpgrp(bar.opts.fd) : -1;
     if (front >= 0 && front != getpgrp())
@@ -250,34 +254,34 @@ static void put(const char *at, size_t n)
     (void)done;
 }
 
-static void draw(void)
+static void bar_draw(void)
 {
     if (bar.opts.style == BAR_PLAIN)
-        draw_plain();
+        bar_draw_plain();
     else
-        draw_bar();
+        bar_draw_bar();
     bar.drawn = true;
     bar.drawn_ms = bar.state.now_ms;
     bar.changed = false;
 }
 
-static void draw_bar(void)
+static void bar_draw_bar(void)
 {
     char line[LINE_ROOM - 8];
     bar_line(line, sizeof(line), bar.columns, &bar.opts, &bar.state);
     bar.picture_n = (size_t)snprintf(bar.picture, sizeof(bar.picture),
                                      "\r%s\033[K\r", line);
     if (bar.hidden == 0)
-        put_picture();
+        bar_put_picture();
 }
 
-static void draw_plain(void)
+static void bar_draw_plain(void)
 {
     char line[LINE_ROOM];
     bar_line(line, sizeof(line) - 1, PLAIN_COLUMNS, &bar.opts, &bar.state);
     size_t n = strlen(line);
     line[n] = '\n';
-    put(line, n + 1);
+    bar_write(line, n + 1);
     bar.plain_ms *= 2;
     if (bar.plain_ms > PLAIN_MOST)
         bar.plain_ms = PLAIN_MOST;
@@ -308,8 +312,9 @@ static void take_sample(const struct bar_state *s)
     bar.samples[bar.n_samples++] = (struct sample){s->now_ms, s->done};
 }
 
-/* Of this run, lately; 0: too little is known. Jobs that end while the first
- * ones of their kind still run are the fast ones, and tell nothing. */
+/* Returns the recent speed of this run; 0: too few jobs have ended. Before as
+ * many jobs have ended as run, only the fastest jobs have ended, and they say
+ * nothing about the speed of the others. */
 static double jobs_per_ms(const struct bar_state *s)
 {
     struct sample from = {0};
@@ -329,8 +334,9 @@ static double jobs_per_ms(const struct bar_state *s)
     return (double)(s->done - from.done) / (double)(s->now_ms - from.ms);
 }
 
-/* No job has ended for longer than all the rest should take: the last ones are
- * of another kind, and of their time nothing is known. */
+/* Returns whether no job has ended for longer than all remaining jobs should
+ * take. Then the last jobs are slower than the others, and no estimate is
+ * possible. */
 static bool is_overdue(const struct bar_state *s, double left_ms)
 {
     return bar.n_samples > 0 &&
@@ -343,26 +349,26 @@ void bar_line(char *into, size_t room, unsigned columns,
               const struct bar_opts *o, const struct bar_state *s)
 {
     struct parts p;
-    struct out out = {.at = into, .room = room};
+    struct line line = {.at = into, .room = room};
     if (room == 0)
         return;
     into[0] = '\0';
-    describe(&p, o, s);
-    for (size_t i = 0; !compose(&p, columns, &out); i++)
-        p.text[least_important_first[i]][0] = '\0'; /* nothing always fits */
+    parts_describe(&p, o, s);
+    for (size_t i = 0; !line_compose(&p, columns, &line); i++)
+        p.text[least_important_first[i]][0] = '\0'; /* an empty line fits */
 }
 
-static void describe(struct parts *p, const struct bar_opts *o,
-                     const struct bar_state *s)
+static void parts_describe(struct parts *p, const struct bar_opts *o,
+                           const struct bar_state *s)
 {
     memset(p, 0, sizeof(*p));
     p->color = o->color && o->style == BAR_BAR;
     if (o->style == BAR_PLAIN)
         snprintf(p->text[NAME], PART_ROOM, "vow:");
     if (s->total > 0 && s->done + s->skipped <= s->total)
-        describe_known(p, o, s);
+        parts_describe_known(p, o, s);
     else
-        describe_open(p, s);
+        parts_describe_open(p, s);
     if (s->failed > 0)
         describe_number(p->text[FAILED], s->failed, "failed");
     if (s->running > 0)
@@ -373,10 +379,10 @@ static void describe(struct parts *p, const struct bar_opts *o,
         describe_number(p->text[SKIPPED], s->skipped, "skipped");
 }
 
-/* A total that may still grow is an estimate: it is told as one, and nothing is
- * complete before it is certain. */
-static void describe_known(struct parts *p, const struct bar_opts *o,
-                           const struct bar_state *s)
+/* Describes a run with a known total. A total that may still grow is an
+ * estimate: the line shows ~ before the total, and never 100 %. */
+static void parts_describe_known(struct parts *p, const struct bar_opts *o,
+                                 const struct bar_state *s)
 {
     const uint64_t past = s->done + s->skipped;
     const uint64_t left = s->total - past;
@@ -396,7 +402,7 @@ static void describe_known(struct parts *p, const struct bar_opts *o,
         describe_time(p->text[TIME], left_ms, " left");
 }
 
-static void describe_open(struct parts *p, const struct bar_state *s)
+static void parts_describe_open(struct parts *p, const struct bar_state *s)
 {
     describe_number(p->text[COUNT], s->done, "done");
     describe_speed(p->text[SPEED], jobs_per_ms(s));
@@ -412,7 +418,8 @@ static void describe_number(char *into, uint64_t n, const char *what)
     snprintf(into, PART_ROOM, "%" PRIu64 " %s", n, what);
 }
 
-/* In the unit in which it is at least one. */
+/* Writes the speed per second, minute or hour: the first unit with a speed of
+ * at least 1. */
 static void describe_speed(char *into, double per_ms)
 {
     static const struct {
@@ -429,7 +436,7 @@ static void describe_speed(char *into, double per_ms)
              units[i].name);
 }
 
-/* In whole seconds, rounded up. */
+/* Writes the time in whole seconds, rounded up. */
 static void describe_time(char *into, double ms, const char *behind)
 {
     char shown[32];
@@ -439,15 +446,16 @@ static void describe_time(char *into, double ms, const char *behind)
     snprintf(into, PART_ROOM, "%s%s", units_show_ms(s * 1000, shown), behind);
 }
 
-/* false: it does not fit. */
-static bool compose(const struct parts *p, unsigned columns, struct out *out)
+/* Composes the line. Returns whether the line fits into `columns`. */
+static bool line_compose(const struct parts *p, unsigned columns,
+                         struct line *line)
 {
     static const char green[] = "\033[32m", red[] = "\033[31m";
     static const char usual[] = "\033[m";
     unsigned width = 0;
     columns = columns > 0 ? columns : USUAL_COLUMNS;
-    out->n = 0;
-    out->full = false;
+    line->n = 0;
+    line->full = false;
     for (enum part i = 0; i < PARTS; i++)
         if (p->text[i][0] != '\0')
             width +=
@@ -456,25 +464,27 @@ static bool compose(const struct parts *p, unsigned columns, struct out *out)
     if (width > columns - 1)
         return false;
     unsigned cells = FEWEST_CELLS + (columns - 1 - width);
-    add(out, "");
+    line_add(line, "");
     for (enum part i = 0; i < PARTS; i++) {
         const bool colored = p->color && (i == GAUGE || i == FAILED);
         if (p->text[i][0] == '\0')
             continue;
-        add(out, &"  "[2 - gap_before(p, i)]);
+        line_add(line, &"  "[2 - gap_before(p, i)]);
         if (colored)
-            add(out, i == GAUGE ? green : red);
+            line_add(line, i == GAUGE ? green : red);
         if (i == GAUGE)
-            add_gauge(out, p->share, cells < MOST_CELLS ? cells : MOST_CELLS);
+            line_add_gauge(line, p->share,
+                           cells < MOST_CELLS ? cells : MOST_CELLS);
         else
-            add(out, p->text[i]);
+            line_add(line, p->text[i]);
         if (colored)
-            add(out, usual);
+            line_add(line, usual);
     }
-    return !out->full;
+    return !line->full;
 }
 
-/* Blanks: two between words, one around the gauge and behind the name. */
+/* Returns the number of blanks before a part: two between words, one around the
+ * gauge and behind the name. */
 static unsigned gap_before(const struct parts *p, enum part part)
 {
     enum part before = part;
@@ -486,23 +496,23 @@ static unsigned gap_before(const struct parts *p, enum part part)
     return part == GAUGE || before == GAUGE || before == NAME ? 1 : 2;
 }
 
-static void add(struct out *out, const char *s)
+static void line_add(struct line *line, const char *s)
 {
     const size_t n = strlen(s);
-    out->full = out->full || n >= out->room - out->n;
-    if (out->full)
+    line->full = line->full || n >= line->room - line->n;
+    if (line->full)
         return;
-    memcpy(out->at + out->n, s, n + 1);
-    out->n += n;
+    memcpy(line->at + line->n, s, n + 1);
+    line->n += n;
 }
 
-/* ▕███▌    ▏ or [###>    ]: the characters of one to eight eighths of a cell
- * stand one behind the other in Unicode, the full one first. */
-static void add_gauge(struct out *out, double share, unsigned cells)
+/* Adds the gauge: ▕███▌    ▏ or [###>    ]. Unicode lists the blocks of eight
+ * to one eighths of a cell in a row, the full block first. */
+static void line_add_gauge(struct line *line, double share, unsigned cells)
 {
     const bool utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     const unsigned eighths = (unsigned)(share * cells * EIGHTHS);
-    add(out, utf8 ? "▕" : "[");
+    line_add(line, utf8 ? "▕" : "[");
     for (unsigned i = 0; i < cells; i++) {
         const unsigned before = i * EIGHTHS;
         unsigned full = eighths > before ? eighths - before : 0;
@@ -510,11 +520,11 @@ static void add_gauge(struct out *out, double share, unsigned cells)
         full = full < EIGHTHS ? full : EIGHTHS;
         block[2] = (char)(block[2] - (char)full);
         if (utf8)
-            add(out, full > 0 ? block : " ");
+            line_add(line, full > 0 ? block : " ");
         else if (full == EIGHTHS)
-            add(out, "#");
+            line_add(line, "#");
         else
-            add(out, before <= eighths && share > 0 ? ">" : " ");
+            line_add(line, before <= eighths && share > 0 ? ">" : " ");
     }
-    add(out, utf8 ? "▏" : "]");
+    line_add(line, utf8 ? "▏" : "]");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd.h - the verbs. Each gets its own words and returns the exit code. */
+/* cmd.h - the verbs. argv[0] is the verb; each returns the exit code. */
 #ifndef VOW_CLI_CMD_H
 #define VOW_CLI_CMD_H
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_limit.c - vow limit: show or change the limits of a pool, for all who use
- * it.
+/* cmd_limit.c - vow limit: show or change the limits of a pool, for all
+ * processes.
  *
- * HOW   What is not said stays as it is: the limits are read first. Who runs
- *       meanwhile goes on; who waits is let in, or waits longer.
+ * HOW   The current limits are read first, and a limit without an option keeps
+ *       the current value. Running jobs go on; waiters get permits as the new
+ *       limits allow.
  */
 #include "cmd.h"
 #include "listing.h"
@@ -32,27 +33,30 @@ const struct verb_def limit_verb = {
     .name = "limit",
     .usage = "[OPTION...] POOL",
     .about = "show or change the limits of a pool",
-    .story = "A pool is what --pool of vow map and vow run names. A change is\n"
-             "for all who use it, also for those that run already.\n"
-             "\n"
-             "  vow limit api\n"
-             "  vow limit api -j 10 --rate 20/s\n"
-             "  vow limit api --rate none\n",
+    .story =
+        "POOL is the NAME in --pool NAME of vow map and vow run. A change\n"
+        "applies to all processes that use the pool, also to running ones.\n"
+        "\n"
+        "  vow limit api\n"
+        "  vow limit api -j 10 --rate 20/s\n"
+        "  vow limit api --rate none\n",
     .operands = "NAME",
     .options = options,
     .run = cmd_limit,
     .usage_code = EXIT_BROKEN};
 
-/* What was asked for. */
+/* The options. */
 struct change {
     bool jobs, rate, even, json;
-    uint32_t concurrent;
-    struct rate of_rate;
+    uint32_t concurrent; /* of --jobs; 0: none */
+    struct rate rate_limit;
 };
 
-static void read_option(struct change *c, int id, const struct options *o);
-static void check(const struct options *o, const char *sentence);
-static void show(const struct manage *m, const vow_pool_info *info, bool json);
+static void limit_read_option(struct change *c, int id,
+                              const struct options *o);
+static void limit_check_value(const struct options *o, const char *sentence);
+static void limit_show(const struct manage *m, const vow_pool_info *info,
+                       bool json);
 static void check_change(const struct manage *m, const struct change *c);
 static vow_future *change_limits(const struct manage *m, const struct change *c,
                                  vow_future *read);
@@ -62,8 +66,8 @@ int cmd_limit(int argc, char **argv)
     struct change c = {.jobs = false};
     struct manage m = manage_of(&limit_verb, argc, argv);
     for (int id; (id = manage_option(&m)) > 0;)
-        read_option(&c, id, &m.options);
-    manage_needs_word(&m, "say which pool");
+        limit_read_option(&c, id, &m.options);
+    manage_needs_word(&m, "no pool given");
     check_change(&m, &c);
     manage_open(&m);
     vow_future *f = vow_pool_limit(m.authority, m.word, NULL);
@@ -74,14 +78,16 @@ int cmd_limit(int argc, char **argv)
         rc = manage_wait(&m, f);
     }
     if (rc == 0 && (!change || c.json))
-        show(&m, vow_as_ptr(vow_get(f)), c.json);
+        limit_show(&m, vow_as_ptr(vow_get(f)), c.json);
     vow_future_unref(f);
     manage_close(&m);
     return rc == VOW_ENOENT ? EXIT_NOTHING : 0;
 }
 
-/* One that only its keys have used has no label yet. */
-static void show(const struct manage *m, const vow_pool_info *info, bool json)
+/* Shows the limits under the name of the command line: a pool that was used
+ * only with keys has no label yet. */
+static void limit_show(const struct manage *m, const vow_pool_info *info,
+                       bool json)
 {
     struct text out = {0};
     vow_pool_info named = *info;
@@ -95,24 +101,24 @@ static void show(const struct manage *m, const vow_pool_info *info, bool json)
     text_free(&out);
 }
 
-static void read_option(struct change *c, int id, const struct options *o)
+static void limit_read_option(struct change *c, int id, const struct options *o)
 {
     bool none = o->value != NULL && strcmp(o->value, "none") == 0;
     uint64_t n = 0;
     switch (id) {
     case ID_JOBS:
         if (!none)
-            check(o, units_count(o->value, &n));
+            limit_check_value(o, units_count(o->value, &n));
         if (n > UINT32_MAX || (n == 0 && !none))
-            options_refuse(o, "a limit is a number from 1 on, or none");
+            options_refuse(o, "use a number from 1 on, or none");
         c->jobs = true;
         c->concurrent = (uint32_t)n;
         break;
     case ID_RATE:
         c->rate = true;
-        c->of_rate = (struct rate){.n = 0};
+        c->rate_limit = (struct rate){.n = 0};
         if (!none)
-            check(o, units_rate(o->value, &c->of_rate));
+            limit_check_value(o, units_rate(o->value, &c->rate_limit));
         break;
     case ID_EVEN:
         c->even = true;
@@ -122,41 +128,46 @@ static void read_option(struct change *c, int id, const struct options *o)
     }
 }
 
-static void check(const struct options *o, const char *sentence)
+static void limit_check_value(const struct options *o, const char *sentence)
 {
     if (sentence != NULL)
         options_refuse(o, sentence);
 }
 
-/* A lock with other places would be no lock. */
+/* Refuses changes that would break a lock, and names that are no pool. */
 static void check_change(const struct manage *m, const struct change *c)
 {
-    if (c->even && c->of_rate.n == 0)
+    if (c->even && c->rate_limit.n == 0)
         die(EXIT_BROKEN, "vow limit: --even requires --rate N/U");
     if ((c->jobs || c->rate) &&
         strncmp(m->word, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
-        die(EXIT_BROKEN, "vow limit: '%s' is a lock, its limit is one holder",
+        die(EXIT_BROKEN,
+            "vow limit: '%s' is a lock, its limit is always one holder",
             m->word);
     if (listing_is_taken(m->word))
-        die(EXIT_BROKEN, "vow limit: no pool has the name '%s'; see vow lock",
+        die(EXIT_BROKEN,
+            "vow limit: '%s' is reserved for vow lock and is no pool; use "
+            "another name",
             m->word);
     const char *colon = strchr(m->word, ':');
     if (colon != NULL &&
         strncmp(m->word, LOCK_LABEL, strlen(LOCK_LABEL)) != 0 &&
         strncmp(m->word, SLOTS_LABEL, strlen(SLOTS_LABEL)) != 0)
         die(EXIT_BROKEN,
-            "vow limit: '%s' is a key; the limits of all keys are those of "
-            "'%.*s'",
+            "vow limit: '%s' is a key; the limits are set for the pool '%.*s', "
+            "and "
+            "apply to each key",
             m->word, (int)(colon - m->word), m->word);
 }
 
-/* What was not said stays; `read` is moved. */
+/* Changes the limits for which an option was given. `read`, the future of the
+ * current limits, is moved. */
 static vow_future *change_limits(const struct manage *m, const struct change *c,
                                  vow_future *read)
 {
     const vow_pool_info *before = vow_as_ptr(vow_get(read));
     vow_pool_limits to = {.concurrent = 0};
-    vow_pool_limits asked = pool_limits(c->concurrent, &c->of_rate, c->even);
+    vow_pool_limits asked = pool_limits(c->concurrent, &c->rate_limit, c->even);
     if (before != NULL)
         to = before->limits;
     if (c->jobs)

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_lock.c - vow lock: one at a time, or a few, with a number that grows.
+/* cmd_lock.c - vow lock: run a command while holding a lock or a slot, with a
+ * fence.
  *
- * WHY   flock(1) is held by whatever inherits its descriptor, knows nothing of
- *       who waits in which order, and cannot tell a late holder from the next.
- * HOW   A lock is a pool of many places: exclusive takes them all, -s takes
- *       one, so that those who wait are served in their order whatever they
- *       wait for. --slots N is a pool of N places; --once is a name (see
- *       lock_hold.c). The command has our stdin,
- *       stdout and stderr, and nothing of the lock: what it leaves behind holds
- *       nothing. A place that is lost, or that cannot be known to be held any
- *       more, ends the command while the lease still lasts.
+ * WHY   flock(1) is held by every process that inherits the descriptor, does
+ *       not serve waiters in their order, and cannot tell a late holder from
+ *       the next holder.
+ * HOW   A lock is a pool with a limit of LOCK_PLACES. An exclusive holder has a
+ *       permit of that weight, --shared has a permit of weight 1, so exclusive
+ *       and shared waiters are served in one order. --slots N is a pool with
+ *       the limit N; --once is a name (see lock_hold.c). The command inherits
+ *       stdin, stdout and stderr, and nothing of the lock: processes that the
+ *       command leaves behind hold nothing. If the permit is lost, or cannot
+ *       be confirmed any more, the command is killed before the lease ends.
  * INVARIANTS
- *   L1  the place is given back when the command has ended, not before
- *   L2  the command runs only while we have the place, unless --on-lost keep
+ *   L1  the permit is released when the command has ended, not before
+ *   L2  the command runs only while vow holds the permit, unless --on-lost keep
  */
 #include "cmd.h"
 #include "listing.h"
@@ -32,7 +34,7 @@
 #include <unistd.h>
 
 enum { ID_SHARED = 1, ID_SLOTS, ID_ONCE, ID_TIMEOUT, ID_KILL_SEQ, ID_ON_LOST };
-enum { LABEL_MAX = VOW_LABEL_MAX - 8, LABEL_CUT = 128 }; /* of the name */
+enum { LABEL_MAX = VOW_LABEL_MAX - 8, LABEL_CUT = 128 }; /* bytes of NAME */
 enum { ENV_ADDED = 5, LEASE_MS = 10000 };
 
 static const struct option_def options[] = {
@@ -59,10 +61,10 @@ const struct verb_def lock_verb = {
     .usage = "[OPTION...] NAME [OPTION...] [--] COMMAND [ARG...]",
     .about = "run a command while holding a lock",
     .story =
-        "Those who wait are served in the order they came. The exit code is\n"
-        "the command's own; 75 when the lock was not to be had, 121 when it\n"
-        "was lost and the command was killed. VOW_FENCE is a number that is\n"
-        "larger for everyone who gets the lock later.\n"
+        "Waiters get the lock in the order they came. The exit code is that\n"
+        "of the command; 75 if the lock is taken (-n, -w), 121 if the lock\n"
+        "was lost and the command was killed. VOW_FENCE is a number that\n"
+        "grows with each holder.\n"
         "\n"
         "  vow lock deploy -- ./deploy\n"
         "  vow lock backup -w 5m -- ./backup\n"
@@ -79,61 +81,61 @@ static struct {
     const char *name;
     bool shared;
     bool once;
-    uint32_t slots; /* 0: it is a lock */
+    uint32_t slots; /* of --slots; 0: a lock */
     uint64_t timeout_ms;
     struct kill_seq kill;
-    bool keep;
+    bool keep; /* --on-lost keep */
     char **command;
-    char *program;
+    char *program; /* the path of command[0]; owned */
 
     vow_loop *loop;
     vow_authority *authority;
     struct text label;
-    struct lock_ask ask;
-    vow_future *place; /* that we wait for; NULL: none */
+    struct lock_request request;
+    vow_future *acquiring; /* pending request for the lock; NULL: none */
     struct lock_hold hold;
     struct proc proc;
-    vow_deferred *over; /* the command */
-    int by_signal;
-    pid_t above; /* has the lock, and waits for us; 0: nobody */
-    bool lost;
+    vow_deferred *command_end; /* resolved when the command has ended */
+    int by_signal;             /* first signal that ends vow; 0: none */
+    pid_t ancestor; /* holds the lock and waits for this process; 0: none */
+    bool lost;      /* the lock, while the command ran */
 } lock;
 
-static void read_command(int argc, char **argv);
-static int read_options(struct options *o);
-static void take(void *unused, int id, const struct options *o);
-static void read_option(int id, const struct options *o);
-static void check(const struct options *o, const char *sentence);
-static void make_ready(void);
-static void make_ask(void);
-static void tell_difference(const char *label);
-static void make_label(struct text *ret_label);
-static void look_above(void);
-static void on_name_joined(const vow_event *event, void *unused);
-static void get_place(void);
-static _Noreturn void not_had(int code, const char *why);
-static int run_command(void);
-static int start_command(void);
-static bool is_in_doubt(int *code);
-static char **make_env(void);
-static void on_ended(struct proc *p);
-static uint64_t grace_ms(void);
-static vow_next on_lost(vow_error *e, void *user);
-static void on_signal(int number, bool by_terminal);
-static void leave(void);
+static void lock_read_command(int argc, char **argv);
+static int lock_read_options(struct options *o);
+static void lock_take_option(void *unused, int id, const struct options *o);
+static void lock_read_option(int id, const struct options *o);
+static void lock_check_value(const struct options *o, const char *sentence);
+static void lock_prepare(void);
+static void lock_make_request(void);
+static void lock_report_slots(const char *label);
+static void lock_make_label(struct text *ret_label);
+static void lock_check_ancestors(void);
+static void on_lock_joined(const vow_event *event, void *unused);
+static void lock_acquire(void);
+static _Noreturn void lock_report_failure(int code, const char *why);
+static int lock_run_command(void);
+static int lock_start_command(void);
+static bool lock_is_in_doubt(int *code);
+static char **lock_make_env(void);
+static void on_lock_command_end(struct proc *p);
+static uint64_t lock_grace_ms(void);
+static vow_next on_lock_lost(vow_error *e, void *user);
+static void on_lock_signal(int number, bool by_terminal);
+static void lock_release(void);
 
 int cmd_lock(int argc, char **argv)
 {
-    read_command(argc, argv);
-    make_ready();
-    lock.store.on_event = on_name_joined;
+    lock_read_command(argc, argv);
+    lock_prepare();
+    lock.store.on_event = on_lock_joined;
     lock.authority = store_open_or_die(lock.loop, &lock.store);
-    make_ask();
-    look_above();
-    get_place();
-    int code = run_command();
-    if (!is_in_doubt(&code))
-        leave(); /* keeps L1 */
+    lock_make_request();
+    lock_check_ancestors();
+    lock_acquire();
+    int code = lock_run_command();
+    if (!lock_is_in_doubt(&code))
+        lock_release(); /* keeps L1 */
     if (lock.by_signal != 0) {
         (void)reaper_kill_marked(0);
         reaper_kill_children();
@@ -144,50 +146,50 @@ int cmd_lock(int argc, char **argv)
     return code;
 }
 
-/* ---- what was asked for -------------------------------------------------- */
+/* ---- options ------------------------------------------------------------- */
 
-static void read_command(int argc, char **argv)
+static void lock_read_command(int argc, char **argv)
 {
     struct options o = options_of(&lock_verb, argc, argv);
     lock.store = store_opts_of(&lock_verb);
     (void)units_kill_seq("TERM,5s,KILL", &lock.kill);
-    store_config(&lock_verb, take, NULL);
-    int at = read_options(&o);
-    bool dashes = strcmp(argv[at - 1], "--") == 0; /* for a name like -x */
+    store_config(&lock_verb, lock_take_option, NULL);
+    int at = lock_read_options(&o);
+    bool dashes = strcmp(argv[at - 1], "--") == 0; /* before a NAME like -x */
     if (at == argc || argv[at][0] == '\0' ||
         (dashes && (at + 1 == argc || strcmp(argv[at + 1], "--") != 0)))
         die(EXIT_BROKEN, "vow lock: no name given. See vow lock --help");
     lock.name = argv[at];
     o.at++;
-    at = read_options(&o);
+    at = lock_read_options(&o);
     if (at == argc)
         die(EXIT_BROKEN, "vow lock: no command given. See vow lock --help");
     if (lock.shared && lock.slots > 0)
         die(EXIT_BROKEN, "vow lock: --shared cannot be combined with --slots");
     if (lock.once && (lock.shared || lock.slots > 0))
-        die(EXIT_BROKEN, "vow lock: --once is for one holder, without -s and "
+        die(EXIT_BROKEN, "vow lock: --once cannot be combined with --shared or "
                          "--slots");
     lock.store.mode = lock.once ? VOW_ONCE : VOW_SHARED;
     lock.command = argv + at;
 }
 
-/* Up to the next other word. */
-static int read_options(struct options *o)
+/* Reads options up to the next other word. Returns the index of the word. */
+static int lock_read_options(struct options *o)
 {
     int id;
     while ((id = options_next(o)) > 0)
-        take(NULL, id, o);
+        lock_take_option(NULL, id, o);
     return o->at;
 }
 
-static void take(void *unused, int id, const struct options *o)
+static void lock_take_option(void *unused, int id, const struct options *o)
 {
     (void)unused;
     if (!store_option(&lock.store, id, o))
-        read_option(id, o);
+        lock_read_option(id, o);
 }
 
-static void read_option(int id, const struct options *o)
+static void lock_read_option(int id, const struct options *o)
 {
     uint64_t n;
     switch (id) {
@@ -195,19 +197,19 @@ static void read_option(int id, const struct options *o)
         lock.shared = true;
         break;
     case ID_SLOTS:
-        check(o, units_count(o->value, &n));
+        lock_check_value(o, units_count(o->value, &n));
         if (n == 0 || n > LOCK_PLACES)
-            options_refuse(o, "slots are 1 to 1048576");
+            options_refuse(o, "use 1 to 1048576");
         lock.slots = (uint32_t)n;
         break;
     case ID_ONCE:
         lock.once = true;
         break;
     case ID_TIMEOUT:
-        check(o, units_duration(o->value, &lock.timeout_ms));
+        lock_check_value(o, units_duration(o->value, &lock.timeout_ms));
         break;
     case ID_KILL_SEQ:
-        check(o, units_kill_seq(o->value, &lock.kill));
+        lock_check_value(o, units_kill_seq(o->value, &lock.kill));
         break;
     case ID_ON_LOST:
         lock.keep = strcmp(o->value, "keep") == 0;
@@ -219,22 +221,22 @@ static void read_option(int id, const struct options *o)
     }
 }
 
-static void check(const struct options *o, const char *sentence)
+static void lock_check_value(const struct options *o, const char *sentence)
 {
     if (sentence != NULL)
         options_refuse(o, sentence);
 }
 
-/* ---- getting in ---------------------------------------------------------- */
+/* ---- getting the lock ---------------------------------------------------- */
 
-/* A command that cannot be run does not wait for the lock. The guardian has
- * nothing of the store. */
-static void make_ready(void)
+/* Finds the program before waiting for the lock. Starts the reaper before the
+ * store is opened, so the reaper inherits nothing of the store. */
+static void lock_prepare(void)
 {
     if (vow_loop_new(NULL, &lock.loop) < 0)
-        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+        die(EXIT_BROKEN, "cannot create the event loop: %s", strerror(errno));
     poller_open(lock.loop);
-    signals_open(lock.loop, on_signal);
+    signals_open(lock.loop, on_lock_signal);
     procs_open(lock.loop);
     int rc = proc_find(lock.command[0], &lock.program);
     if (rc != 0)
@@ -243,36 +245,38 @@ static void make_ready(void)
     reaper_start();
 }
 
-static void make_ask(void)
+static void lock_make_request(void)
 {
     bool several = lock.slots > 0;
-    make_label(&lock.label);
+    lock_make_label(&lock.label);
     if (several)
-        tell_difference(lock.label.at);
-    lock.ask =
-        (struct lock_ask){.label = lock.label.at,
-                          .once = lock.once,
-                          .places = several ? lock.slots : LOCK_PLACES,
-                          .weight = several || lock.shared ? 1 : LOCK_PLACES,
-                          .grace_ms = grace_ms(),
-                          .store = &lock.store};
+        lock_report_slots(lock.label.at);
+    lock.request = (struct lock_request){
+        .label = lock.label.at,
+        .once = lock.once,
+        .limit = several ? lock.slots : LOCK_PLACES,
+        .weight = several || lock.shared ? 1 : LOCK_PLACES,
+        .grace_ms = lock_grace_ms(),
+        .store = &lock.store};
 }
 
-/* The number that is there holds. */
-static void tell_difference(const char *label)
+/* Tells the user if the slots exist with another number: the existing number
+ * stays. */
+static void lock_report_slots(const char *label)
 {
     char limits[LISTING_LIMITS];
     VOW_AUTO(vow_future) f = vow_pool_limit(lock.authority, label, NULL);
     int rc = vow_loop_run_until(lock.loop, f);
-    const vow_pool_info *there = rc == 0 ? vow_as_ptr(vow_get(f)) : NULL;
-    (void)vow_error_of(f); /* the place will tell */
-    if (there != NULL && there->limits.concurrent != lock.slots)
+    const vow_pool_info *existing = rc == 0 ? vow_as_ptr(vow_get(f)) : NULL;
+    (void)vow_error_of(f); /* the request for the permit reports errors */
+    if (existing != NULL && existing->limits.concurrent != lock.slots)
         say("slots '%s' have %s; vow limit %s changes it", lock.name,
-            listing_limits(&there->limits, limits), label);
+            listing_limits(&existing->limits, limits), label);
 }
 
-/* A name that is too long is told apart by its hash. */
-static void make_label(struct text *ret_label)
+/* Makes the label "lock:NAME" or "slots:NAME". A long NAME is cut, and a hash
+ * is added. */
+static void lock_make_label(struct text *ret_label)
 {
     char printed[VOW_NAME_TEXT];
     size_t n = strlen(lock.name);
@@ -283,60 +287,62 @@ static void make_label(struct text *ret_label)
         text_addf(ret_label, "~%s", vow_name_text(&name, printed));
 }
 
-/* If commands above us leave too little, we would wait for ourselves. They may
- * have lost it, so we do ask; but we do not wait. */
-static void look_above(void)
+/* If ancestor processes hold so much of the lock that this request cannot be
+ * granted, waiting would be a deadlock. An ancestor may have lost the lock, so
+ * the request is tried once, without waiting. */
+static void lock_check_ancestors(void)
 {
-    const struct lock_ask *a = &lock.ask;
+    const struct lock_request *a = &lock.request;
     if (a->once || lock.store.no_wait || lock.store.waits)
         return;
-    uint64_t held = nested_weight(&lock.store, a->label, NULL, &lock.above);
-    lock.ask.try_once = held > 0 && held + a->weight > a->places;
+    uint64_t held = nested_weight(&lock.store, a->label, NULL, &lock.ancestor);
+    lock.request.try_once = held > 0 && held + a->weight > a->limit;
 }
 
-/* The same of a name, whose owner is known when it is asked for. */
-static void on_name_joined(const vow_event *event, void *unused)
+/* Does the same for a name (--once): the event of joining has the owner's
+ * fence. */
+static void on_lock_joined(const vow_event *event, void *unused)
 {
     (void)unused;
     if (event->kind != VOW_EVENT_JOINED || lock.store.no_wait ||
         lock.store.waits)
         return;
-    lock.above = nested_owner(&lock.store, event->fence);
-    lock.ask.try_once = lock.above != 0;
-    if (lock.ask.try_once && lock.place != NULL)
-        (void)vow_cancel(lock.place, NULL);
+    lock.ancestor = nested_owner(&lock.store, event->fence);
+    lock.request.try_once = lock.ancestor != 0;
+    if (lock.request.try_once && lock.acquiring != NULL)
+        (void)vow_cancel(lock.acquiring, NULL);
 }
 
-/* Or do not come back. */
-static void get_place(void)
+/* Gets the lock, or exits. */
+static void lock_acquire(void)
 {
-    lock.place = lock_get(&lock.hold, lock.authority, &lock.ask);
-    if (lock.by_signal != 0 || (lock.ask.once && lock.ask.try_once))
-        (void)vow_cancel(lock.place, NULL);
-    int rc = vow_loop_run_until(lock.loop, lock.place);
+    lock.acquiring = lock_get(&lock.hold, lock.authority, &lock.request);
+    if (lock.by_signal != 0 || (lock.request.once && lock.request.try_once))
+        (void)vow_cancel(lock.acquiring, NULL);
+    int rc = vow_loop_run_until(lock.loop, lock.acquiring);
     if (rc == 0)
-        lock_take(&lock.hold, lock.place);
+        lock_take(&lock.hold, lock.acquiring);
     if (rc < 0 || lock.by_signal != 0) {
         struct text why = {0};
-        text_add_str(&why, vow_error_message(vow_error_of(lock.place)));
-        lock.place = vow_future_unref(lock.place);
-        leave();
+        text_add_str(&why, vow_error_message(vow_error_of(lock.acquiring)));
+        lock.acquiring = vow_future_unref(lock.acquiring);
+        lock_release();
         reaper_end();
         if (lock.by_signal != 0)
             signals_die(lock.by_signal);
-        not_had(rc, why.at);
+        lock_report_failure(rc, why.at);
     }
-    lock.place = vow_future_unref(lock.place);
+    lock.acquiring = vow_future_unref(lock.acquiring);
 }
 
-static _Noreturn void not_had(int code, const char *why)
+static _Noreturn void lock_report_failure(int code, const char *why)
 {
     struct text word = {0};
-    if (lock.ask.try_once && (code == VOW_EBUSY || code == VOW_ECANCELED))
+    if (lock.request.try_once && (code == VOW_EBUSY || code == VOW_ECANCELED))
         die(EXIT_BROKEN,
             "vow lock: '%s' is held by process %d, which has started this "
-            "command and waits for it; take another name, -n or -w",
-            lock.name, lock.above);
+            "command and waits for it; use another name, -n or -w",
+            lock.name, lock.ancestor);
     if (code == VOW_EBUSY || code == VOW_ETIMEDOUT)
         exit(lock.store.busy_code);
     if (code == VOW_ESTORE)
@@ -346,24 +352,26 @@ static _Noreturn void not_had(int code, const char *why)
         die(EXIT_BROKEN, "vow lock: %s", why);
     text_add_quoted(&word, text_span(&lock.label));
     die(EXIT_BROKEN,
-        "vow lock: %s is %s. Find out, then: vow resolve %s --retry", lock.name,
-        why, word.at);
+        "vow lock: %s is %s. Check what was done, then run: vow resolve %s "
+        "--retry",
+        lock.name, why, word.at);
 }
 
 /* ---- the command --------------------------------------------------------- */
 
-static int run_command(void)
+static int lock_run_command(void)
 {
-    vow_future *f = vow_promise(lock.loop, &lock.over);
-    int error = start_command();
+    vow_future *f = vow_promise(lock.loop, &lock.command_end);
+    int error = lock_start_command();
     if (error != 0)
         say("vow lock: cannot run %s: %s", lock.command[0], strerror(error));
     if (error == 0 && lock.hold.lost != NULL)
-        (void)vow_done(vow_future_ref(lock.hold.lost), NULL, on_lost, NULL);
+        (void)vow_done(vow_future_ref(lock.hold.lost), NULL, on_lock_lost,
+                       NULL);
     if (error == 0)
         (void)vow_loop_run_until(lock.loop, f);
     else
-        (void)vow_deferred_unref(lock.over);
+        (void)vow_deferred_unref(lock.command_end);
     vow_future_unref(f);
     int status = lock.proc.status;
     if (error != 0)
@@ -376,10 +384,10 @@ static int run_command(void)
                              : EXIT_SIGNAL + WTERMSIG(status);
 }
 
-/* With --once, a command that was killed by a signal of somebody else may be
- * half done: the lock is not given back. What the terminal sends to all of our
- * group counts as a signal to us. */
-static bool is_in_doubt(int *code)
+/* With --once, a command that was killed by another process may be half done:
+ * the lock is not released. A signal of the terminal reaches the whole process
+ * group, and counts as a signal to vow. */
+static bool lock_is_in_doubt(int *code)
 {
     const struct proc *p = &lock.proc;
     struct text word = {0};
@@ -390,16 +398,16 @@ static bool is_in_doubt(int *code)
         return false;
     text_add_quoted(&word, text_span(&lock.label));
     say("vow lock: the command of '%s' was killed by %s, and the lock is in "
-        "doubt. Find out, then: vow resolve %s --retry",
+        "doubt. Check what was done, then run: vow resolve %s --retry",
         lock.name, units_signal_name(number, name), word.at);
     text_free(&word);
     *code = EXIT_BROKEN;
     return true;
 }
 
-static int start_command(void)
+static int lock_start_command(void)
 {
-    char **env = make_env();
+    char **env = lock_make_env();
     int error = proc_start(
         &lock.proc, &(struct proc_opts){.path = lock.program,
                                         .argv = lock.command,
@@ -412,13 +420,14 @@ static int start_command(void)
                                         .timeout_ms = lock.timeout_ms,
                                         .seq = 1,
                                         .kill = &lock.kill,
-                                        .ended = on_ended});
+                                        .ended = on_lock_command_end});
     free(env);
     return error;
 }
 
-/* Ours without what is told anew; the strings stay. */
-static char **make_env(void)
+/* Makes the environment of the command: the environment of vow with new values
+ * for vow's variables. The strings are never freed. */
+static char **lock_make_env(void)
 {
     static struct text run, name, fence;
     static const char *const ours[] = {"VOW_RUN=", "VOW_NAME=", "VOW_FENCE="};
@@ -427,10 +436,10 @@ static char **make_env(void)
         n++;
     char **env = mem_new((n + ENV_ADDED) * sizeof(env[0]));
     for (size_t i = 0; i < n; i++) {
-        bool told = false;
+        bool replaced = false;
         for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
-            told |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
-        if (!told && !nested_is_variable(environ[i]))
+            replaced |= strncmp(environ[i], ours[k], strlen(ours[k])) == 0;
+        if (!replaced && !nested_is_variable(environ[i]))
             env[kept++] = environ[i];
     }
     reaper_mark(&run, 1);
@@ -442,27 +451,27 @@ static char **make_env(void)
     char *held = nested_variable(
         &(struct nested_hold){.store = &lock.store,
                               .fence = lock.once ? lock.hold.fence : 0,
-                              .pool = lock.ask.label,
-                              .weight = lock.ask.weight});
+                              .pool = lock.request.label,
+                              .weight = lock.request.weight});
     if (held != NULL)
         env[kept++] = held;
     return env;
 }
 
-static void on_ended(struct proc *p)
+static void on_lock_command_end(struct proc *p)
 {
     (void)p;
-    (void)vow_resolve_drop(lock.over, vow_nothing());
+    (void)vow_resolve_drop(lock.command_end, vow_nothing());
 }
 
-/* Keeps L2: of the last third of the lease, half is for TERM to work, the rest
- * for a machine that is late. */
-static uint64_t grace_ms(void)
+/* Keeps L2: the lock counts as lost when a third of the lease is left. Half of
+ * the third is for SIGTERM to work, the rest is for delays of the machine. */
+static uint64_t lock_grace_ms(void)
 {
     return (lock.store.lease_ms > 0 ? lock.store.lease_ms : LEASE_MS) / 3;
 }
 
-static vow_next on_lost(vow_error *e, void *user)
+static vow_next on_lock_lost(vow_error *e, void *user)
 {
     (void)user;
     if (lock.proc.pid == 0 || lock.lost)
@@ -476,12 +485,13 @@ static vow_next on_lost(vow_error *e, void *user)
     say("vow lock: the lock '%s' is lost: %s%s", lock.name,
         vow_error_message(e), lock.keep ? "; the command goes on" : "");
     if (!lock.keep)
-        proc_stop_within(&lock.proc, grace_ms() / 2);
+        proc_stop_within(&lock.proc, lock_grace_ms() / 2);
     return vow_ok(vow_nothing());
 }
 
-/* What the terminal sent, a command in our group has got already. */
-static void on_signal(int number, bool by_terminal)
+/* Passes signals on. A command in the process group of vow already has the
+ * signals of the terminal. */
+static void on_lock_signal(int number, bool by_terminal)
 {
     if (number == SIGCHLD) {
         procs_reap();
@@ -493,19 +503,19 @@ static void on_signal(int number, bool by_terminal)
         procs_signal(number);
     } else if (lock.by_signal != 0) {
         if (lock.proc.pid == 0)
-            signals_die(number); /* the store is slow */
+            signals_die(number); /* the store is slow to answer */
         procs_signal(SIGKILL);
     } else {
         lock.by_signal = number;
         bool has_it = by_terminal && !lock.proc.own_group;
         if (lock.proc.pid != 0)
             proc_stop(&lock.proc, has_it ? SIGCONT : number);
-        else if (lock.place != NULL)
-            (void)vow_cancel(lock.place, NULL);
+        else if (lock.acquiring != NULL)
+            (void)vow_cancel(lock.acquiring, NULL);
     }
 }
 
-static void leave(void)
+static void lock_release(void)
 {
     lock_leave(&lock.hold);
     store_close(lock.loop, lock.authority);

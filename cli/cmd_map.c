@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_map.c - vow map: getting ready for a run, and --dry-run. */
+/* cmd_map.c - vow map: preparing a run, and --dry-run. */
 #include "cmd.h"
 #include "emit.h"
 #include "jobserver.h"
@@ -18,8 +18,8 @@
 
 struct run run;
 
-static void open_all(int argc, char **argv);
-static size_t split(int argc, char **argv, int at);
+static void map_prepare(int argc, char **argv);
+static size_t count_command_words(int argc, char **argv, int at);
 static void make_template(char **words, size_t n);
 static void find_program(void);
 static void open_terminal(void);
@@ -31,7 +31,7 @@ static int dry_run(void);
 
 int cmd_map(int argc, char **argv)
 {
-    open_all(argc, argv);
+    map_prepare(argc, argv);
     if (run.settings.dry_run)
         return dry_run();
     reaper_start();
@@ -42,19 +42,20 @@ int cmd_map(int argc, char **argv)
     return map_exit_code();
 }
 
-static void open_all(int argc, char **argv)
+static void map_prepare(int argc, char **argv)
 {
     struct settings *s = &run.settings;
     int at = settings_read(s, &map_verb, argc, argv);
-    size_t n = split(argc, argv, at);
+    size_t n = count_command_words(argc, argv, at);
     if (n == 0)
         die(EXIT_USAGE, "vow map: no command given. See vow map --help");
     if (vow_loop_new(NULL, &run.loop) < 0)
-        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+        die(EXIT_BROKEN, "cannot create the event loop: %s", strerror(errno));
     poller_open(run.loop);
     run.input = input_new(run.loop, &s->input, argv + at + n,
                           (size_t)(argc - at) - n, s->files, s->n_files);
-    signals_open(run.loop, map_on_signal); /* until now, they end us as usual */
+    signals_open(run.loop,
+                 map_on_signal); /* before, signals end vow as usual */
     procs_open(run.loop);
     emit_open(run.loop, map_on_output_fails, streams_go_on);
     say_through(emit_text);
@@ -77,8 +78,8 @@ static void open_all(int argc, char **argv)
     open_bar();
 }
 
-/* How many words belong to the command. */
-static size_t split(int argc, char **argv, int at)
+/* Returns the number of words of the command. */
+static size_t count_command_words(int argc, char **argv, int at)
 {
     size_t n = 0;
     while (at + (int)n < argc && !input_is_separator(argv[at + (int)n]))
@@ -100,7 +101,8 @@ static void make_template(char **words, size_t n)
         die_lines(EXIT_USAGE, "vow map: %s", sentence);
 }
 
-/* Before the first job, if it does not depend on that. */
+/* Finds the program before the first job, unless the program depends on the
+ * item. */
 static void find_program(void)
 {
     const char *name = template_program(run.jobs.template);
@@ -161,7 +163,7 @@ static void open_gate(void)
     vow_gate_opts o = job_limits(s);
     int rc = vow_gate_new(run.loop, &o, &run.jobs.gate);
     if (rc < 0)
-        die(EXIT_USAGE, "vow map: these limits cannot be kept: %s",
+        die(EXIT_USAGE, "vow map: -j and --rate cannot be applied: %s",
             vow_error_text(rc));
     run.throttle = (struct throttle){.loop = run.loop,
                                      .gate = run.jobs.gate,

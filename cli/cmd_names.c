@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_names.c - vow result, vow forget, vow cancel: what becomes of names. */
+/* cmd_names.c - vow result, vow forget, vow cancel: read or change a name. */
 #include "cmd.h"
 #include "manage.h"
 #include "replay.h"
@@ -15,8 +15,8 @@ const struct verb_def result_verb = {
     .name = "result",
     .usage = "[OPTION...] NAME",
     .about = "print the cached result of a name",
-    .story = "What the command wrote to stdout and stderr, and its exit code.\n"
-             "The exit code is 66 when there is no result.\n",
+    .story = "Prints the command's stdout and stderr, and exits with its exit\n"
+             "code. The exit code is 66 if there is no result.\n",
     .operands = "NAME",
     .options = result_options,
     .run = cmd_result,
@@ -27,8 +27,8 @@ const struct verb_def forget_verb = {
     .usage = "[OPTION...] NAME",
     .about = "delete the result of a name: the next caller runs it",
     .story =
-        "The exit code is 0 when it is gone or was not there, 75 while it\n"
-        "runs.\n",
+        "The exit code is 0 if the result was deleted or there was none, and\n"
+        "75 if the name is running.\n",
     .operands = "NAME",
     .options = options,
     .run = cmd_forget,
@@ -38,7 +38,7 @@ const struct verb_def cancel_verb = {
     .name = "cancel",
     .usage = "[OPTION...] NAME",
     .about = "stop a running name, for all its waiters",
-    .story = "The exit code is 66 when it does not run.\n",
+    .story = "The exit code is 66 if the name is not running.\n",
     .operands = "NAME",
     .options = options,
     .run = cmd_cancel,
@@ -46,8 +46,8 @@ const struct verb_def cancel_verb = {
 
 static vow_name open_with_name(struct manage *m, const struct verb_def *verb,
                                int argc, char **argv);
-static vow_future *never(vow_lease *lease, void *arg);
-static int replay(const struct manage *m, vow_bytes *recording);
+static vow_future *refuse_work(vow_lease *lease, void *arg);
+static int print_result(const struct manage *m, vow_bytes *recording);
 
 int cmd_result(int argc, char **argv)
 {
@@ -55,24 +55,24 @@ int cmd_result(int argc, char **argv)
     vow_name name = open_with_name(&m, &result_verb, argc, argv);
     VOW_AUTO(vow_future)
     f = vow_share(
-        m.authority, &name, never, m.loop,
+        m.authority, &name, refuse_work, m.loop,
         VOW_SHARE(.flags = VOW_SHARE_PEEK, .store_down = VOW_DOWN_FAIL));
     int code = EXIT_NOTHING;
     if (!store_has_none(vow_loop_run_until(m.loop, f)) &&
         manage_wait(&m, f) == 0)
-        code = replay(&m, vow_as_bytes(vow_get(f)));
+        code = print_result(&m, vow_as_bytes(vow_get(f)));
     manage_close(&m);
     return code;
 }
 
-/* Nobody does the work for those who only look. */
-static vow_future *never(vow_lease *lease, void *arg)
+/* Never called: VOW_SHARE_PEEK only reads the result. */
+static vow_future *refuse_work(vow_lease *lease, void *arg)
 {
     (void)lease;
     return vow_refused(arg, VOW_ENOENT, NULL);
 }
 
-static int replay(const struct manage *m, vow_bytes *recording)
+static int print_result(const struct manage *m, vow_bytes *recording)
 {
     struct ending end;
     const void *at = "";
@@ -98,7 +98,7 @@ int cmd_forget(int argc, char **argv)
     VOW_AUTO(vow_future) f = vow_authority_forget(m.authority, &name, 0);
     int rc = manage_wait(&m, f);
     if (rc == VOW_EBUSY)
-        say("vow forget: '%s' runs; vow cancel ends it", m.word);
+        say("vow forget: '%s' is running; to stop it, use vow cancel", m.word);
     manage_close(&m);
     return rc == VOW_EBUSY ? EXIT_BUSY : 0;
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_resolve.c - vow resolve: say what became of work that is in doubt.
+/* cmd_resolve.c - vow resolve: settle a name that is in doubt.
  *
- * WHY   Work of --once whose runner died is never begun again by itself: nobody
- *       but a person, or a program that can look, knows how far it came.
- * HOW   The fence of what is in doubt is read, and the answer counts for that
- *       fence only: of two who resolve at once, one is told that it is too
- *       late.
+ * WHY   A command of --once is never started again automatically when the
+ *       runner died. Only a person, or a program that can check, knows how far
+ *       the command came.
+ * HOW   The fence of the run in doubt is read, and the answer is valid for this
+ *       fence only. If two processes resolve the name at the same time, the
+ *       second is told that the name is not in doubt any more.
  */
 #include "cmd.h"
 #include "listing.h"
@@ -42,9 +43,10 @@ const struct verb_def resolve_verb = {
     .usage = "[OPTION...] NAME --done FILE|--failed|--retry",
     .about = "settle work that is in doubt",
     .story =
-        "Work of --once whose runner died is in doubt: vow status shows it,\n"
-        "and nobody begins it again until this is said. The exit code is 66\n"
-        "when the name is not in doubt.\n"
+        "A command of --once whose runner died is in doubt: it may have done\n"
+        "its work, or a part of it. vow status shows it, and it does not run\n"
+        "again until vow resolve says what happened. The exit code is 66 if\n"
+        "the name is not in doubt.\n"
         "\n"
         "  vow resolve charge:4711 --done receipt.txt\n"
         "  vow resolve charge:4711 --failed\n"
@@ -55,67 +57,69 @@ const struct verb_def resolve_verb = {
     .usage_code = EXIT_BROKEN};
 
 struct answer {
-    uint32_t how;     /* enum vow_what_happened; 0: none was given */
+    uint32_t how;     /* enum vow_what_happened; 0: no option given */
     const char *file; /* of --done */
     uint64_t ttl_ms;
-    uint64_t fence; /* 0: whichever */
-    bool any_ttl;
+    uint64_t fence; /* of --fence; 0: any */
+    bool any_ttl;   /* --ttl was given */
 };
 
-static void read_option(struct answer *a, int id, const struct options *o);
-static void set_how(struct answer *a, enum vow_what_happened how,
-                    const struct options *o);
-static uint64_t fence_of(const struct manage *m, const vow_name *name,
-                         uint32_t how);
-static vow_bytes *recording_of(const struct manage *m, const struct answer *a);
-static void add_file(struct recording *r, const char *path);
+static void resolve_read_option(struct answer *a, int id,
+                                const struct options *o);
+static void answer_set_how(struct answer *a, enum vow_what_happened how,
+                           const struct options *o);
+static uint64_t read_doubt_fence(const struct manage *m, const vow_name *name,
+                                 uint32_t how);
+static vow_bytes *answer_recording(const struct manage *m,
+                                   const struct answer *a);
+static void recording_add_file(struct recording *r, const char *path);
 
 int cmd_resolve(int argc, char **argv)
 {
     struct answer a = {.ttl_ms = DAY_MS};
     struct manage m = manage_of(&resolve_verb, argc, argv);
     for (int id; (id = manage_option(&m)) > 0;)
-        read_option(&a, id, &m.options);
+        resolve_read_option(&a, id, &m.options);
     if (a.how == 0)
         die(EXIT_BROKEN, "vow resolve: no answer given: use --done FILE, "
                          "--failed or --retry");
     if (a.any_ttl && a.how == VOW_DO_IT_AGAIN)
-        die(EXIT_BROKEN, "vow resolve: --retry leaves nothing to be kept for "
-                         "--ttl");
+        die(EXIT_BROKEN, "vow resolve: --ttl cannot be combined with --retry");
     vow_name name = manage_open_name(&m);
-    uint64_t fence = fence_of(&m, &name, a.how);
+    uint64_t fence = read_doubt_fence(&m, &name, a.how);
     int rc = VOW_ENOENT;
     if (fence != 0 && a.fence != 0 && a.fence != fence)
         say("vow resolve: '%s' is in doubt with fence %llu, not %llu", m.word,
             (unsigned long long)fence, (unsigned long long)a.fence);
     else if (fence != 0) {
-        VOW_AUTO(vow_bytes) value = recording_of(&m, &a);
+        VOW_AUTO(vow_bytes) value = answer_recording(&m, &a);
         VOW_AUTO(vow_future)
         f = vow_authority_resolve(m.authority, &name, fence, a.how, value,
                                   a.ttl_ms);
         rc = manage_wait(&m, f);
         if (rc != 0)
-            say("vow resolve: '%s' is not in doubt any more: another was "
-                "faster",
+            say("vow resolve: '%s' is not in doubt any more: another vow "
+                "resolve was faster",
                 m.word);
     }
     manage_close(&m);
     return rc == 0 ? 0 : EXIT_NOTHING;
 }
 
-static void read_option(struct answer *a, int id, const struct options *o)
+static void resolve_read_option(struct answer *a, int id,
+                                const struct options *o)
 {
     const char *wrong = NULL;
     switch (id) {
     case ID_DONE:
-        set_how(a, VOW_IT_HAPPENED, o);
+        answer_set_how(a, VOW_IT_HAPPENED, o);
         a->file = o->value;
         break;
     case ID_FAILED:
-        set_how(a, VOW_IT_FAILED, o);
+        answer_set_how(a, VOW_IT_FAILED, o);
         break;
     case ID_RETRY:
-        set_how(a, VOW_DO_IT_AGAIN, o);
+        answer_set_how(a, VOW_DO_IT_AGAIN, o);
         break;
     case ID_TTL:
         wrong = units_duration(o->value, &a->ttl_ms);
@@ -129,17 +133,18 @@ static void read_option(struct answer *a, int id, const struct options *o)
         options_refuse(o, wrong);
 }
 
-static void set_how(struct answer *a, enum vow_what_happened how,
-                    const struct options *o)
+static void answer_set_how(struct answer *a, enum vow_what_happened how,
+                           const struct options *o)
 {
     if (a->how != 0)
         options_refuse(o, "use only one of --done, --failed and --retry");
     a->how = how;
 }
 
-/* Of what is in doubt; 0, and a sentence: it is not. */
-static uint64_t fence_of(const struct manage *m, const vow_name *name,
-                         uint32_t how)
+/* Returns the fence of the run in doubt; or 0, after a message why the name is
+ * not in doubt. */
+static uint64_t read_doubt_fence(const struct manage *m, const vow_name *name,
+                                 uint32_t how)
 {
     VOW_AUTO(vow_future) f = vow_authority_peek(m->authority, name, 1);
     (void)manage_wait(m, f);
@@ -149,35 +154,37 @@ static uint64_t fence_of(const struct manage *m, const vow_name *name,
     if (status == VOW_STATUS_DOUBT && how != VOW_DO_IT_AGAIN &&
         strncmp(r->at[0].label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         die(EXIT_BROKEN,
-            "vow resolve: '%s' is a lock and has no result: --retry lets the "
-            "next one in",
+            "vow resolve: '%s' is a lock and has no result: use --retry to "
+            "let the next holder in",
             m->word);
     if (status == VOW_STATUS_DOUBT)
         return r->at[0].epoch;
     say("vow resolve: '%s' is not in doubt: %s", m->word,
         status == VOW_STATUS_SETTLED ? "it has a result"
-        : status == VOW_STATUS_NONE  ? "nobody has begun it"
-                                     : "it runs");
+        : status == VOW_STATUS_NONE  ? "the store has no such name"
+                                     : "it is running");
     return 0;
 }
 
-/* As if the command had ended so; NULL for --retry. */
-static vow_bytes *recording_of(const struct manage *m, const struct answer *a)
+/* Makes the recording of a command that ended as the answer says; NULL for
+ * --retry. */
+static vow_bytes *answer_recording(const struct manage *m,
+                                   const struct answer *a)
 {
     struct recording r = {.kept = 0};
     vow_bytes *bytes = NULL;
     if (a->how == VOW_DO_IT_AGAIN)
         return NULL;
     if (a->how == VOW_IT_HAPPENED)
-        add_file(&r, a->file);
+        recording_add_file(&r, a->file);
     recording_end(&r, (struct ending){.number = a->how == VOW_IT_FAILED});
     if (vow_bytes_new(m->loop, r.bytes.at, r.bytes.n, &bytes) < 0)
-        die(EXIT_BROKEN, "vow resolve: no memory");
+        die(EXIT_BROKEN, "vow resolve: out of memory");
     text_free(&r.bytes);
     return bytes;
 }
 
-static void add_file(struct recording *r, const char *path)
+static void recording_add_file(struct recording *r, const char *path)
 {
     char piece[PIECE];
     ssize_t n;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_run.c - vow run: one command with retries, time limits and a log.
  *
- * HOW   One job (job.h) behind a gate of one place. It has our stdin, stdout
- *       and stderr; on a terminal it stays in our process group, so that it can
- *       read and Ctrl-C reaches it.
+ * HOW   One job (job.h) behind a gate with a limit of 1. The job inherits
+ *       stdin, stdout and stderr. On a terminal the job stays in the process
+ *       group of vow, so the job can read and gets Ctrl-C.
  */
 #include "cmd.h"
 #include "job.h"
@@ -26,61 +26,61 @@ static struct {
     struct throttle throttle;
     struct job *job;
     int by_signal;
-} one;
+} single;
 
-static void make_ready(int argc, char **argv);
-static char *const *literal(char **words, size_t n);
-static void make_job(void);
-static void on_start(struct job *j);
-static void on_store_down(vow_error *e);
-static void on_signal(int number, bool by_terminal);
-static void check_logs(void);
-static void write_logs(void);
-static struct log *patiently_open(const char *path, char **ret_sentence);
+static void run_prepare(int argc, char **argv);
+static char *const *escape_braces(char **words, size_t n);
+static void run_make_job(void);
+static void on_run_start(struct job *j);
+static void on_run_store_down(vow_error *e);
+static void on_run_signal(int number, bool by_terminal);
+static void run_check_logs(void);
+static void run_write_logs(void);
+static struct log *log_open_retry(const char *path, char **ret_sentence);
 
 int cmd_run(int argc, char **argv)
 {
-    make_ready(argc, argv);
+    run_prepare(argc, argv);
     reaper_start();
-    make_job();
-    throttle_check(&one.throttle);
-    vow_future *f = job_run(one.job);
-    if (one.by_signal != 0)
-        job_stop(one.job, one.by_signal);
-    (void)vow_loop_run_until(one.jobs.loop, f);
+    run_make_job();
+    throttle_check(&single.throttle);
+    vow_future *f = job_run(single.job);
+    if (single.by_signal != 0)
+        job_stop(single.job, single.by_signal);
+    (void)vow_loop_run_until(single.jobs.loop, f);
     vow_future_unref(f);
-    throttle_end(&one.throttle);
+    throttle_end(&single.throttle);
     pool_close();
-    write_logs();
-    if (one.by_signal != 0) {
+    run_write_logs();
+    if (single.by_signal != 0) {
         (void)reaper_kill_marked(0);
         reaper_kill_children();
         reaper_end();
-        signals_die(one.by_signal);
+        signals_die(single.by_signal);
     }
     reaper_end();
-    return job_exit_code(one.job);
+    return job_exit_code(single.job);
 }
 
-static void make_ready(int argc, char **argv)
+static void run_prepare(int argc, char **argv)
 {
-    struct settings *s = &one.settings;
-    struct jobs *js = &one.jobs;
+    struct settings *s = &single.settings;
+    struct jobs *js = &single.jobs;
     char *sentence = NULL;
     int at = settings_read(s, &run_verb, argc, argv);
     if (at == argc)
         die(EXIT_BROKEN, "vow run: no command given. See vow run --help");
     if (vow_loop_new(NULL, &js->loop) < 0)
-        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+        die(EXIT_BROKEN, "cannot create the event loop: %s", strerror(errno));
     poller_open(js->loop);
-    signals_open(js->loop, on_signal);
+    signals_open(js->loop, on_run_signal);
     procs_open(js->loop);
     js->settings = s;
     js->inherit = true;
-    js->on_start = on_start;
-    js->on_store_down = on_store_down;
+    js->on_start = on_run_start;
+    js->on_store_down = on_run_store_down;
     js->template = template_new(
-        literal(argv + at, (size_t)(argc - at)), (size_t)(argc - at),
+        escape_braces(argv + at, (size_t)(argc - at)), (size_t)(argc - at),
         &(struct template_opts){.exec = true}, &sentence);
     if (js->template == NULL)
         die(EXIT_BROKEN, "vow run: %s", sentence);
@@ -88,22 +88,22 @@ static void make_ready(int argc, char **argv)
     if (rc != 0)
         die(rc, "vow run: %s: %s", argv[at],
             rc == EXIT_NOT_FOUND ? "command not found" : "cannot be run");
-    check_logs();
+    run_check_logs();
     jobs_open(js);
     pool_open(js->loop, s, &run_verb, NULL);
     s->jobs = 1;
     vow_gate_opts o = job_limits(s);
     if (vow_gate_new(js->loop, &o, &js->gate) < 0)
-        die(EXIT_BROKEN, "vow run: these limits cannot be kept");
-    one.throttle = (struct throttle){.loop = js->loop,
-                                     .gate = js->gate,
-                                     .load = s->load,
-                                     .memfree = s->memfree,
-                                     .delay_ms = s->delay_ms};
+        die(EXIT_BROKEN, "vow run: --rate cannot be applied");
+    single.throttle = (struct throttle){.loop = js->loop,
+                                        .gate = js->gate,
+                                        .load = s->load,
+                                        .memfree = s->memfree,
+                                        .delay_ms = s->delay_ms};
 }
 
-/* Words in which braces mean nothing; they live as long as the program. */
-static char *const *literal(char **words, size_t n)
+/* Returns the words with all braces escaped for the template; never freed. */
+static char *const *escape_braces(char **words, size_t n)
 {
     char **all = mem_new((n + 1) * sizeof(all[0]));
     for (size_t i = 0; i < n; i++) {
@@ -116,36 +116,37 @@ static char *const *literal(char **words, size_t n)
     return all;
 }
 
-static void make_job(void)
+static void run_make_job(void)
 {
-    struct job *j = job_new(&one.jobs);
+    struct job *j = job_new(&single.jobs);
     j->seq = 1;
     j->weight = 1;
     struct fields fields = job_fields(j);
-    template_hash(one.jobs.template, &fields, j->hash);
-    one.job = j;
+    template_hash(single.jobs.template, &fields, j->hash);
+    single.job = j;
 }
 
-static void on_start(struct job *j)
+static void on_run_start(struct job *j)
 {
     struct text command = {0};
-    throttle_started(&one.throttle);
-    if (!one.settings.verbose)
+    throttle_started(&single.throttle);
+    if (!single.settings.verbose)
         return;
     struct fields fields = job_fields(j);
-    template_show_on(STDERR_FILENO, one.jobs.template, &fields, &command);
+    template_show_on(STDERR_FILENO, single.jobs.template, &fields, &command);
     say_command("%.*s (try %u)", (int)command.n, command.at, j->tries);
     text_free(&command);
 }
 
-static void on_store_down(vow_error *e)
+static void on_run_store_down(vow_error *e)
 {
     say("vow run: %s", vow_error_message(e));
-    one.job->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
+    single.job->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
 }
 
-/* What the terminal sent, a command in our group has got already. */
-static void on_signal(int number, bool by_terminal)
+/* Passes signals on. A command in the process group of vow already has the
+ * signals of the terminal. */
+static void on_run_signal(int number, bool by_terminal)
 {
     if (number == SIGCHLD) {
         procs_reap();
@@ -155,21 +156,22 @@ static void on_signal(int number, bool by_terminal)
         procs_signal(SIGCONT);
     } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
         procs_signal(number);
-    } else if (one.by_signal == 0) {
-        one.by_signal = number;
-        if (one.job == NULL)
+    } else if (single.by_signal == 0) {
+        single.by_signal = number;
+        if (single.job == NULL)
             return; /* the pool is being opened */
-        bool has_it = by_terminal && !one.job->proc.own_group;
-        job_stop(one.job, has_it ? SIGCONT : number);
+        bool has_it = by_terminal && !single.job->proc.own_group;
+        job_stop(single.job, has_it ? SIGCONT : number);
     } else {
         procs_signal(SIGKILL);
     }
 }
 
-/* Before the command runs: a log that is none, or cannot be written. */
-static void check_logs(void)
+/* Exits before the command runs if a log cannot be written, or the file is
+ * no log. */
+static void run_check_logs(void)
 {
-    const struct settings *s = &one.settings;
+    const struct settings *s = &single.settings;
     char *sentence = NULL;
     struct log *l = s->log == NULL ? NULL : log_open(s->log, true, &sentence);
     FILE *f = NULL;
@@ -187,17 +189,17 @@ static void check_logs(void)
         (void)fclose(f);
 }
 
-static void write_logs(void)
+static void run_write_logs(void)
 {
-    const struct settings *s = &one.settings;
+    const struct settings *s = &single.settings;
     struct text command = {0};
     struct record r;
     char *sentence = NULL;
     const char *file = s->log;
     int rc = 0;
-    job_record(one.job, &command, &r);
+    job_record(single.job, &command, &r);
     if (s->log != NULL) {
-        struct log *l = patiently_open(s->log, &sentence);
+        struct log *l = log_open_retry(s->log, &sentence);
         rc = l == NULL ? -1 : log_write(l, &r);
         if (l != NULL && log_close(l) != 0 && rc == 0)
             rc = errno;
@@ -217,8 +219,8 @@ static void write_logs(void)
     text_free(&command);
 }
 
-/* Others have the log for the time of one line. */
-static struct log *patiently_open(const char *path, char **ret_sentence)
+/* Opens the log, and retries while another process writes a line. */
+static struct log *log_open_retry(const char *path, char **ret_sentence)
 {
     struct log *l = log_open(path, true, ret_sentence);
     for (int i = 0; l == NULL && i < LOG_TRIES; i++) {

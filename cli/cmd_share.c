@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd_share.c - vow share: run a command once for all callers of a name.
  *
- *   the result is there     written, and that is all
- *   another runs it         wait; with --follow, show what comes
- *   nobody does             run it (runner.h), publish it, write it; on a
- *                           terminal, with --follow and without a store it is
- *                           shown as it comes
- *   our lease was lost      wait like the others; the command is not started
- *                           again
- *   it is stale             written; a process of our own, which nobody waits
- *                           for, asks to make it anew and runs it if no other
- *                           does
+ *   the store has a result  write the result
+ *   another process runs    wait; with --follow, show the output as it comes
+ *   no process runs         run the command (runner.h), publish the result,
+ *                           write the output; on a terminal, with --follow and
+ *                           without a store, show the output as it comes
+ *   our lease was lost      wait for the next runner; the command is not
+ *                           started again
+ *   the result is stale     write the result; start a process in the background
+ *                           (vow share --refresh), which runs the command if no
+ *                           other process does
  */
 #include "replay.h"
 #include "role.h"
@@ -28,11 +28,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Time for a store that cannot be used to take the result. */
+/* Time for a store that cannot be used to accept the result. */
 enum { PUBLISH_MS = 5000 };
 
-/* No result is as old as that; but one that another makes anew out of sight is
- * waited for, should the old one expire. */
+/* For stale_ms: no result is so old. But stale_ms is always set, so that a
+ * refresh in another process is waited for if the old result expires. */
 #define NEVER_STALE UINT64_MAX
 
 static struct {
@@ -40,81 +40,81 @@ static struct {
     vow_name name;
     const char *label; /* the name, or the command line */
     char printed[VOW_NAME_TEXT];
-    char **words; /* of our own command line */
+    char **argv; /* the command line of this process */
     vow_share_info info;
     struct runner runner;
-    bool runs;
-    vow_future *asked;
-    bool answered; /* that is settled */
-    vow_call patience;
+    bool runs;          /* the runner was started here */
+    vow_future *result; /* of vow_share(); owned */
+    bool settled;       /* `result` is settled */
+    vow_call timer;     /* of --wait, or of PUBLISH_MS */
     struct replay follow;
-    bool live[3]; /* by descriptor: our command's output is shown as it comes */
-    bool shown;   /* what was kept back, or the result of another instead */
-    bool unpublished; /* the store did not take our result in time */
+    bool live[3]; /* by descriptor: output of our command is shown at once */
+    bool shown;   /* the delayed output or another runner's result was shown */
+    bool unpublished; /* the store did not accept our result in time */
     /* our lease was lost */
-    bool leaves;       /* without a successor's result */
-    vow_bytes *heirs;  /* a result that came while our command ends */
-    vow_error *failed; /* the same */
-} one;
+    bool leaves;            /* does not wait for the next runner */
+    vow_bytes *late_result; /* arrived while our command still ran */
+    vow_error *late_error;  /* the same */
+} share;
 
-static void make_label(void);
-static void ask(void);
-static vow_future *work(vow_lease *lease, void *unused);
-static void tell_unpublished(void);
-static void on_published(struct runner *r);
-static void on_doubt(struct runner *r);
-static vow_error *on_made(struct runner *r);
+static void share_make_label(void);
+static void share_start(void);
+static vow_future *share_work(vow_lease *lease, void *unused);
+static void report_unpublished(void);
+static void on_share_published(struct runner *r);
+static void on_share_doubt(struct runner *r);
+static vow_error *on_share_made(struct runner *r);
 static void await_publication(void);
-static void not_taken(void *unused);
-static void ran(void);
-static void decide_what_is_live(vow_lease *lease);
-static void show_kept_back(void);
-static void show_unseen(int fd, const char *at, size_t n, void *unused);
-static void on_lost(struct runner *r);
+static void on_publish_timeout(void *unused);
+static void share_finish_run(void);
+static void choose_live_output(vow_lease *lease);
+static void show_delayed_output(void);
+static void show_delayed_bytes(int fd, const char *at, size_t n, void *unused);
+static void on_share_lost(struct runner *r);
 static void on_lost_run_ended(struct runner *r);
-static void tell_doubt(void);
+static void report_lost_doubt(void);
 static vow_next on_turn_left(vow_error *e, void *unused);
-static void lost_for_good(void *unused);
-static void on_hopeless(struct runner *r);
-static void lost_and_failed(vow_error *e);
-static void from_start(void);
-static void on_chunk(vow_bytes *chunk, void *unused);
-static vow_next on_result(vow_value v, void *unused);
-static bool ran_here(uint32_t role);
-static void answer(const void *at, size_t n);
-static vow_next on_failure(vow_error *e, void *unused);
-static int explain(const vow_error *e);
-static const char *how_to(const char *command);
-static void out_of_patience(void *unused);
+static void give_up_lost_run(void *unused);
+static void on_share_hopeless(struct runner *r);
+static void lost_run_failed(vow_error *e);
+static void restart_output(void);
+static void on_share_chunk(vow_bytes *chunk, void *unused);
+static vow_next on_share_result(vow_value v, void *unused);
+static bool role_ran_here(uint32_t role);
+static void share_answer(const void *at, size_t n);
+static vow_next on_share_failure(vow_error *e, void *unused);
+static int share_report_error(const vow_error *e);
+static const char *hint_command(const char *command);
+static void on_wait_timeout(void *unused);
 static void start_refresh(void);
 
 int cmd_share(int argc, char **argv)
 {
-    struct shared *s = &one.shared;
+    struct shared *s = &share.shared;
     shared_read(s, &share_verb, argc, argv);
-    one.words = argv;
-    one.name = shared_name(s);
-    make_label();
+    share.argv = argv;
+    share.name = shared_name(s);
+    share_make_label();
     session_open(s);
-    ask();
-    return session_run(one.asked);
+    share_start();
+    return session_run(share.result);
 }
 
-static void make_label(void)
+static void share_make_label(void)
 {
     struct text t = {0};
-    one.label = one.shared.name;
-    for (size_t i = 0; one.label == NULL && i < one.shared.n_command; i++) {
+    share.label = share.shared.name;
+    for (size_t i = 0; share.label == NULL && i < share.shared.n_command; i++) {
         text_add(&t, " ", i > 0);
-        text_add_quoted(&t, span_of(one.shared.command[i]));
+        text_add_quoted(&t, span_of(share.shared.command[i]));
     }
-    if (one.label == NULL)
-        one.label = t.at;
+    if (share.label == NULL)
+        share.label = t.at;
 }
 
-static void ask(void)
+static void share_start(void)
 {
-    const struct shared *s = &one.shared;
+    const struct shared *s = &share.shared;
     uint32_t flags = VOW_SHARE_NO_REFRESH;
     flags |= s->store.no_wait ? VOW_SHARE_NOWAIT : 0;
     flags |= s->peek ? VOW_SHARE_PEEK : 0;
@@ -128,213 +128,219 @@ static void ask(void)
         show_hold(STDERR_FILENO, s->max_output);
     }
     if (s->store.waits && !s->refresh)
-        vow_call_at(&one.patience, session_loop(),
+        vow_call_at(&share.timer, session_loop(),
                     vow_loop_due_ns(session_loop(), s->store.wait_ms),
-                    out_of_patience, NULL);
-    one.asked = vow_share(
-        session_authority(), &one.name, work, NULL,
-        VOW_SHARE(.mode = s->mode, .flags = flags, .label = one.label,
+                    on_wait_timeout, NULL);
+    share.result = vow_share(
+        session_authority(), &share.name, share_work, NULL,
+        VOW_SHARE(.mode = s->mode, .flags = flags, .label = share.label,
                   .ttl_ms = s->ttl_ms, .fail_ttl_ms = s->fail_ttl_ms,
                   .stale_ms = s->stale_ms > 0 ? s->stale_ms : NEVER_STALE,
                   .lease_ms = s->store.lease_ms, .pulse_ms = s->store.pulse_ms,
                   .takeovers = s->takeovers, .store_down = s->store.down,
-                  .on_chunk = on_chunk, .info = &one.info));
-    if (vow_done(vow_future_ref(one.asked), on_result, on_failure, NULL) < 0)
+                  .on_chunk = on_share_chunk, .info = &share.info));
+    if (vow_done(vow_future_ref(share.result), on_share_result,
+                 on_share_failure, NULL) < 0)
         die(EXIT_BROKEN, "out of memory");
 }
 
-/* ---- we run it ----------------------------------------------------------- */
+/* ---- the command runs in this process ------------------------------------ */
 
-static vow_future *work(vow_lease *lease, void *unused)
+static vow_future *share_work(vow_lease *lease, void *unused)
 {
     (void)unused;
-    if (one.runs)
-        return runner_pass_turn(&one.runner, lease);
-    (void)vow_call_stop(&one.patience);
-    one.runs = true;
-    decide_what_is_live(lease);
-    from_start();
+    if (share.runs)
+        return runner_pass_turn(&share.runner, lease);
+    (void)vow_call_stop(&share.timer);
+    share.runs = true;
+    choose_live_output(lease);
+    restart_output();
     return runner_start(
-        &one.runner,
+        &share.runner,
         &(struct runner_opts){
-            .shared = &one.shared,
-            .argv = one.shared.command,
-            .label = one.label,
+            .shared = &share.shared,
+            .argv = share.shared.command,
+            .label = share.label,
             .lease = lease,
-            .name = &one.name,
+            .name = &share.name,
             .in = -1,
-            .hide_out = !one.live[STDOUT_FILENO],
-            .hide_err = !one.live[STDERR_FILENO],
-            .chunks = one.shared.follow && !one.shared.refresh,
-            .keeps = !one.shared.refresh,
-            .made = on_made,
-            .published = on_published,
-            .lost = on_lost,
+            .hide_out = !share.live[STDOUT_FILENO],
+            .hide_err = !share.live[STDERR_FILENO],
+            .chunks = share.shared.follow && !share.shared.refresh,
+            .keeps = !share.shared.refresh,
+            .made = on_share_made,
+            .published = on_share_published,
+            .lost = on_share_lost,
             .lost_ended = on_lost_run_ended,
-            .hopeless = on_hopeless,
-            .doubt = one.shared.mode == VOW_ONCE ? on_doubt : NULL});
+            .hopeless = on_share_hopeless,
+            .doubt = share.shared.mode == VOW_ONCE ? on_share_doubt : NULL});
 }
 
-/* A result that may yet be replaced by that of another is not shown, unless
- * somebody looks: then what was seen already is known should that happen. */
-static void decide_what_is_live(vow_lease *lease)
+/* Chooses which output is shown at once. Another runner's result may still
+ * replace ours, so output is delayed until the store accepts the result. On a
+ * terminal and with --follow output is shown at once, and kept in memory, to
+ * skip the same bytes of another runner. */
+static void choose_live_output(vow_lease *lease)
 {
-    const struct shared *s = &one.shared;
+    const struct shared *s = &share.shared;
     bool alone = session_alone() || lease_is_alone(lease);
-    session_at_end(show_kept_back);
+    session_at_end(show_delayed_output);
     for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
         bool seen = s->follow || isatty(fd) == 1;
-        one.live[fd] = (alone || seen) && !s->refresh;
+        share.live[fd] = (alone || seen) && !s->refresh;
         if (seen && !alone)
             show_hold(fd, s->max_output);
     }
 }
 
-/* Once; not if the result of another was shown instead. */
-static void show_kept_back(void)
+/* Shows the delayed output, once; not after another runner's result. */
+static void show_delayed_output(void)
 {
-    if (one.shown || !one.runs || one.shared.refresh)
+    if (share.shown || !share.runs || share.shared.refresh)
         return;
-    one.shown = true;
-    from_start();
-    runner_replay(&one.runner, show_unseen);
+    share.shown = true;
+    restart_output();
+    runner_replay(&share.runner, show_delayed_bytes);
 }
 
-static void show_unseen(int fd, const char *at, size_t n, void *unused)
+static void show_delayed_bytes(int fd, const char *at, size_t n, void *unused)
 {
-    if (!one.live[fd] || one.runner.lost)
+    if (!share.live[fd] || share.runner.lost)
         show_bytes(fd, at, n, unused);
 }
 
-/* A failure does not replace a result that is there. */
-static vow_error *on_made(struct runner *r)
+/* Returns why the recording is no result: in a refresh, a failure does not
+ * replace the existing result. */
+static vow_error *on_share_made(struct runner *r)
 {
-    if (one.shared.refresh && ending_code(r->end) != 0)
-        return vow_error_new(session_loop(), VOW_EIO, "its command failed");
+    if (share.shared.refresh && ending_code(r->end) != 0)
+        return vow_error_new(session_loop(), VOW_EIO, "the command failed");
     await_publication();
     return NULL;
 }
 
 static void await_publication(void)
 {
-    vow_call_at(&one.patience, session_loop(),
-                vow_loop_due_ns(session_loop(), PUBLISH_MS), not_taken, NULL);
+    vow_call_at(&share.timer, session_loop(),
+                vow_loop_due_ns(session_loop(), PUBLISH_MS), on_publish_timeout,
+                NULL);
 }
 
 /* Ends the wait for a store that cannot be used. A commit that may still be
  * answered is waited for: the timeout of the store bounds each attempt, and the
  * lease bounds the repeats. */
-static void not_taken(void *unused)
+static void on_publish_timeout(void *unused)
 {
     (void)unused;
     if (!session_store_is_down()) {
         await_publication();
-    } else if (one.shared.mode == VOW_SHARED) {
-        /* With run, the warning about the store has said so. */
-        one.unpublished = one.shared.store.down == VOW_DOWN_WAIT;
-        ran();
+    } else if (share.shared.mode == VOW_SHARED) {
+        /* With --if-store-down run, a warning was printed before. */
+        share.unpublished = share.shared.store.down == VOW_DOWN_WAIT;
+        share_finish_run();
     } else {
-        show_kept_back();
-        tell_unpublished();
+        show_delayed_output();
+        report_unpublished();
         session_over(EXIT_BROKEN);
     }
 }
 
-static void tell_unpublished(void)
+static void report_unpublished(void)
 {
     const char *why = session_trouble();
-    say("vow share: the result of %s was not published: %s", one.label,
+    say("vow share: the result of %s was not published: %s", share.label,
         why == NULL ? "the store does not answer" : why);
 }
 
-static void on_published(struct runner *r)
+static void on_share_published(struct runner *r)
 {
-    if (one.answered && r->ended)
-        ran();
+    if (share.settled && r->ended)
+        share_finish_run();
 }
 
-static void on_doubt(struct runner *r)
+static void on_share_doubt(struct runner *r)
 {
     struct text how = {0};
     char name[16];
-    show_kept_back();
+    show_delayed_output();
     if (r->stopped != NULL)
         text_add_str(&how, "canceled when it had begun");
     else
         text_addf(&how, "killed by %s",
                   units_signal_name(WTERMSIG(r->proc.status), name));
-    say("vow share: %s was %s, and is in doubt. Find out, then: %s (or --done "
-        "FILE, or --failed)",
-        one.label, how.at, how_to("vow resolve --retry"));
+    say("vow share: %s was %s, and is in doubt. Check what was done, then run: "
+        "%s (or --done FILE, or --failed)",
+        share.label, how.at, hint_command("vow resolve --retry"));
     text_free(&how);
     session_over(EXIT_BROKEN);
 }
 
-/* The command has ended, and what it made is where it belongs. */
-static void ran(void)
+/* Shows the output and ends the session with the exit code of our command. */
+static void share_finish_run(void)
 {
-    vow_share_info info = one.info;
-    if (!ran_here(info.role))
+    vow_share_info info = share.info;
+    if (!role_ran_here(info.role))
         info = (vow_share_info){.role = VOW_ROLE_RAN};
     if (session_alone())
         info.role = VOW_ROLE_ALONE;
     (void)snprintf(info.runner, sizeof(info.runner), "%s", role_us());
-    show_kept_back();
-    role_tell(&one.shared, one.label, NULL, &info);
-    if (one.unpublished || session_trouble() != NULL)
-        tell_unpublished();
-    session_over(ending_code(one.runner.end));
+    show_delayed_output();
+    role_tell(&share.shared, share.label, NULL, &info);
+    if (share.unpublished || session_trouble() != NULL)
+        report_unpublished();
+    session_over(ending_code(share.runner.end));
 }
 
 /* ---- our lease was lost -------------------------------------------------- */
 
-/* From now on we wait like the others, whose output ours is not. */
-static void on_lost(struct runner *r)
+/* Hides the output of our command, and waits for the next runner. */
+static void on_share_lost(struct runner *r)
 {
-    const struct shared *s = &one.shared;
-    (void)vow_call_stop(&one.patience);
+    const struct shared *s = &share.shared;
+    (void)vow_call_stop(&share.timer);
     r->o.hide_out = r->o.hide_err = true;
-    one.follow = (struct replay){0};
-    from_start();
-    one.leaves = s->refresh || s->store.no_wait;
+    share.follow = (struct replay){0};
+    restart_output();
+    share.leaves = s->refresh || s->store.no_wait;
     if (s->mode == VOW_ONCE)
-        return; /* to leave would be to give it back */
-    if (one.leaves)
-        (void)vow_cancel(one.asked, NULL);
+        return; /* leaving would release the name */
+    if (share.leaves)
+        (void)vow_cancel(share.result, NULL);
     else if (s->verbose)
-        say("%s: the lease was lost; waiting for the next runner", one.label);
+        say("%s: the lease was lost; waiting for the next runner", share.label);
 }
 
 static void on_lost_run_ended(struct runner *r)
 {
-    const struct shared *s = &one.shared;
+    const struct shared *s = &share.shared;
     if (s->mode == VOW_ONCE) {
-        tell_doubt();
-    } else if (one.heirs != NULL) {
-        answer(vow_bytes_data(one.heirs), vow_bytes_size(one.heirs));
-    } else if (one.failed != NULL) {
-        lost_and_failed(one.failed);
-    } else if (one.leaves || one.answered) {
-        lost_for_good(NULL);
+        report_lost_doubt();
+    } else if (share.late_result != NULL) {
+        share_answer(vow_bytes_data(share.late_result),
+                     vow_bytes_size(share.late_result));
+    } else if (share.late_error != NULL) {
+        lost_run_failed(share.late_error);
+    } else if (share.leaves || share.settled) {
+        give_up_lost_run(NULL);
     } else {
         if (s->store.waits)
-            vow_call_at(&one.patience, session_loop(),
+            vow_call_at(&share.timer, session_loop(),
                         vow_loop_due_ns(session_loop(), s->store.wait_ms),
-                        lost_for_good, NULL);
-        if (vow_lease_left_ms(r->o.lease) == 0) /* others may have it */
-            runner_leave(r);
+                        give_up_lost_run, NULL);
+        if (vow_lease_left_ms(r->o.lease) == 0)
+            runner_leave(r); /* another process may have the name */
         else if (vow_done(runner_pass_turn(r, r->o.lease), NULL, on_turn_left,
                           NULL) < 0)
             die(EXIT_BROKEN, "out of memory");
     }
 }
 
-static void tell_doubt(void)
+static void report_lost_doubt(void)
 {
-    show_kept_back();
-    say("vow share: %s is in doubt: its lease was lost when it had begun. Find "
-        "out, then: %s (or --done FILE, or --failed)",
-        one.label, how_to("vow resolve --retry"));
+    show_delayed_output();
+    say("vow share: %s is in doubt: its lease was lost when it had begun. "
+        "Check what was done, then run: %s (or --done FILE, or --failed)",
+        share.label, hint_command("vow resolve --retry"));
     session_over(EXIT_BROKEN);
 }
 
@@ -345,84 +351,85 @@ static vow_next on_turn_left(vow_error *e, void *unused)
     return vow_ok(vow_nothing());
 }
 
-static void lost_for_good(void *unused)
+static void give_up_lost_run(void *unused)
 {
     (void)unused;
-    on_hopeless(&one.runner);
+    on_share_hopeless(&share.runner);
 }
 
-static void on_hopeless(struct runner *r)
+static void on_share_hopeless(struct runner *r)
 {
     if (!session_is_over())
-        show_kept_back();
+        show_delayed_output();
     runner_lost_for_good(r);
 }
 
-/* There will be no result of another; or others are told the same. */
-static void lost_and_failed(vow_error *e)
+/* Ends the session: no other runner will have a result, or all waiters get the
+ * same failure. */
+static void lost_run_failed(vow_error *e)
 {
     int code = vow_error_code(e);
-    if (one.leaves || runner_is_hopeless(code)) {
-        lost_for_good(NULL);
+    if (share.leaves || runner_is_hopeless(code)) {
+        give_up_lost_run(NULL);
         return;
     }
-    show_kept_back();
-    session_over(explain(e));
+    show_delayed_output();
+    session_over(share_report_error(e));
 }
 
-/* ---- others do ----------------------------------------------------------- */
+/* ---- another process runs the command ------------------------------------ */
 
-static void from_start(void)
+static void restart_output(void)
 {
     show_from_start(STDOUT_FILENO);
     show_from_start(STDERR_FILENO);
 }
 
-static void on_chunk(vow_bytes *chunk, void *unused)
+static void on_share_chunk(vow_bytes *chunk, void *unused)
 {
     (void)unused;
-    if (one.runs && !one.runner.lost)
-        return; /* our own */
+    if (share.runs && !share.runner.lost)
+        return; /* a chunk of our own command */
     session_show();
     if (chunk == NULL) {
-        one.follow = (struct replay){0};
-        from_start();
+        share.follow = (struct replay){0};
+        restart_output();
         return;
     }
-    const char *wrong = replay_feed(&one.follow, vow_bytes_data(chunk),
+    const char *wrong = replay_feed(&share.follow, vow_bytes_data(chunk),
                                     vow_bytes_size(chunk), show_bytes, NULL);
     if (wrong != NULL)
-        die(EXIT_BROKEN, "vow share: cannot follow %s: %s", one.label, wrong);
+        die(EXIT_BROKEN, "vow share: cannot follow %s: %s", share.label, wrong);
 }
 
-static vow_next on_result(vow_value v, void *unused)
+static vow_next on_share_result(vow_value v, void *unused)
 {
     vow_bytes *bytes = vow_as_bytes(v);
     (void)unused;
-    (void)vow_call_stop(&one.patience);
-    if (one.runs && ran_here(one.info.role)) {
-        one.answered = true;
-        if (one.runner.published && one.runner.ended)
-            ran();
-    } else if (one.shared.refresh) {
-        session_over(0); /* another makes it anew */
-    } else if (one.runs && one.runner.proc.pid != 0) {
-        one.heirs = vow_bytes_ref(bytes); /* for when ours has ended */
+    (void)vow_call_stop(&share.timer);
+    if (share.runs && role_ran_here(share.info.role)) {
+        share.settled = true;
+        if (share.runner.published && share.runner.ended)
+            share_finish_run();
+    } else if (share.shared.refresh) {
+        session_over(0); /* another process refreshes the result */
+    } else if (share.runs && share.runner.proc.pid != 0) {
+        share.late_result = vow_bytes_ref(bytes); /* for on_lost_run_ended() */
     } else {
-        answer(bytes == NULL ? NULL : vow_bytes_data(bytes),
-               bytes == NULL ? 0 : vow_bytes_size(bytes));
+        share_answer(bytes == NULL ? NULL : vow_bytes_data(bytes),
+                     bytes == NULL ? 0 : vow_bytes_size(bytes));
     }
     return vow_ok(vow_nothing());
 }
 
-static bool ran_here(uint32_t role)
+static bool role_ran_here(uint32_t role)
 {
     return role == VOW_ROLE_RAN || role == VOW_ROLE_TAKEOVER ||
            role == VOW_ROLE_ALONE;
 }
 
-/* A result of somebody else's. */
-static void answer(const void *at, size_t n)
+/* Shows the result of another process, and ends the session. */
+static void share_answer(const void *at, size_t n)
 {
     struct ending end;
     const char *wrong = replay_check(at, n, &end);
@@ -430,114 +437,117 @@ static void answer(const void *at, size_t n)
         die(EXIT_BROKEN,
             "vow share: the result of %s cannot be used: %s. Is the name used "
             "by something else?",
-            one.label, wrong);
-    one.shown = true;
-    from_start();
-    if (one.runs) { /* it is here: no bound keeps it from being shown */
+            share.label, wrong);
+    share.shown = true;
+    restart_output();
+    if (share.runs) { /* the whole result is here: no limit */
         show_hold(STDOUT_FILENO, UINT64_MAX);
         show_hold(STDERR_FILENO, UINT64_MAX);
     }
     session_replay(at, n);
-    role_tell(&one.shared, one.label, NULL, &one.info);
-    if (one.info.role == VOW_ROLE_STALE && !one.shared.peek)
+    role_tell(&share.shared, share.label, NULL, &share.info);
+    if (share.info.role == VOW_ROLE_STALE && !share.shared.peek)
         start_refresh();
-    if ((one.info.role == VOW_ROLE_CACHED || one.info.role == VOW_ROLE_STALE) &&
-        !store_has_leases(&one.shared.store))
+    if ((share.info.role == VOW_ROLE_CACHED ||
+         share.info.role == VOW_ROLE_STALE) &&
+        !store_has_leases(&share.shared.store))
         session_holds_nothing();
     session_over(ending_code(end));
 }
 
-static vow_next on_failure(vow_error *e, void *unused)
+static vow_next on_share_failure(vow_error *e, void *unused)
 {
     (void)unused;
-    (void)vow_call_stop(&one.patience);
+    (void)vow_call_stop(&share.timer);
     if (session_is_over())
         return vow_ok(vow_nothing());
-    if (one.runs && one.runner.lost) {
-        if (one.runner.proc.pid != 0)
-            one.failed = vow_error_ref(e); /* for when ours has ended */
+    if (share.runs && share.runner.lost) {
+        if (share.runner.proc.pid != 0)
+            share.late_error = vow_error_ref(e); /* for on_lost_run_ended() */
         else
-            lost_and_failed(e);
-    } else if (one.runs && one.runner.ended) {
-        /* its caller has it all the same */
-        one.answered = true;
+            lost_run_failed(e);
+    } else if (share.runs && share.runner.ended) {
+        /* the result is not shared, but the caller gets the output */
+        share.settled = true;
         if (vow_error_code(e) == VOW_E2BIG)
-            say("vow share: %s: %s", one.label, vow_error_message(e));
-        if (one.runner.published)
-            ran();
-    } else if (one.shared.refresh) {
-        session_over(0); /* others, or the next who asks */
+            say("vow share: %s: %s", share.label, vow_error_message(e));
+        if (share.runner.published)
+            share_finish_run();
+    } else if (share.shared.refresh) {
+        session_over(0); /* another process or a later caller refreshes */
     } else {
-        show_kept_back();
-        session_over(explain(e));
+        show_delayed_output();
+        session_over(share_report_error(e));
     }
     return vow_ok(vow_nothing());
 }
 
-static int explain(const vow_error *e)
+static int share_report_error(const vow_error *e)
 {
-    const struct shared *s = &one.shared;
+    const struct shared *s = &share.shared;
     int code = vow_error_code(e);
     if (s->peek && store_has_none(code))
         return EXIT_NOTHING;
     if (code == VOW_EBUSY && s->store.no_wait) {
         if (s->verbose)
-            say("%s: another runs it", one.label);
+            say("%s: another process runs it", share.label);
         return s->store.busy_code;
     }
     if (code == VOW_EDOUBT)
-        say("vow share: %s is %s. Find out, then: %s (or --done FILE, or "
-            "--failed)",
-            one.label, vow_error_message(e), how_to("vow resolve --retry"));
+        say("vow share: %s is %s. Check what was done, then run: %s (or --done "
+            "FILE, or --failed)",
+            share.label, vow_error_message(e),
+            hint_command("vow resolve --retry"));
     else if (code == VOW_EGAVEUP)
         say("vow share: %s: %s; %s, or --force, to try again at once",
-            one.label, vow_error_message(e), how_to("vow forget"));
+            share.label, vow_error_message(e), hint_command("vow forget"));
     else if (code == VOW_ECANCELED)
-        say("vow share: %s was canceled", one.label);
+        say("vow share: %s was canceled", share.label);
     else
-        say("vow share: %s: %s", one.label, vow_error_message(e));
+        say("vow share: %s: %s", share.label, vow_error_message(e));
     return EXIT_BROKEN;
 }
 
-/* By the word that was given, if it can be copied from a terminal. */
-static const char *how_to(const char *command)
+/* Returns the command line for the user: `command`, and the NAME if a terminal
+ * shows the NAME unchanged, or else the id. Never freed. */
+static const char *hint_command(const char *command)
 {
-    struct text t = {0}, shown = {0}; /* they stay */
-    const char *word = one.shared.n_depends == 0 ? one.shared.name : NULL;
+    struct text t = {0}, shown = {0}; /* never freed */
+    const char *word = share.shared.n_depends == 0 ? share.shared.name : NULL;
     if (word != NULL)
         table_add_visible(&shown, span_of(word));
     if (word == NULL || shown.n > VOW_LABEL_MAX || strcmp(shown.at, word) != 0)
-        word = vow_name_text(&one.name, one.printed);
+        word = vow_name_text(&share.name, share.printed);
     text_addf(&t, "%s %s", command, word[0] == '-' ? "-- " : "");
     text_add_quoted(&t, span_of(word));
     return t.at;
 }
 
-static void out_of_patience(void *unused)
+static void on_wait_timeout(void *unused)
 {
     (void)unused;
-    if (one.shared.verbose)
-        say("%s: another still runs it", one.label);
-    session_over(one.shared.store.busy_code);
+    if (share.shared.verbose)
+        say("%s: another process still runs it", share.label);
+    session_over(share.shared.store.busy_code);
 }
 
-/* ---- out of sight -------------------------------------------------------- */
+/* ---- refresh in the background ------------------------------------------- */
 
-/* Ourselves once more, with the same words: which of all these does the work is
- * decided by the store. */
+/* Starts `vow share --refresh` with the same arguments, in a session of its own
+ * without a terminal. The store decides which process runs the command. */
 static void start_refresh(void)
 {
     size_t n = 0;
     pid_t pid;
     posix_spawnattr_t how;
     posix_spawn_file_actions_t files;
-    while (one.words[n] != NULL)
+    while (share.argv[n] != NULL)
         n++;
     char **argv = mem_new((n + 3) * sizeof(argv[0]));
     argv[0] = "vow";
     argv[1] = "share";
     argv[2] = "--refresh";
-    memcpy(argv + 3, one.words + 1, n * sizeof(argv[0]));
+    memcpy(argv + 3, share.argv + 1, n * sizeof(argv[0]));
     (void)posix_spawnattr_init(&how);
     (void)posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSID);
     (void)posix_spawn_file_actions_init(&files);
@@ -547,7 +557,7 @@ static void start_refresh(void)
     (void)posix_spawn_file_actions_addclosefrom_np(&files, 3);
     int error =
         posix_spawn(&pid, "/proc/self/exe", &files, &how, argv, environ);
-    if (error != 0 && one.shared.verbose)
-        say("%s: cannot be made anew: %s", one.label, strerror(error));
+    if (error != 0 && share.shared.verbose)
+        say("%s: cannot be refreshed: %s", share.label, strerror(error));
     free(argv);
 }

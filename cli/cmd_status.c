@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_status.c - vow status: what runs where, who waits, which limits hold.
+/* cmd_status.c - vow status: running names, waiters and shared limits.
  *
- * HOW   Two looks at the store, one for names and one for pools; nothing is
- *       changed by looking. With NAME only what that word can stand for: named
- *       work, a pool and those of its keys, a lock.
+ * HOW   Two reads of the store, for names and for pools; the store is not
+ *       changed. With NAME, only entries that match the word: a name, a pool
+ *       and the keys of the pool, a lock.
  */
 #include "cmd.h"
 #include "listing.h"
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 enum { ID_JSON = 1, ID_NAMES };
-enum { OFFER_S = 1 /* a completion does not wait longer */ };
+enum { OFFER_S = 1 /* seconds; a completion does not wait longer */ };
 
 static const struct option_def options[] = {
     {ID_JSON, '\0', "json", NULL, "one line of JSON per entry", "Show", NULL},
-    {ID_NAMES, '\0', "names", "VERB", NULL, NULL, NULL}, /* completion's */
+    {ID_NAMES, '\0', "names", "VERB", NULL, NULL, NULL}, /* for completion */
     STORE_ROW,
     {.id = 0}};
 
@@ -29,8 +29,9 @@ const struct verb_def status_verb = {
     .usage = "[OPTION...] [NAME]",
     .about = "show running names, waiters and shared limits",
     .story =
-        "Names of vow share and vow pipe, then pools, locks and slots. With\n"
-        "NAME only what has that name; the exit code is 66 if nothing has.\n"
+        "Shows names of vow share and vow pipe, then pools, locks and slots.\n"
+        "With NAME, shows only entries of that name; the exit code is 66 if\n"
+        "there are none.\n"
         "\n"
         "  vow status\n"
         "  vow status nightly\n"
@@ -44,15 +45,15 @@ static size_t pick_names(const vow_records *all, const char *word,
                          vow_record *ret_picked);
 static size_t pick_pools(const vow_pools *all, const char *word,
                          vow_pool_info *ret_picked);
-static bool is_pool(const vow_pool_info *p, const char *word);
-static void show(const struct manage *m, const vow_records *names,
-                 const vow_pools *pools, bool json);
-static bool is_worth_a_look(const struct store_opts *s);
+static bool pool_matches_word(const vow_pool_info *p, const char *word);
+static void status_show(const struct manage *m, const vow_records *names,
+                        const vow_pools *pools, bool json);
+static bool can_read_for_completion(const struct store_opts *s);
 static void offer_names(const struct manage *m, const char *verb,
                         const vow_records *names, const vow_pools *pools);
 static bool is_for_verb(const vow_record *r, const char *verb);
-static void offer_one(struct text *out, const char *label);
-static const char *lock_in(const char *label);
+static void offer_name(struct text *out, const char *label);
+static const char *lock_name_in(const char *label);
 
 int cmd_status(int argc, char **argv)
 {
@@ -64,7 +65,7 @@ int cmd_status(int argc, char **argv)
         json = json || id == ID_JSON;
         offer_to = id == ID_NAMES ? m.options.value : offer_to;
     }
-    if (offer_to != NULL && !is_worth_a_look(&m.store))
+    if (offer_to != NULL && !can_read_for_completion(&m.store))
         return 0;
     manage_open(&m);
     vow_future *f = vow_authority_list(m.authority);
@@ -80,8 +81,8 @@ int cmd_status(int argc, char **argv)
     if (offer_to != NULL)
         offer_names(&m, offer_to, names, pools);
     else
-        show(&m, &(vow_records){.n = n, .at = some},
-             &(vow_pools){.n = n_pools, .at = others}, json);
+        status_show(&m, &(vow_records){.n = n, .at = some},
+                    &(vow_pools){.n = n_pools, .at = others}, json);
     free(some);
     free(others);
     vow_future_unref(f);
@@ -111,13 +112,14 @@ static size_t pick_pools(const vow_pools *all, const char *word,
     size_t n = 0;
     for (size_t i = 0; i < all->n; i++)
         if (!listing_is_idle_lock(&all->at[i]) &&
-            (word == NULL || is_pool(&all->at[i], word)))
+            (word == NULL || pool_matches_word(&all->at[i], word)))
             ret_picked[n++] = all->at[i];
     return n;
 }
 
-/* "api" is also "api:KEY", "lock:api" and "slots:api". */
-static bool is_pool(const vow_pool_info *p, const char *word)
+/* Returns whether the word stands for the pool: "api" also matches "api:KEY",
+ * "lock:api" and "slots:api". */
+static bool pool_matches_word(const vow_pool_info *p, const char *word)
 {
     char printed[VOW_NAME_TEXT];
     static const char *const kinds[] = {"", LOCK_LABEL, SLOTS_LABEL, NULL};
@@ -132,8 +134,8 @@ static bool is_pool(const vow_pool_info *p, const char *word)
            strcmp(vow_name_text(&p->pool, printed), word) == 0;
 }
 
-static void show(const struct manage *m, const vow_records *names,
-                 const vow_pools *pools, bool json)
+static void status_show(const struct manage *m, const vow_records *names,
+                        const vow_pools *pools, bool json)
 {
     struct text out = {0};
     size_t width = table_window(STDOUT_FILENO);
@@ -154,8 +156,9 @@ static void show(const struct manage *m, const vow_records *names,
 
 /* ---- for completion ------------------------------------------------------ */
 
-/* It makes no store, and ends soon: whoever presses a key waits for it. */
-static bool is_worth_a_look(const struct store_opts *s)
+/* Returns whether the store can be read for a completion: no store is made.
+ * Limits the time of the program, because the user waits after a key press. */
+static bool can_read_for_completion(const struct store_opts *s)
 {
     char *url = store_address(s);
     bool there = strncmp(url, "file:", 5) != 0 || access(url + 5, F_OK) == 0;
@@ -164,7 +167,7 @@ static bool is_worth_a_look(const struct store_opts *s)
     return there;
 }
 
-/* A line for each word that the verb could be given. */
+/* Prints a line for each name that the verb can be given. */
 static void offer_names(const struct manage *m, const char *verb,
                         const vow_records *names, const vow_pools *pools)
 {
@@ -177,16 +180,17 @@ static void offer_names(const struct manage *m, const char *verb,
         const char *label = names->at[i].label;
         vow_name name = store_name_of(label);
         if (!vow_name_equal(&name, &names->at[i].name))
-            continue; /* that is not what it is asked for by */
-        if (locks && lock_in(label) != NULL)
-            offer_one(&out, lock_in(label));
+            continue; /* the label is not the NAME of the user */
+        if (locks && lock_name_in(label) != NULL)
+            offer_name(&out, lock_name_in(label));
         else if (is_for_verb(&names->at[i], verb))
-            offer_one(&out, label);
+            offer_name(&out, label);
     }
     for (size_t i = 0; i < pools->n; i++) {
         const char *label = pools->at[i].label;
-        if (lock_in(label) != NULL ? locks : limits)
-            offer_one(&out, lock_in(label) != NULL ? lock_in(label) : label);
+        if (lock_name_in(label) != NULL ? locks : limits)
+            offer_name(&out, lock_name_in(label) != NULL ? lock_name_in(label)
+                                                         : label);
     }
     manage_print(m, &out);
     text_free(&out);
@@ -205,9 +209,9 @@ static bool is_for_verb(const vow_record *r, const char *verb)
     return strcmp(verb, "status") == 0 || strcmp(verb, "share") == 0;
 }
 
-/* A name comes from whoever uses the store and lands on a command line: only
- * one that means nothing to a shell is offered. */
-static void offer_one(struct text *out, const char *label)
+/* Offers a name for a command line. Any user of the store chooses names, so a
+ * name with characters that are special to a shell is not offered. */
+static void offer_name(struct text *out, const char *label)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz"
                                 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/:@%+-,";
@@ -216,8 +220,8 @@ static void offer_one(struct text *out, const char *label)
         text_addf(out, "%s\n", label);
 }
 
-/* The name in "lock:NAME" and "slots:NAME"; NULL: it is none. */
-static const char *lock_in(const char *label)
+/* Returns the name in "lock:NAME" and "slots:NAME"; NULL for other labels. */
+static const char *lock_name_in(const char *label)
 {
     if (strncmp(label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         return label + strlen(LOCK_LABEL);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* completion.c - scripts that complete a command line of vow, made from the
- * same table as everything else.
+/* completion.c - completion scripts for shells, made from the table of verbs.
  *
- * WHY   What stands on the line must be read as vow reads it: the word behind
- *       an option with a value is no command, and behind the command nothing
- *       is an option of vow.
- * HOW   bash and fish get a function that walks the words, and the table as a
- *       function that tells which options take values. zsh has both already,
- *       in _arguments. Behind the options the shells' own completion of
- *       commands goes on, and behind ::: that of files. Verbs that take a name
- *       are offered those of the store (vow status --names VERB, which ends
- *       within a second), and programs only behind --.
+ * WHY   A script must read the command line as vow does: the word after an
+ *       option with a value is no command, and after the command no word is an
+ *       option of vow.
+ * HOW   bash and fish get a function for walking the words, and the table as a
+ *       function for the options with values. zsh has both in _arguments. After
+ *       the options the shell completes the command as usual, and files after
+ *       :::. For verbs with a NAME the script offers the names of the store
+ *       (vow status --names VERB, which ends within a second), and programs
+ *       only after --.
  */
 #include "options.h"
 
@@ -31,19 +30,19 @@ static void put_spellings(FILE *out, const struct verb_def *verb,
                           const struct option_def *def, const char *before,
                           const char *between);
 static void put_verbs(FILE *out);
-static bool is_verb(const char *name);
+static bool is_listed_verb(const char *name);
 static void put_escaped(FILE *out, const char *s, const char *special,
                         const char *quote);
-static bool takes_value(const struct option_def *def);
-static const struct option_def *first_of(const struct verb_def *verb);
-static bool words_are(const struct option_def *def, const char *kind);
+static bool option_takes_value(const struct option_def *def);
+static const struct option_def *first_option(const struct verb_def *verb);
+static bool words_are_kind(const struct option_def *def, const char *kind);
 
-/* Offered also if they have no place in the table of verbs. */
+/* Offered even if they are not in the table of verbs. */
 static const struct {
     const char *name;
     const char *about;
 } own_verbs[] = {{"completion", "print a completion script"},
-                 {"help", "show the help of all or of one"},
+                 {"help", "show help for vow or a command"},
                  {NULL, NULL}};
 
 bool options_completion(FILE *out, const char *shell)
@@ -447,7 +446,7 @@ static void put_bash(FILE *out)
 static void put_bash_options(FILE *out, const struct verb_def *verb)
 {
     fprintf(out, "    %s) options='-h --help", verb->name);
-    for (const struct option_def *d = first_of(verb); d->id != 0; d++) {
+    for (const struct option_def *d = first_option(verb); d->id != 0; d++) {
         if (d->help != NULL && d->letter != '\0')
             fprintf(out, " -%c", d->letter);
         if (d->help != NULL && d->name != NULL)
@@ -458,8 +457,8 @@ static void put_bash_options(FILE *out, const struct verb_def *verb)
 
 static void put_bash_values(FILE *out, const struct verb_def *verb)
 {
-    for (const struct option_def *d = first_of(verb); d->id != 0; d++) {
-        if (takes_value(d))
+    for (const struct option_def *d = first_option(verb); d->id != 0; d++) {
+        if (option_takes_value(d))
             put_spellings(out, verb, d, "    ", " | ");
         else if (d->value != NULL && d->words != NULL)
             fprintf(out, "    '%s --%s='", verb->name, d->name);
@@ -486,7 +485,7 @@ static void put_zsh(FILE *out)
         fputs("'\n", out);
     }
     for (size_t i = 0; own_verbs[i].name != NULL; i++)
-        if (!is_verb(own_verbs[i].name))
+        if (!is_listed_verb(own_verbs[i].name))
             fprintf(out, "        '%s:%s'\n", own_verbs[i].name,
                     own_verbs[i].about);
     fputs("    )\n"
@@ -499,7 +498,8 @@ static void put_zsh(FILE *out)
         const char *operands = verbs[i]->operands;
         fprintf(out, "    %s)\n        _arguments -s -S%s \\\n", verbs[i]->name,
                 operands == NULL ? " -A '-*'" : "");
-        for (const struct option_def *d = first_of(verbs[i]); d->id != 0; d++)
+        for (const struct option_def *d = first_option(verbs[i]); d->id != 0;
+             d++)
             put_zsh_option(out, d);
         fputs("            '(- *)'{-h,--help}'[show the help]'", out);
         if (operands == NULL)
@@ -517,10 +517,10 @@ static void put_zsh(FILE *out)
     fputs(zsh_functions, out);
 }
 
-/* '*'{-j+,--jobs=}'[run N at once]:N:(1 2 4)' */
+/* Prints '*'{-j+,--jobs=}'[run N at once]:N:(1 2 4)' */
 static void put_zsh_option(FILE *out, const struct option_def *def)
 {
-    bool value = takes_value(def);
+    bool value = option_takes_value(def);
     bool both = def->letter != '\0' && def->name != NULL;
     fprintf(out, "            '%s*'%s", def->help == NULL ? "!" : "",
             both ? "{" : "");
@@ -543,7 +543,8 @@ static void put_zsh_option(FILE *out, const struct option_def *def)
     fputs("' \\\n", out);
 }
 
-/* "N|N%": it is shown like a prompt, where a percent sign is doubled. */
+/* Prints the form of the value, "N|N%". zsh shows the text like a prompt, in
+ * which a percent sign is doubled. */
 static void put_zsh_message(FILE *out, const char *s)
 {
     for (; *s != '\0'; s++) {
@@ -556,11 +557,11 @@ static void put_zsh_action(FILE *out, const struct option_def *def)
 {
     if (def->words == NULL)
         fputs(": ", out);
-    else if (words_are(def, "FILE"))
+    else if (words_are_kind(def, "FILE"))
         fputs(":_files", out);
-    else if (words_are(def, "DIR"))
+    else if (words_are_kind(def, "DIR"))
         fputs(":_files -/", out);
-    else if (words_are(def, "COMMAND"))
+    else if (words_are_kind(def, "COMMAND"))
         fputs(":_command_names -e", out);
     else {
         fputs(":(", out);
@@ -578,8 +579,9 @@ static void put_fish(FILE *out)
           "    switch \"$argv\"\n",
           out);
     for (size_t i = 0; verbs[i] != NULL; i++)
-        for (const struct option_def *d = first_of(verbs[i]); d->id != 0; d++)
-            if (takes_value(d)) {
+        for (const struct option_def *d = first_option(verbs[i]); d->id != 0;
+             d++)
+            if (option_takes_value(d)) {
                 put_spellings(out, verbs[i], d, "        case ", " ");
                 fputs("\n            return 0\n", out);
             }
@@ -598,13 +600,14 @@ static void put_fish(FILE *out)
     put_verbs(out);
     fputs("'\n", out);
     for (size_t i = 0; own_verbs[i].name != NULL; i++)
-        if (!is_verb(own_verbs[i].name))
+        if (!is_listed_verb(own_verbs[i].name))
             put_fish_verb(out, own_verbs[i].name, own_verbs[i].about);
     for (size_t i = 0; verbs[i] != NULL; i++) {
         put_fish_verb(out, verbs[i]->name, verbs[i]->about);
         fprintf(out, "complete -c vow -n '__vow_at %s' -s h -l help -d '%s'\n",
                 verbs[i]->name, "show the help");
-        for (const struct option_def *d = first_of(verbs[i]); d->id != 0; d++)
+        for (const struct option_def *d = first_option(verbs[i]); d->id != 0;
+             d++)
             if (d->help != NULL)
                 put_fish_option(out, verbs[i], d);
     }
@@ -625,13 +628,13 @@ static void put_fish_option(FILE *out, const struct verb_def *verb,
         fprintf(out, " -s %c", def->letter);
     if (def->name != NULL)
         fprintf(out, " -l %s", def->name);
-    if (takes_value(def))
-        fputs(words_are(def, "FILE") ? " -r -F" : " -x", out);
-    if (words_are(def, "DIR"))
+    if (option_takes_value(def))
+        fputs(words_are_kind(def, "FILE") ? " -r -F" : " -x", out);
+    if (words_are_kind(def, "DIR"))
         fputs(" -a '(__fish_complete_directories)'", out);
-    else if (words_are(def, "COMMAND"))
+    else if (words_are_kind(def, "COMMAND"))
         fputs(" -a '(__fish_complete_command)'", out);
-    else if (def->words != NULL && !words_are(def, "FILE")) {
+    else if (def->words != NULL && !words_are_kind(def, "FILE")) {
         fputs(" -a '", out);
         put_escaped(out, def->words, "\\", "\\'");
         fputs("'", out);
@@ -641,7 +644,7 @@ static void put_fish_option(FILE *out, const struct verb_def *verb,
     fputs("'\n", out);
 }
 
-/* 'map -j' | 'map --jobs' */
+/* Prints 'map -j' | 'map --jobs' */
 static void put_spellings(FILE *out, const struct verb_def *verb,
                           const struct option_def *def, const char *before,
                           const char *between)
@@ -659,11 +662,11 @@ static void put_verbs(FILE *out)
     for (size_t i = 0; verbs[i] != NULL; i++)
         fprintf(out, "%s%s", i > 0 ? " " : "", verbs[i]->name);
     for (size_t i = 0; own_verbs[i].name != NULL; i++)
-        if (!is_verb(own_verbs[i].name))
+        if (!is_listed_verb(own_verbs[i].name))
             fprintf(out, " %s", own_verbs[i].name);
 }
 
-static bool is_verb(const char *name)
+static bool is_listed_verb(const char *name)
 {
     for (size_t i = 0; verbs[i] != NULL; i++)
         if (strcmp(verbs[i]->name, name) == 0)
@@ -671,8 +674,8 @@ static bool is_verb(const char *name)
     return false;
 }
 
-/* For a text in single quotes: a backslash before each of the special ones,
- * and that for the quote itself. */
+/* Prints text between single quotes: with a backslash before each special
+ * character, and `quote` for a single quote. */
 static void put_escaped(FILE *out, const char *s, const char *special,
                         const char *quote)
 {
@@ -687,18 +690,18 @@ static void put_escaped(FILE *out, const char *s, const char *special,
     }
 }
 
-static bool takes_value(const struct option_def *def)
+static bool option_takes_value(const struct option_def *def)
 {
     return def->value != NULL && def->value[0] != '[';
 }
 
-static const struct option_def *first_of(const struct verb_def *verb)
+static const struct option_def *first_option(const struct verb_def *verb)
 {
     static const struct option_def none[] = {{.id = 0}};
     return verb->options != NULL ? verb->options : none;
 }
 
-static bool words_are(const struct option_def *def, const char *kind)
+static bool words_are_kind(const struct option_def *def, const char *kind)
 {
     return def->words != NULL && strcmp(def->words, kind) == 0;
 }

@@ -2,8 +2,8 @@
 /* emit.c - see emit.h.
  *
  * INVARIANTS
- *   M1  if pieces wait, an poller listens for the first one's target, or the pump
- *       is on its way
+ *   M1  if pieces wait, a poller watches the target of the first piece, or a
+ *       call of emit_pump() is scheduled
  *   M2  the progress bar is hidden while bytes are written
  */
 #include "emit.h"
@@ -25,19 +25,19 @@ enum {
     CHUNK = 1 << 20,
     COPY = 64 << 10,
     TURNS = 16,
-    MUCH = 1 << 20,
-    MANY = 64
+    BEHIND_BYTES = 1 << 20,
+    BEHIND_PIECES = 64
 };
 
-/* How it is written to. */
+/* How bytes are written to a target. */
 enum way { WAY_PLAIN, WAY_PIPE, WAY_SOCKET };
 
 struct target {
-    int fd;  /* as it was given */
-    int own; /* the same, without blocking; or that again */
+    int fd;  /* 1 or 2 */
+    int own; /* a non-blocking descriptor of the same file; or `fd` */
     enum way way;
-    bool wide;    /* its pipe was made as large as can be */
-    bool careful; /* it blocks: little at a time, and only when it will not */
+    bool wide;    /* the pipe was enlarged as far as allowed */
+    bool careful; /* `own` blocks: poll(), then write few bytes */
     int error;
     struct poller poller;
 };
@@ -46,11 +46,11 @@ struct piece {
     struct piece *next;
     struct target *to;
     struct text text;
-    size_t at; /* of the text */
-    int file;  /* -1: a text */
+    size_t at; /* bytes of `text` that were written */
+    int file;  /* file to copy; -1: the piece is a text */
     uint64_t left;
-    bool by_hand;      /* splice refused this file and target */
-    vow_deferred *end; /* NULL, or to be settled behind it: and no bytes */
+    bool by_hand;      /* splice or copy_file_range has failed */
+    vow_deferred *end; /* fulfilled in order, without bytes; or NULL */
 };
 
 static struct {
@@ -61,23 +61,23 @@ static struct {
     struct target out, err;
     struct piece *first;
     struct piece **last;
-    struct piece *tail; /* that is, NULL: none */
-    size_t waiting;     /* bytes in memory */
+    struct piece *tail; /* last piece; NULL: the queue is empty */
+    size_t waiting;     /* bytes of texts in the queue */
     size_t pieces;
-    vow_call pump;
+    vow_call pump_call;
 } emit;
 
 static void target_open(struct target *t, int fd);
-static struct piece *push(void);
-static void pump(void *user);
-static bool write_some(struct piece *p);
-static ssize_t write_text(struct piece *p);
-static ssize_t write_file(struct piece *p);
-static ssize_t copy_by_hand(struct piece *p);
-static ssize_t put(const struct target *t, const void *at, size_t n);
-static void give_up(struct piece *p, int error);
-static void pop(void);
-static void on_writable(struct poller *e, uint32_t events);
+static struct piece *queue_push(void);
+static void emit_pump(void *user);
+static bool piece_write(struct piece *p);
+static ssize_t piece_write_text(struct piece *p);
+static ssize_t piece_write_file(struct piece *p);
+static ssize_t piece_copy(struct piece *p);
+static ssize_t target_write(const struct target *t, const void *at, size_t n);
+static void target_give_up(struct piece *p, int error);
+static void queue_pop(void);
+static void on_target_writable(struct poller *poller, uint32_t events);
 
 void emit_open(vow_loop *loop, emit_fail_fn failed, void (*room)(void))
 {
@@ -103,7 +103,7 @@ static void target_open(struct target *t, int fd)
         return;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    t->careful = own < 0; /* somebody else's */
+    t->careful = own < 0; /* the pipe or terminal belongs to another user */
     if (own < 0)
         return;
     t->own = own;
@@ -127,7 +127,7 @@ void emit_text(int fd, struct text *moved)
         text_free(moved);
         return;
     }
-    struct piece *p = push();
+    struct piece *p = queue_push();
     p->to = to;
     p->text = *moved;
     *moved = (struct text){0};
@@ -141,19 +141,20 @@ void emit_file(int fd, int file, uint64_t n)
         (void)close(file);
         return;
     }
-    struct piece *p = push();
+    struct piece *p = queue_push();
     p->to = to;
     p->file = file;
     p->left = n;
     (void)lseek(file, 0, SEEK_SET);
 }
 
-static struct piece *push(void)
+static struct piece *queue_push(void)
 {
     struct piece *p = mem_new(sizeof(*p));
     p->file = -1;
     if (emit.first == NULL)
-        vow_call_soon(&emit.pump, emit.loop, pump, NULL); /* keeps M1 */
+        vow_call_soon(&emit.pump_call, emit.loop, emit_pump,
+                      NULL); /* keeps M1 */
     emit.pieces++;
     *emit.last = p;
     emit.last = &p->next;
@@ -169,14 +170,14 @@ ssize_t emit_through(int fd, int pipe)
     if (t->way != WAY_PIPE || t->error != 0)
         return n;
     if (!t->wide)
-        (void)fcntl(t->own, F_SETPIPE_SZ, CHUNK); /* if we may */
+        (void)fcntl(t->own, F_SETPIPE_SZ, CHUNK); /* if the limits allow */
     t->wide = true;
     errno = EBUSY;
     if (emit.first == NULL)
         n = splice(pipe, NULL, t->own, NULL, CHUNK, SPLICE_F_NONBLOCK);
     struct pollfd ready = {.fd = pipe, .events = POLLIN};
     if (n < 0 && errno == EAGAIN && poll(&ready, 1, 0) == 1) {
-        (void)poller_watch(&t->poller, t->own, EPOLLOUT, on_writable);
+        (void)poller_watch(&t->poller, t->own, EPOLLOUT, on_target_writable);
         errno = EBUSY;
     } else if (n < 0 && errno == EPIPE) {
         t->error = EPIPE;
@@ -193,14 +194,14 @@ size_t emit_waiting(void)
 
 bool emit_behind(void)
 {
-    return emit.waiting > MUCH || emit.pieces > MANY;
+    return emit.waiting > BEHIND_BYTES || emit.pieces > BEHIND_PIECES;
 }
 
 vow_future *emit_drained(void)
 {
     if (emit.first == NULL)
         return NULL;
-    struct piece *p = push();
+    struct piece *p = queue_push();
     vow_future *f = vow_promise(emit.loop, &p->end);
     if (!vow_deferred_pending(p->end))
         die(EXIT_BROKEN, "out of memory");
@@ -215,7 +216,7 @@ void emit_drain(void)
     vow_future_unref(written);
 }
 
-static void pop(void)
+static void queue_pop(void)
 {
     struct piece *p = emit.first;
     vow_deferred *end = p->end;
@@ -236,7 +237,7 @@ static void pop(void)
 
 /* ---- writing ------------------------------------------------------------- */
 
-static void pump(void *user)
+static void emit_pump(void *user)
 {
     (void)user;
     bar_hide(); /* keeps M2 */
@@ -244,55 +245,56 @@ static void pump(void *user)
     while (emit.first != NULL && turns-- > 0) {
         struct piece *p = emit.first;
         if (p->to == NULL || p->to->error != 0)
-            pop();
-        else if (!write_some(p))
-            break; /* and it listens */
+            queue_pop();
+        else if (!piece_write(p))
+            break; /* the poller watches the target (M1) */
     }
     bar_show();
-    if (emit.waiting < MUCH / 2 && emit.room != NULL)
+    if (emit.waiting < BEHIND_BYTES / 2 && emit.room != NULL)
         emit.room();
     if (turns < 0)
-        vow_call_soon(&emit.pump, emit.loop, pump, NULL);
+        vow_call_soon(&emit.pump_call, emit.loop, emit_pump, NULL);
 }
 
-/* False: it would block. */
-static bool write_some(struct piece *p)
+/* Writes a part of the piece. Returns whether the pump can go on: false, the
+ * target would block. */
+static bool piece_write(struct piece *p)
 {
-    ssize_t n = p->file >= 0 ? write_file(p) : write_text(p);
+    ssize_t n = p->file >= 0 ? piece_write_file(p) : piece_write_text(p);
     if (n < 0 && errno == EAGAIN && emit.do_not_wait) {
         p->left = 0;
         p->at = p->text.n;
     } else if (n < 0 && errno == EAGAIN) {
         struct target *t = p->to;
-        if (poller_watch(&t->poller, t->own, EPOLLOUT, on_writable))
+        if (poller_watch(&t->poller, t->own, EPOLLOUT, on_target_writable))
             return false;
         (void)poll(&(struct pollfd){.fd = t->own, .events = POLLOUT}, 1, -1);
     } else if (n < 0 && errno != EINTR) {
-        give_up(p, errno);
+        target_give_up(p, errno);
     } else if (n == 0 && p->file >= 0) {
-        p->left = 0; /* it is shorter than it was */
+        p->left = 0; /* the file was shortened meanwhile */
     }
     if (p->file >= 0 ? p->left == 0 : p->at == p->text.n)
-        pop();
+        queue_pop();
     return true;
 }
 
-static void on_writable(struct poller *e, uint32_t events)
+static void on_target_writable(struct poller *poller, uint32_t events)
 {
     (void)events;
-    (void)poller_watch(e, e->fd, 0, on_writable);
-    pump(NULL);
+    (void)poller_watch(poller, poller->fd, 0, on_target_writable);
+    emit_pump(NULL);
 }
 
-static ssize_t write_text(struct piece *p)
+static ssize_t piece_write_text(struct piece *p)
 {
-    ssize_t n = put(p->to, p->text.at + p->at, p->text.n - p->at);
+    ssize_t n = target_write(p->to, p->text.at + p->at, p->text.n - p->at);
     if (n > 0)
         p->at += (size_t)n;
     return n;
 }
 
-static ssize_t put(const struct target *t, const void *at, size_t n)
+static ssize_t target_write(const struct target *t, const void *at, size_t n)
 {
     if (t->way == WAY_SOCKET)
         return send(t->own, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -306,7 +308,7 @@ static ssize_t put(const struct target *t, const void *at, size_t n)
     return write(t->own, at, n);
 }
 
-static ssize_t write_file(struct piece *p)
+static ssize_t piece_write_file(struct piece *p)
 {
     ssize_t n = -1;
     size_t most = p->left < CHUNK ? (size_t)p->left : CHUNK;
@@ -320,20 +322,21 @@ static ssize_t write_file(struct piece *p)
     if (n < 0 && (errno == EINVAL || errno == EXDEV || errno == EBADF ||
                   errno == EOPNOTSUPP || errno == ENOSYS || errno == EPERM)) {
         p->by_hand = true;
-        n = copy_by_hand(p);
+        n = piece_copy(p);
     }
     return n;
 }
 
-/* What was read and could not be written is read again. */
-static ssize_t copy_by_hand(struct piece *p)
+/* Copies by read and write. Bytes that were read and not written are read again
+ * later. */
+static ssize_t piece_copy(struct piece *p)
 {
     static char buffer[COPY];
     size_t most = p->left < COPY ? (size_t)p->left : COPY;
     ssize_t got = read(p->file, buffer, most);
     if (got <= 0)
         return got;
-    ssize_t n = put(p->to, buffer, (size_t)got);
+    ssize_t n = target_write(p->to, buffer, (size_t)got);
     int error = errno;
     if (n < got)
         (void)lseek(p->file, (n < 0 ? 0 : n) - got, SEEK_CUR);
@@ -343,7 +346,7 @@ static ssize_t copy_by_hand(struct piece *p)
     return n;
 }
 
-static void give_up(struct piece *p, int error)
+static void target_give_up(struct piece *p, int error)
 {
     struct target *t = p->to;
     t->error = error;
@@ -356,5 +359,5 @@ void emit_do_not_wait(void)
 {
     emit.do_not_wait = true;
     if (emit.first != NULL)
-        vow_call_soon(&emit.pump, emit.loop, pump, NULL);
+        vow_call_soon(&emit.pump_call, emit.loop, emit_pump, NULL);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* emit.h - writing to stdout and stderr, in order and without ever waiting.
+/* emit.h - writes to stdout and stderr, in order and without blocking.
  *
- * WHY   A reader that is slow, such as a pager, must not keep us from ending a
- *       job that is over its time.
- * HOW   Pieces wait in one queue for both, so that what one job wrote stays
- *       together on a terminal. A pipe or a terminal is opened once more for
- *       ourselves, without blocking: the flag is then ours alone, not of all
- *       who share the descriptor. Files are written by splice where that works.
+ * WHY   A slow reader, such as a pager, must not keep vow from ending a job
+ *       that has run too long.
+ * HOW   Pieces wait in one queue for both descriptors, so that the output of
+ *       one job stays together on a terminal. A pipe or a terminal is opened
+ *       once more without blocking: the flag is then set for vow alone, not for
+ *       all processes that share the descriptor. Files are written by splice
+ *       where splice works.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_EMIT_H
@@ -18,31 +19,34 @@
 #include <vow.h>
 
 /* Called once when stdout or stderr cannot be written to any more; nothing is
- * written there from then on. */
+ * written to `fd` from then on. */
 typedef void (*emit_fail_fn)(int fd, int error);
 
-/* `room` is called when little waits again; may be NULL. */
+/* Prepares stdout and stderr. `room`, which may be NULL, is called when few
+ * bytes wait again. */
 void emit_open(vow_loop *loop, emit_fail_fn failed, void (*room)(void));
 
-/* To descriptor 1 or 2. The text is moved: it is empty afterwards. */
+/* Queues the text for descriptor 1 or 2. The text is moved: `moved` is empty
+ * afterwards. */
 void emit_text(int fd, struct text *moved);
-/* `n` bytes of a file from its beginning. The file is moved. */
+/* Queues the first `n` bytes of a file. The file is moved. */
 void emit_file(int fd, int file, uint64_t n);
 
-/* Hand on what is in a pipe without touching it: how many bytes, 0 at its end,
- * or -1 and errno. EAGAIN: it is empty. EBUSY: others come first, or there is
- * no room now, of which `room` will tell. ENOSYS: it cannot be done. */
+/* Moves the content of a pipe to descriptor `fd` without copying. Returns the
+ * number of bytes, 0 at the end of the pipe, or -1 and errno: EAGAIN, the pipe
+ * is empty; EBUSY, other pieces come first or the reader is slow, and `room`
+ * will be called; ENOSYS, splice cannot be used. */
 ssize_t emit_through(int fd, int pipe);
-/* Bytes in memory that wait. */
+/* Returns the bytes in memory that wait to be written. */
 size_t emit_waiting(void);
-/* Does so much wait that no more should be made? */
+/* Returns whether too much waits: the caller should not make more output. */
 bool emit_behind(void);
-/* A future, owned, of all that waits now having been written (or given up);
- * NULL: nothing waits. */
+/* Returns a future, owned, fulfilled when everything queued until now was
+ * written or given up; NULL: nothing waits. */
 vow_future *emit_drained(void);
-/* Run the loop until all that waits now was written (or given up). */
+/* Runs the loop until everything queued until now was written or given up. */
 void emit_drain(void);
-/* From now on, what would have to wait for a reader is given up. */
+/* Gives up bytes that would have to wait for a reader, from now on. */
 void emit_do_not_wait(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* feed.h - bytes into the stdin of a command, as fast as it reads them.
+/* feed.h - writes bytes to the stdin of a command, as fast as the command
+ * reads.
  *
  * THREADS  loop thread only.
  */
@@ -12,19 +13,21 @@
 struct feed;
 typedef void (*feed_fn)(struct feed *f);
 
-/* In the caller's memory. */
+/* A feed lives in the caller's memory. */
 struct feed {
-    struct poller poller; /* of our end; closed when nobody reads it any more */
+    struct poller poller; /* vow's end; closed when stdin is closed */
     struct text text;
-    size_t at;      /* what was written of it */
-    bool ends;      /* nothing comes behind it */
-    feed_fn hungry; /* all was written; may be NULL */
+    size_t at;      /* bytes of `text` that were written */
+    bool ends;      /* no bytes follow `text` */
+    feed_fn hungry; /* called when all bytes were written; may be NULL */
 };
 
-/* Returns the command's end, for the caller to close; -1 and errno. */
+/* Opens the pipe. Returns the command's end, which the caller closes, or -1 and
+ * errno. */
 int feed_open(struct feed *f, feed_fn hungry);
 void feed_bytes(struct feed *f, const char *at, size_t n);
-/* It has read all there is when it has read what waits. */
+/* Marks the end: the command sees the end of the file behind the waiting
+ * bytes. */
 void feed_end(struct feed *f);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* input.c - see input.h.
  *
- * HOW   A source gives records: words, or what a reader cuts from a descriptor.
- *       A row is one record of each source; a job has `per_job` rows. Reading a
- *       pipe or a terminal waits until it is readable, so that jobs go on.
+ * HOW   A source gives records: words, or the pieces between delimiters of a
+ *       file. A row has one record of each source; a job has `per_job` rows.
+ *       A pipe or a terminal is read only when readable, so that jobs go on
+ *       meanwhile.
  */
 #include "input.h"
 #include "poller.h"
@@ -24,22 +25,23 @@ enum { BUFFER = 64 << 10, RECORD_MAX = 64 << 20 };
 enum { GOT = 1, END = 0 };
 
 struct source {
-    const char *name; /* of the file, for messages; NULL: words */
+    const char *name; /* name of the file, for messages; NULL: words */
     char *const *words;
     size_t n_words;
-    size_t at;  /* the next word or record */
-    int fd;     /* -1: words, or records in memory */
-    off_t size; /* of a regular file; 0: not known */
+    size_t at;  /* index of the next word or record */
+    int fd;     /* descriptor of the file; -1: words */
+    off_t size; /* bytes of a regular file; 0: not known */
     uint64_t read;
     bool ended;
-    struct text buffer; /* read and not yet used: from `used` on */
+    struct text buffer; /* bytes read; unused from `used` on */
     size_t used;
     struct poller poller;
-    vow_deferred *readable; /* somebody waits for that; NULL: nobody */
-    bool may_read;          /* without waiting */
-    bool tries_first; /* it does not block: a named pipe whose writer has gone
-                         tells so when it is read, not when it is waited for */
-    struct span *records; /* of all sources but the first */
+    vow_deferred *readable; /* fulfilled when readable; NULL: no waiter */
+    bool may_read;          /* the poller has reported the file readable */
+    bool tries_first;       /* `fd` does not block: read, then wait. Without a
+                               writer, read() of a named pipe reports the end,
+                               and epoll does not */
+    struct span *records;   /* all records, except for the first source */
     size_t n_records;
 };
 
@@ -48,37 +50,39 @@ struct input {
     struct input_opts opts;
     struct source *sources;
     size_t n_sources;
-    size_t *turn;      /* of each source: its record of the row */
-    struct span first; /* the record of the first source, in its buffer */
-    bool in_row;       /* there is a record of the first source */
+    size_t *row_at;    /* per source: index of the record in the row */
+    struct span first; /* record of the first source, in `buffer` */
+    bool in_row;       /* `first` is valid */
     uint64_t jobs;
     struct items header;
     struct spans names;
-    struct items pending; /* of a job that is not complete */
-    size_t rows;          /* in it */
+    struct items pending; /* items of a job that is not yet complete */
+    size_t rows;          /* rows in `pending` */
 };
 
 static void source_open(struct source *s, const char *path);
-static void do_not_block(struct source *s);
+static void source_unblock(struct source *s);
 static void source_load(struct input *in, struct source *s);
-static int record(struct input *in, struct source *s, struct span *ret_record,
-                  vow_future **ret_wait);
-static int cut(const struct input *in, struct source *s,
-               struct span *ret_record);
-static int fill(struct input *in, struct source *s, vow_future **ret_wait);
-static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait);
-static void on_readable(struct poller *e, uint32_t events);
-static void wake(struct source *s);
-static int row(struct input *in, vow_future **ret_wait);
-static bool turn_on(struct input *in);
-static void add_row(struct input *in, struct items *to);
-static void add_record(struct items *to, struct span r);
-static void add_span(struct spans *to, struct span s);
-static void read_header(struct input *in);
-static size_t most_columns(const struct input *in, const struct source *s);
-static size_t count_columns(const struct input *in, struct span r);
+static int source_read(struct input *in, struct source *s,
+                       struct span *ret_record, vow_future **ret_wait);
+static int source_cut(const struct input *in, struct source *s,
+                      struct span *ret_record);
+static int source_fill(struct input *in, struct source *s,
+                       vow_future **ret_wait);
+static bool source_wait(struct input *in, struct source *s,
+                        vow_future **ret_wait);
+static void on_source_readable(struct poller *poller, uint32_t events);
+static void source_wake(struct source *s);
+static int row_next(struct input *in, vow_future **ret_wait);
+static bool row_step(struct input *in);
+static void items_add_row(struct input *in, struct items *to);
+static void items_add(struct items *to, struct span r);
+static void spans_add(struct spans *to, struct span s);
+static void input_read_header(struct input *in);
+static size_t source_columns(const struct input *in, const struct source *s);
+static size_t record_columns(const struct input *in, struct span r);
 static size_t max_of(size_t a, size_t b);
-static uint64_t count(const struct input *in, const char *at, size_t n);
+static uint64_t count_records(const struct input *in, const char *at, size_t n);
 
 /* ---- opening ------------------------------------------------------------- */
 
@@ -107,11 +111,11 @@ struct input *input_new(vow_loop *loop, const struct input_opts *o,
         for (; begin < i; begin++)
             source_open(&in->sources[in->n_sources++], words[begin]);
     }
-    in->turn = mem_new((in->n_sources + 1) * sizeof(in->turn[0]));
+    in->row_at = mem_new((in->n_sources + 1) * sizeof(in->row_at[0]));
     for (size_t i = 1; i < in->n_sources; i++)
         source_load(in, &in->sources[i]);
     if (o->header)
-        read_header(in);
+        input_read_header(in);
     return in;
 }
 
@@ -119,7 +123,7 @@ bool input_is_separator(const char *word)
 {
     if (strcmp(word, ":::+") == 0 || strcmp(word, "::::+") == 0)
         die(EXIT_USAGE,
-            "vow map: %s is not known here: give the items of both "
+            "vow map: %s is not supported: put the items of both "
             "lists in columns, and split them by -C",
             word);
     return strcmp(word, ":::") == 0 || strcmp(word, "::::") == 0;
@@ -138,12 +142,12 @@ static void source_open(struct source *s, const char *path)
     if (S_ISREG(st.st_mode))
         s->size = st.st_size;
     if (S_ISFIFO(st.st_mode))
-        do_not_block(s);
+        source_unblock(s);
 }
 
-/* Another reader of the same pipe may be faster. A description of our own has
- * the flag for us alone. */
-static void do_not_block(struct source *s)
+/* Makes reads of a pipe non-blocking, because another reader of the pipe may be
+ * faster. stdin is opened once more, so that the flag is set for vow alone. */
+static void source_unblock(struct source *s)
 {
     char path[32];
     int own = s->fd;
@@ -157,25 +161,25 @@ static void do_not_block(struct source *s)
     s->fd = own >= 0 ? own : s->fd;
 }
 
-/* All records at once. */
+/* Reads all records of a source into memory. */
 static void source_load(struct input *in, struct source *s)
 {
     struct span r;
     size_t room = 0;
     struct text all = {0};
     int rc;
-    while ((rc = record(in, s, &r, NULL)) == GOT) {
+    while ((rc = source_read(in, s, &r, NULL)) == GOT) {
         if (s->n_records == room) {
             room = room == 0 ? 64 : 2 * room;
             s->records = mem_resize(s->records, room * sizeof(s->records[0]));
         }
-        s->records[s->n_records].at = NULL; /* `all` may still move */
+        s->records[s->n_records].at = NULL; /* text_add() may move `all` */
         s->records[s->n_records++].n = r.n;
         text_add(&all, r.at, r.n);
     }
     if (rc < 0)
-        exit(EXIT_BROKEN);   /* it was told */
-    const char *at = all.at; /* never freed: as long as the program */
+        exit(EXIT_BROKEN);   /* the message was written */
+    const char *at = all.at; /* never freed: used until the program ends */
     for (size_t i = 0; i < s->n_records; i++) {
         s->records[i].at = at;
         at += s->records[i].n;
@@ -185,9 +189,9 @@ static void source_load(struct input *in, struct source *s)
 
 /* ---- records ------------------------------------------------------------- */
 
-/* Without ret_wait it blocks. */
-static int record(struct input *in, struct source *s, struct span *ret_record,
-                  vow_future **ret_wait)
+/* Reads the next record. Blocks if ret_wait is NULL. */
+static int source_read(struct input *in, struct source *s,
+                       struct span *ret_record, vow_future **ret_wait)
 {
     if (s->name == NULL) {
         if (s->at == s->n_words)
@@ -196,17 +200,18 @@ static int record(struct input *in, struct source *s, struct span *ret_record,
         return GOT;
     }
     int rc;
-    while ((rc = cut(in, s, ret_record)) == VOW_EAGAIN) {
-        rc = fill(in, s, ret_wait);
+    while ((rc = source_cut(in, s, ret_record)) == VOW_EAGAIN) {
+        rc = source_fill(in, s, ret_wait);
         if (rc < 0)
             return rc;
     }
     return rc;
 }
 
-/* VOW_EAGAIN: more must be read. */
-static int cut(const struct input *in, struct source *s,
-               struct span *ret_record)
+/* Cuts a record from the buffer. Returns VOW_EAGAIN if more bytes must be
+ * read. */
+static int source_cut(const struct input *in, struct source *s,
+                      struct span *ret_record)
 {
     const char *at = s->buffer.at + s->used;
     size_t n = s->buffer.n - s->used;
@@ -228,7 +233,8 @@ static int cut(const struct input *in, struct source *s,
     return GOT;
 }
 
-static int fill(struct input *in, struct source *s, vow_future **ret_wait)
+static int source_fill(struct input *in, struct source *s,
+                       vow_future **ret_wait)
 {
     static char chunk[BUFFER];
     if (s->used > 0) {
@@ -242,12 +248,12 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
         return VOW_EINVAL;
     }
     bool waits = ret_wait != NULL && s->size == 0 && !s->may_read;
-    if (waits && !s->tries_first && wait_for(in, s, ret_wait))
+    if (waits && !s->tries_first && source_wait(in, s, ret_wait))
         return VOW_EAGAIN;
-    s->may_read = false; /* ask again before the next */
+    s->may_read = false; /* before the next read, wait again */
     ssize_t n = read(s->fd, chunk, sizeof(chunk));
     bool empty = n < 0 && errno == EAGAIN;
-    if (empty && ret_wait != NULL && wait_for(in, s, ret_wait))
+    if (empty && ret_wait != NULL && source_wait(in, s, ret_wait))
         return VOW_EAGAIN;
     if (empty)
         (void)poll(&(struct pollfd){.fd = s->fd, .events = POLLIN}, 1, -1);
@@ -262,26 +268,29 @@ static int fill(struct input *in, struct source *s, vow_future **ret_wait)
     return GOT;
 }
 
-/* False: it cannot be waited for, as a regular file. */
-static bool wait_for(struct input *in, struct source *s, vow_future **ret_wait)
+/* Waits until the source is readable. Returns false if epoll cannot wait for
+ * the file, as for a regular file. */
+static bool source_wait(struct input *in, struct source *s,
+                        vow_future **ret_wait)
 {
-    if (!poller_watch(&s->poller, s->fd, EPOLLIN, on_readable))
+    if (!poller_watch(&s->poller, s->fd, EPOLLIN, on_source_readable))
         return false;
     *ret_wait = vow_promise(in->loop, &s->readable);
     return true;
 }
 
-static void on_readable(struct poller *e, uint32_t events)
+static void on_source_readable(struct poller *poller, uint32_t events)
 {
     struct source *s =
-        (struct source *)(void *)((char *)e - offsetof(struct source, poller));
+        (struct source *)(void *)((char *)poller -
+                                  offsetof(struct source, poller));
     (void)events;
-    (void)poller_watch(e, e->fd, 0, on_readable);
+    (void)poller_watch(poller, poller->fd, 0, on_source_readable);
     s->may_read = true;
-    wake(s);
+    source_wake(s);
 }
 
-static void wake(struct source *s)
+static void source_wake(struct source *s)
 {
     vow_deferred *readable = s->readable;
     s->readable = NULL;
@@ -291,34 +300,35 @@ static void wake(struct source *s)
 
 void input_wake(struct input *in)
 {
-    wake(&in->sources[0]);
+    source_wake(&in->sources[0]);
 }
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* The next combination: GOT, END or VOW_EAGAIN. */
-static int row(struct input *in, vow_future **ret_wait)
+/* Steps to the next row. Returns GOT, END, VOW_EAGAIN or an error. */
+static int row_next(struct input *in, vow_future **ret_wait)
 {
-    if (in->in_row && turn_on(in))
+    if (in->in_row && row_step(in))
         return GOT;
     in->in_row = false;
     for (size_t i = 1; i < in->n_sources; i++) {
-        in->turn[i] = 0;
+        in->row_at[i] = 0;
         if (in->sources[i].n_records == 0)
             return END;
     }
-    int rc = record(in, &in->sources[0], &in->first, ret_wait);
+    int rc = source_read(in, &in->sources[0], &in->first, ret_wait);
     in->in_row = rc == GOT;
     return rc;
 }
 
-/* The last source varies fastest. False: all were had. */
-static bool turn_on(struct input *in)
+/* Steps to the next records of all sources but the first; the last source
+ * varies fastest. Returns false when all combinations were used. */
+static bool row_step(struct input *in)
 {
     for (size_t i = in->n_sources - 1; i > 0; i--) {
-        if (++in->turn[i] < in->sources[i].n_records)
+        if (++in->row_at[i] < in->sources[i].n_records)
             return true;
-        in->turn[i] = 0;
+        in->row_at[i] = 0;
     }
     return false;
 }
@@ -326,13 +336,14 @@ static bool turn_on(struct input *in)
 int input_next(struct input *in, struct items *ret_items, vow_future **ret_wait)
 {
     int rc = GOT;
-    while (in->rows < in->opts.per_job && (rc = row(in, ret_wait)) == GOT) {
-        add_row(in, &in->pending);
+    while (in->rows < in->opts.per_job &&
+           (rc = row_next(in, ret_wait)) == GOT) {
+        items_add_row(in, &in->pending);
         in->rows++;
     }
     if (rc < 0 || in->rows == 0)
         return rc;
-    struct items mine = *ret_items; /* its memory goes round */
+    struct items mine = *ret_items; /* memory for the next job */
     *ret_items = in->pending;
     in->pending = mine;
     in->pending.n = 0;
@@ -342,14 +353,14 @@ int input_next(struct input *in, struct items *ret_items, vow_future **ret_wait)
     return GOT;
 }
 
-static void add_row(struct input *in, struct items *to)
+static void items_add_row(struct input *in, struct items *to)
 {
-    add_record(to, in->first);
+    items_add(to, in->first);
     for (size_t i = 1; i < in->n_sources; i++)
-        add_record(to, in->sources[i].records[in->turn[i]]);
+        items_add(to, in->sources[i].records[in->row_at[i]]);
 }
 
-static void add_record(struct items *to, struct span r)
+static void items_add(struct items *to, struct span r)
 {
     text_add(&to->bytes, r.at, r.n);
     text_add(&to->bytes, "", 1);
@@ -364,7 +375,7 @@ void spans_of(const struct items *i, const char *columns, struct spans *ret)
     ret->n = 0;
     for (size_t k = 0; k < i->n; k++) {
         size_t n = strlen(at);
-        add_span(ret, (struct span){.at = at, .n = n});
+        spans_add(ret, (struct span){.at = at, .n = n});
         at += n + 1;
     }
     for (size_t k = 0; k < i->n && columns != NULL; k++) {
@@ -373,11 +384,11 @@ void spans_of(const struct items *i, const char *columns, struct spans *ret)
         while ((end = memmem(left.at, left.n, columns, strlen(columns))) !=
                NULL) {
             size_t n = (size_t)(end - left.at);
-            add_span(ret, (struct span){.at = left.at, .n = n});
+            spans_add(ret, (struct span){.at = left.at, .n = n});
             left.at += n + strlen(columns);
             left.n -= n + strlen(columns);
         }
-        add_span(ret, left);
+        spans_add(ret, left);
     }
     ret->items = ret->all;
     ret->n_items = i->n;
@@ -385,7 +396,7 @@ void spans_of(const struct items *i, const char *columns, struct spans *ret)
     ret->n_fields = columns == NULL ? i->n : ret->n - i->n;
 }
 
-static void add_span(struct spans *to, struct span s)
+static void spans_add(struct spans *to, struct span s)
 {
     if (to->n == to->room) {
         to->room = to->room == 0 ? 8 : 2 * to->room;
@@ -394,15 +405,16 @@ static void add_span(struct spans *to, struct span s)
     to->all[to->n++] = s;
 }
 
-/* ---- the rest ------------------------------------------------------------ */
+/* ---- header and totals --------------------------------------------------- */
 
-/* The first record of every source; read before anything else. */
-static void read_header(struct input *in)
+/* Reads the first record of every source, before any job. */
+static void input_read_header(struct input *in)
 {
     struct span r;
     for (size_t i = 0; i < in->n_sources; i++) {
         struct source *s = &in->sources[i];
-        bool got = i == 0 ? record(in, s, &r, NULL) == GOT : s->n_records > 0;
+        bool got =
+            i == 0 ? source_read(in, s, &r, NULL) == GOT : s->n_records > 0;
         if (!got)
             die(EXIT_USAGE, "--header: there is no first line");
         if (i > 0) {
@@ -410,7 +422,7 @@ static void read_header(struct input *in)
             s->records++;
             s->n_records--;
         }
-        add_record(&in->header, r);
+        items_add(&in->header, r);
     }
     spans_of(&in->header, in->opts.columns, &in->names);
 }
@@ -424,30 +436,30 @@ const struct span *input_names(struct input *in, size_t *ret_n)
 size_t input_fields_most(const struct input *in)
 {
     const struct source *first = &in->sources[0];
-    size_t fields = most_columns(in, first), rows = in->opts.per_job;
+    size_t fields = source_columns(in, first), rows = in->opts.per_job;
     if (first->name != NULL && in->opts.columns != NULL)
-        return 0; /* it is read later */
+        return 0; /* the columns of a file are not known yet */
     if (first->name == NULL)
         rows = first->n_words - first->at;
     for (size_t i = 1; i < in->n_sources; i++) {
-        fields += most_columns(in, &in->sources[i]);
+        fields += source_columns(in, &in->sources[i]);
         rows *= in->sources[i].n_records;
     }
     rows = rows < in->opts.per_job ? rows : in->opts.per_job;
     return rows > SIZE_MAX / fields ? 0 : rows * fields;
 }
 
-static size_t most_columns(const struct input *in, const struct source *s)
+static size_t source_columns(const struct input *in, const struct source *s)
 {
     size_t most = 1;
     for (size_t i = s->at; in->opts.columns != NULL && i < s->n_words; i++)
-        most = max_of(most, count_columns(in, span_of(s->words[i])));
+        most = max_of(most, record_columns(in, span_of(s->words[i])));
     for (size_t i = 0; in->opts.columns != NULL && i < s->n_records; i++)
-        most = max_of(most, count_columns(in, s->records[i]));
+        most = max_of(most, record_columns(in, s->records[i]));
     return most;
 }
 
-static size_t count_columns(const struct input *in, struct span r)
+static size_t record_columns(const struct input *in, struct span r)
 {
     const char *end = r.at + r.n, *sep = in->opts.columns;
     size_t n = 1;
@@ -464,8 +476,8 @@ static size_t max_of(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Records in these bytes, the last of which may have no end. */
-static uint64_t count(const struct input *in, const char *at, size_t n)
+/* Counts the records in these bytes; the last record may have no delimiter. */
+static uint64_t count_records(const struct input *in, const char *at, size_t n)
 {
     uint64_t records = 0;
     for (const char *end = at + n; at < end; records++) {
@@ -486,8 +498,9 @@ uint64_t input_total(const struct input *in, bool *ret_open)
             return 0;
         double each = (double)(s->read - left) / (double)s->at;
         *ret_open = s->read < (uint64_t)s->size;
-        rows = *ret_open ? (uint64_t)((double)s->size / each)
-                         : s->at + count(in, s->buffer.at + s->used, left);
+        rows = *ret_open
+                   ? (uint64_t)((double)s->size / each)
+                   : s->at + count_records(in, s->buffer.at + s->used, left);
     }
     rows -= in->opts.header && rows > 0;
     for (size_t i = 1; i < in->n_sources; i++)

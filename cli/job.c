@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* job.c - see job.h.
  *
- * HOW   A try is a promise whose cancel hook stops the process and which is
- *       settled when that has ended. So the gate holds its place as long as
- *       there is a process, also when the job's deadline has passed and the
- *       gate has already answered: then `late` waits for the rest.
+ * HOW   An attempt is a promise. Canceling the promise stops the process; the
+ *       promise is settled when the process has ended. So the gate keeps the
+ *       permit as long as there is a process. When the job's deadline passes,
+ *       the gate settles its future first: then `late` waits for the process.
  * INVARIANTS
- *   J1  a job has a slot while a try of it runs
- *   J2  stdout is that of the last try alone, stderr that of all tries
+ *   J1  a job has a slot while an attempt runs
+ *   J2  stdout is kept of the last attempt alone, stderr of all attempts
  */
 #include "job.h"
 #include "nested.h"
@@ -25,39 +25,39 @@
 #include <unistd.h>
 
 enum { TEMPFAIL = 75, ENV_ADDED = 9, REFUSED = -1 };
-enum { LACKS_MS = 20, LACKS_MAX_MS = 5000 /* with nothing running */ };
+enum { LACKS_MS = 20, LACKS_MAX_MS = 5000 /* while no process runs */ };
 
-static const char *key_of(const struct job *j);
-static vow_future *try_start(vow_loop *loop, uint32_t number, void *job);
-static int launch(struct job *j);
-static int stdin_of(const struct jobs *js);
-static bool in_our_group(const struct jobs *js);
-static int open_streams(struct job *j, int *ret_out, int *ret_err);
-static void fill_env(struct job *j, int retry_fd);
+static const char *job_pool_key(const struct job *j);
+static vow_future *attempt_start(vow_loop *loop, uint32_t number, void *job);
+static int attempt_spawn(struct job *j);
+static int jobs_stdin(const struct jobs *js);
+static bool jobs_share_group(const struct jobs *js);
+static int attempt_open_streams(struct job *j, int *ret_out, int *ret_err);
+static void attempt_fill_env(struct job *j, int retry_fd);
 static char *env_entry(size_t which, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static void begin_try(void *job);
-static bool may_come(struct job *j, int error);
-static void not_started(struct job *j, int error);
-static void reject_try(struct job *j, vow_error *e);
+static void attempt_begin(void *job);
+static bool attempt_may_wait(struct job *j, int error);
+static void attempt_not_started(struct job *j, int error);
+static void attempt_reject(struct job *j, vow_error *e);
 static struct job *job_of(struct proc *p);
 static void on_process_stopped(struct proc *p);
 static void on_process_end(struct proc *p);
-static void classify(struct job *j);
-static uint64_t asked_to_wait_ms(struct job *j);
-static void on_cancel(vow_error *why, void *job);
-static bool is_last(struct job *j);
-static void set_retrying(struct job *j, bool waits);
-static bool worth_it(vow_error *e, void *job);
-static bool worth_another(const struct job *j);
-static vow_next on_ok(vow_value v, void *job);
-static vow_next on_fail(vow_error *e, void *job);
-static void not_let_in(struct job *j, vow_error *e);
-static vow_next finish(struct job *j);
-static void slot_take(struct job *j);
-static void slot_give(struct job *j);
+static void attempt_classify(struct job *j);
+static uint64_t attempt_retry_after_ms(struct job *j);
+static void on_attempt_cancel(vow_error *why, void *job);
+static bool attempt_is_last(struct job *j);
+static void job_set_retrying(struct job *j, bool waits);
+static bool job_may_retry(vow_error *e, void *job);
+static bool job_is_retryable(const struct job *j);
+static vow_next on_job_ok(vow_value v, void *job);
+static vow_next on_job_fail(vow_error *e, void *job);
+static void job_not_admitted(struct job *j, vow_error *e);
+static vow_next job_finish(struct job *j);
+static void job_take_slot(struct job *j);
+static void job_give_slot(struct job *j);
 
-/* ---- all of them --------------------------------------------------------- */
+/* ---- all jobs ------------------------------------------------------------ */
 
 void jobs_open(struct jobs *js)
 {
@@ -88,7 +88,7 @@ struct job *job_new(struct jobs *js)
         j = mem_new(sizeof(*j));
     else {
         js->spare = j->next;
-        items = j->items; /* its memory goes round */
+        items = j->items; /* the memory of the items is used again */
     }
     *j = (struct job){.jobs = js, .items = items, .retry_after = -1};
     j->out = j->err = stream_of(0);
@@ -103,7 +103,7 @@ void job_free(struct job *j)
     j->jobs->spare = j;
 }
 
-/* A pool has the rate. */
+/* With a pool, the rate is a limit of the pool. */
 vow_gate_opts job_limits(const struct settings *s)
 {
     vow_gate_opts o = {.size = sizeof(o), .concurrent = s->jobs};
@@ -123,14 +123,14 @@ vow_future *job_run(struct job *j)
     const struct settings *s = j->jobs->settings;
     const vow_retry_opts retry = {
         .size = sizeof(retry),
-        .tries = UINT32_MAX, /* worth_it() counts */
+        .tries = UINT32_MAX, /* job_may_retry() counts */
         .backoff_ms = {s->backoff.first_ms, s->backoff.most_ms},
-        .retry_if = worth_it,
+        .retry_if = job_may_retry,
         .retry_if_user = j};
     const vow_job_opts o = {.size = sizeof(o),
                             .weight = j->weight,
                             .deadline_ms = s->deadline_ms,
-                            .key = key_of(j),
+                            .key = job_pool_key(j),
                             .retry = &retry};
     vow_error *refused = pool_refuses(o.key, o.weight);
     if (s->deadline_ms > 0)
@@ -140,12 +140,13 @@ vow_future *job_run(struct job *j)
     if (j->next != NULL)
         j->next->prev = j;
     j->jobs->live = j;
-    j->whole = refused != NULL ? vow_rejected(j->jobs->loop, refused)
-                               : vow_gate_run(j->jobs->gate, try_start, j, &o);
-    return vow_then(j->whole, on_ok, on_fail, j);
+    j->whole = refused != NULL
+                   ? vow_rejected(j->jobs->loop, refused)
+                   : vow_gate_run(j->jobs->gate, attempt_start, j, &o);
+    return vow_then(j->whole, on_job_ok, on_job_fail, j);
 }
 
-static const char *key_of(const struct job *j)
+static const char *job_pool_key(const struct job *j)
 {
     const struct settings *s = j->jobs->settings;
     if (s->pool == NULL)
@@ -154,24 +155,24 @@ static const char *key_of(const struct job *j)
     return pool_key(&fields);
 }
 
-static vow_future *try_start(vow_loop *loop, uint32_t number, void *job)
+static vow_future *attempt_start(vow_loop *loop, uint32_t number, void *job)
 {
     struct job *j = job;
     (void)number;
     j->tries++;
-    set_retrying(j, false);
-    slot_take(j);
+    job_set_retrying(j, false);
+    job_take_slot(j);
     vow_future *f = vow_promise(loop, &j->attempt);
-    vow_on_cancel(j->attempt, on_cancel, j);
-    begin_try(j);
+    vow_on_cancel(j->attempt, on_attempt_cancel, j);
+    attempt_begin(j);
     return f;
 }
 
-/* Also again, when something was lacking. */
-static void begin_try(void *job)
+/* Starts the process of an attempt; called again after a lack of resources. */
+static void attempt_begin(void *job)
 {
     struct job *j = job;
-    int error = launch(j);
+    int error = attempt_spawn(j);
     if (error == 0) {
         j->started = true;
         if (j->jobs->on_start != NULL)
@@ -183,19 +184,21 @@ static void begin_try(void *job)
     if (j->retry_after >= 0)
         (void)close(j->retry_after);
     j->retry_after = -1;
-    if (may_come(j, error)) {
+    if (attempt_may_wait(j, error)) {
         vow_call_at(&j->lack_call, j->jobs->loop,
-                    vow_loop_due_ns(j->jobs->loop, LACKS_MS), begin_try, j);
+                    vow_loop_due_ns(j->jobs->loop, LACKS_MS), attempt_begin, j);
         return;
     }
     j->started = true;
-    not_started(j, error);
-    reject_try(j, vow_error_new(j->jobs->loop, VOW_EIO, "not started"));
+    attempt_not_started(j, error);
+    attempt_reject(j, vow_error_new(j->jobs->loop, VOW_EIO, "not started"));
 }
 
-/* Is something lacking that others may give back? Only we have our own
- * descriptors. */
-static bool may_come(struct job *j, int error)
+/* Returns whether a lacking resource may become free, so that the attempt is
+ * worth starting again. Descriptors (EMFILE) are freed only by vow itself: by
+ * running jobs and by files of kept output. Any process may free other
+ * resources: wait up to LACKS_MAX_MS. */
+static bool attempt_may_wait(struct job *j, int error)
 {
     uint64_t now = vow_loop_now_ns(j->jobs->loop);
     bool ours = error == EMFILE;
@@ -212,17 +215,18 @@ static bool may_come(struct job *j, int error)
     return now - j->lacks_ns < (uint64_t)LACKS_MAX_MS * 1000000;
 }
 
-static void reject_try(struct job *j, vow_error *e)
+static void attempt_reject(struct job *j, vow_error *e)
 {
     vow_deferred *attempt = j->attempt;
     j->attempt = NULL;
-    slot_give(j);
+    job_give_slot(j);
     vow_on_cancel(attempt, NULL, NULL);
     (void)vow_reject_drop(attempt, e);
 }
 
-/* 0 or an errno; what was opened is closed. */
-static int launch(struct job *j)
+/* Starts the process. Returns 0, an errno, or REFUSED after a message. The
+ * process's ends of all pipes are closed in any case. */
+static int attempt_spawn(struct job *j)
 {
     struct jobs *js = j->jobs;
     const struct settings *s = js->settings;
@@ -239,27 +243,27 @@ static int launch(struct job *j)
         error = rc == 0 ? 0 : rc == EXIT_NOT_FOUND ? ENOENT : EACCES;
     }
     if (error == 0 && !js->inherit)
-        error = open_streams(j, &out, &err);
+        error = attempt_open_streams(j, &out, &err);
     if (error == 0 && s->retries > 0 && pipe2(ends, O_CLOEXEC) == 0) {
         (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
         j->retry_after = ends[0];
     }
-    fill_env(j, ends[1]);
+    attempt_fill_env(j, ends[1]);
     if (error == 0)
-        error = proc_start(&j->proc,
-                           &(struct proc_opts){.path = path,
-                                               .argv = js->command.argv,
-                                               .env = js->env,
-                                               .in = stdin_of(js),
-                                               .out = out,
-                                               .err = err,
-                                               .also = ends[1],
-                                               .in_our_group = in_our_group(js),
-                                               .timeout_ms = s->timeout_ms,
-                                               .seq = j->seq,
-                                               .kill = &s->kill,
-                                               .ended = on_process_end,
-                                               .stopped = on_process_stopped});
+        error = proc_start(
+            &j->proc, &(struct proc_opts){.path = path,
+                                          .argv = js->command.argv,
+                                          .env = js->env,
+                                          .in = jobs_stdin(js),
+                                          .out = out,
+                                          .err = err,
+                                          .also = ends[1],
+                                          .in_our_group = jobs_share_group(js),
+                                          .timeout_ms = s->timeout_ms,
+                                          .seq = j->seq,
+                                          .kill = &s->kill,
+                                          .ended = on_process_end,
+                                          .stopped = on_process_stopped});
     if (ends[1] >= 0)
         (void)close(ends[1]);
     if (out > 2 && out != js->null)
@@ -271,21 +275,22 @@ static int launch(struct job *j)
     return error;
 }
 
-static int stdin_of(const struct jobs *js)
+static int jobs_stdin(const struct jobs *js)
 {
     if (js->inherit)
         return STDIN_FILENO;
     return js->tty > 0 ? js->tty : js->null;
 }
 
-/* Then it can use the terminal, and Ctrl-C and Ctrl-Z reach it. */
-static bool in_our_group(const struct jobs *js)
+/* Returns whether the job stays in vow's process group. There a job can use the
+ * terminal, and gets Ctrl-C and Ctrl-Z. */
+static bool jobs_share_group(const struct jobs *js)
 {
     return (js->inherit || js->tty > 0) && proc_in_foreground();
 }
 
 /* Keeps J2. */
-static int open_streams(struct job *j, int *ret_out, int *ret_err)
+static int attempt_open_streams(struct job *j, int *ret_out, int *ret_err)
 {
     const struct settings *s = j->jobs->settings;
     if (s->output == OUTPUT_LIVE && s->results == NULL)
@@ -312,15 +317,16 @@ static int open_streams(struct job *j, int *ret_out, int *ret_err)
     return *ret_err < 0 ? errno : 0;
 }
 
-/* The strings are used until the process has its own copy. */
-static void fill_env(struct job *j, int retry_fd)
+/* Adds the variables of the job to the environment. The strings are used until
+ * the process has a copy. */
+static void attempt_fill_env(struct job *j, int retry_fd)
 {
     static struct text word;
     static char *held;
     struct jobs *js = j->jobs;
     size_t n = js->n_env;
     free(held);
-    held = pool_held(key_of(j), j->weight);
+    held = pool_held(job_pool_key(j), j->weight);
     if (held != NULL)
         js->env[n++] = held;
     reaper_mark(&word, j->seq);
@@ -348,7 +354,7 @@ static char *env_entry(size_t which, const char *format, ...)
     return entries[which];
 }
 
-static void not_started(struct job *j, int error)
+static void attempt_not_started(struct job *j, int error)
 {
     long most = sysconf(_SC_ARG_MAX);
     const char *name = j->jobs->command.argv[0];
@@ -364,12 +370,12 @@ static void not_started(struct job *j, int error)
         say("job %llu: cannot run %s: too few file descriptors; raise the "
             "limit (ulimit -n)",
             (unsigned long long)j->seq, name);
-    else if (error != REFUSED) /* which was told */
+    else if (error != REFUSED) /* REFUSED wrote a message */
         say("job %llu: cannot run %s: %s", (unsigned long long)j->seq, name,
             error == ENOENT ? "not found" : strerror(error));
 }
 
-/* ---- the end of a try ---------------------------------------------------- */
+/* ---- the end of an attempt ----------------------------------------------- */
 
 static struct job *job_of(struct proc *p)
 {
@@ -395,12 +401,12 @@ static void on_process_end(struct proc *p)
     vow_deferred *late = j->late;
     stream_end(&j->out);
     stream_end(&j->err);
-    classify(j);
-    slot_give(j);
-    uint64_t wait_ms = asked_to_wait_ms(j);
+    attempt_classify(j);
+    job_give_slot(j);
+    uint64_t wait_ms = attempt_retry_after_ms(j);
     j->attempt = j->late = NULL;
-    bool last = is_last(j);
-    set_retrying(j, !last && late == NULL);
+    bool last = attempt_is_last(j);
+    job_set_retrying(j, !last && late == NULL);
     if (j->jobs->on_last_end != NULL && last)
         j->jobs->on_last_end(j);
     if (j->jobs->on_end != NULL)
@@ -418,21 +424,22 @@ static void on_process_end(struct proc *p)
         (void)vow_resolve_drop(late, vow_nothing());
 }
 
-/* As far as can be known: the deadline may still forbid another. */
-static bool is_last(struct job *j)
+/* Returns whether no further attempt follows. If false, the deadline may still
+ * forbid another attempt. */
+static bool attempt_is_last(struct job *j)
 {
     return !job_failed(j) || j->tries > j->jobs->settings->retries ||
-           !worth_another(j);
+           !job_is_retryable(j);
 }
 
-static void set_retrying(struct job *j, bool waits)
+static void job_set_retrying(struct job *j, bool waits)
 {
     j->jobs->retrying -= j->retrying;
     j->jobs->retrying += waits;
     j->retrying = waits;
 }
 
-static void classify(struct job *j)
+static void attempt_classify(struct job *j)
 {
     int status = j->proc.status;
     bool exited = WIFEXITED(status);
@@ -440,7 +447,7 @@ static void classify(struct job *j)
         (struct end){.kind = exited ? END_EXIT : END_SIGNAL,
                      .code = exited ? WEXITSTATUS(status) : WTERMSIG(status)};
     if (!job_failed(j) && (j->out.error != 0 || j->err.error != 0))
-        j->end.code = EXIT_BROKEN; /* what it wrote is not all there */
+        j->end.code = EXIT_BROKEN; /* a part of the output is lost */
     if (!job_failed(j) && j->proc.wanted_tty)
         j->end.code = EXIT_CANNOT_RUN;
     if (j->proc.timed_out || j->late != NULL) {
@@ -451,8 +458,9 @@ static void classify(struct job *j)
         j->end = (struct end){.kind = END_EXIT, .code = EXIT_LOST};
 }
 
-/* Seconds, written by the job. */
-static uint64_t asked_to_wait_ms(struct job *j)
+/* Returns how long the job asked to wait, in milliseconds; 0: not asked. The
+ * job writes seconds to VOW_RETRY_AFTER_FD. */
+static uint64_t attempt_retry_after_ms(struct job *j)
 {
     char text[64];
     if (j->retry_after < 0)
@@ -467,34 +475,34 @@ static uint64_t asked_to_wait_ms(struct job *j)
     return s > 0 && s < 1e9 ? (uint64_t)ceil(s * 1000) : 0;
 }
 
-static void on_cancel(vow_error *why, void *job)
+static void on_attempt_cancel(vow_error *why, void *job)
 {
     struct job *j = job;
     j->lost = vow_error_code(vow_error_root(why)) == VOW_ELOST;
     if (j->lost)
-        say("job %llu: its place in the pool is lost, so it is ended",
+        say("job %llu: its pool permit was lost, so the job is ended",
             (unsigned long long)j->seq);
-    if (j->proc.pid == 0) { /* something was lacking */
+    if (j->proc.pid == 0) { /* the attempt waits for a lacking resource */
         (void)vow_call_stop(&j->lack_call);
         j->started |= j->lost;
         if (j->lost)
             j->end = (struct end){.kind = END_EXIT, .code = EXIT_LOST};
-        reject_try(j, vow_error_ref(why));
+        attempt_reject(j, vow_error_ref(why));
     } else if (!j->lost)
         proc_stop(&j->proc, 0);
     else
         proc_stop_within(&j->proc, pool_lost_ms());
 }
 
-static bool worth_it(vow_error *e, void *job)
+static bool job_may_retry(vow_error *e, void *job)
 {
     const struct job *j = job;
     if (vow_error_code(e) != VOW_EIO || j->stopped)
         return false;
-    return j->tries <= j->jobs->settings->retries && worth_another(j);
+    return j->tries <= j->jobs->settings->retries && job_is_retryable(j);
 }
 
-static bool worth_another(const struct job *j)
+static bool job_is_retryable(const struct job *j)
 {
     const struct retry_on *on = &j->jobs->settings->retry_on;
     unsigned code = (unsigned)j->end.code & 255;
@@ -509,19 +517,19 @@ static bool worth_another(const struct job *j)
 
 /* ---- the end of the job -------------------------------------------------- */
 
-static vow_next on_ok(vow_value v, void *job)
+static vow_next on_job_ok(vow_value v, void *job)
 {
     (void)v;
-    return finish(job);
+    return job_finish(job);
 }
 
-static vow_next on_fail(vow_error *e, void *job)
+static vow_next on_job_fail(vow_error *e, void *job)
 {
     struct job *j = job;
     int code = vow_error_code(e);
-    if (j->proc.pid != 0) { /* over its deadline, and still ending */
+    if (j->proc.pid != 0) { /* past the deadline, being ended */
         vow_future *late = vow_promise(j->jobs->loop, &j->late);
-        return vow_follow(vow_then_drop(late, on_ok, NULL, j));
+        return vow_follow(vow_then_drop(late, on_job_ok, NULL, j));
     }
     if (code == VOW_ETIMEDOUT && j->end.kind != END_TIMEOUT)
         j->end = (struct end){
@@ -529,12 +537,13 @@ static vow_next on_fail(vow_error *e, void *job)
     else if (!j->started && code == VOW_ECANCELED)
         j->unrun = true;
     else if (!j->started || code == VOW_ESTORE)
-        not_let_in(j, e);
-    return finish(j);
+        job_not_admitted(j, e);
+    return job_finish(j);
 }
 
-/* Without the store nobody is: it is told once, and not counted as a job's. */
-static void not_let_in(struct job *j, vow_error *e)
+/* Records why a job got no permit. A store that is down affects all jobs: the
+ * message is written once by on_store_down(), and the job counts as not run. */
+static void job_not_admitted(struct job *j, vow_error *e)
 {
     bool store = vow_error_code(e) == VOW_ESTORE;
     if (store && j->jobs->on_store_down != NULL)
@@ -547,9 +556,9 @@ static void not_let_in(struct job *j, vow_error *e)
     j->end = (struct end){.kind = END_NOT_RUN, .code = EXIT_BROKEN};
 }
 
-static vow_next finish(struct job *j)
+static vow_next job_finish(struct job *j)
 {
-    set_retrying(j, false);
+    job_set_retrying(j, false);
     if (j->prev != NULL)
         j->prev->next = j->next;
     else
@@ -571,8 +580,8 @@ void job_stop(struct job *j, int number)
 
 /* ---- slots --------------------------------------------------------------- */
 
-/* The lowest that is free: keeps J1. */
-static void slot_take(struct job *j)
+/* Takes the lowest free slot: keeps J1. */
+static void job_take_slot(struct job *j)
 {
     struct jobs *js = j->jobs;
     size_t i = 0;
@@ -588,12 +597,12 @@ static void slot_take(struct job *j)
     j->slot = (uint32_t)i + 1;
 }
 
-static void slot_give(struct job *j)
+static void job_give_slot(struct job *j)
 {
     j->jobs->slots[j->slot - 1] = false;
 }
 
-/* ---- what it was --------------------------------------------------------- */
+/* ---- properties of a job ------------------------------------------------- */
 
 struct fields job_fields(const struct job *j)
 {
@@ -623,7 +632,7 @@ const char *job_end_text(const struct job *j, char *into, size_t room)
 {
     char name[16];
     if (j->lost)
-        (void)snprintf(into, room, "lost its place");
+        (void)snprintf(into, room, "lost its pool permit");
     else if (j->end.kind == END_TIMEOUT)
         (void)snprintf(into, room, "timed out");
     else if (j->proc.wanted_tty && job_failed(j))

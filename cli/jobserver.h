@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* jobserver.h - a place among the jobs of a `make -jN` that started us.
+/* jobserver.h - takes part in the job server of the `make -jN` above vow.
  *
- * WHY   Ten makes that each start ten processes are a hundred; make lends its
- *       children tokens instead.
- * HOW   We have one place for free, as every child of make, and take one more
- *       token for each further job that could start. Tokens that nobody needs
- *       go back at once, and all of them at the end. The pipe or fifo is opened
- *       once more for ourselves, without blocking, so that the flag does not
- *       reach other makes.
+ * WHY   Ten makes that each start ten processes are a hundred; make lends
+ *       tokens to its children instead.
+ * HOW   vow may run one job without a token, as every child of make may, and
+ *       takes a token for each further job that could start. Unused tokens go
+ *       back at once, and all tokens at the end. The pipe or fifo is opened
+ *       once more without blocking, so that the flag does not reach other
+ *       makes.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_JOBSERVER_H
@@ -15,15 +15,16 @@
 
 #include <vow.h>
 
-/* Called when the number of places has changed. */
+/* Called when the number of jobs allowed to run has changed. */
 typedef void (*jobserver_fn)(uint32_t places);
 
-/* True: MAKEFLAGS names a job server and it can be reached. */
+/* Opens the job server named by MAKEFLAGS. Returns whether a job server was
+ * found and can be reached. */
 bool jobserver_open(vow_loop *loop, jobserver_fn changed);
-/* So many jobs run, and so many wait for nothing but a place: take or give
- * tokens accordingly. */
+/* Takes or gives back tokens, for `running` jobs and `waiting` jobs with
+ * nothing but a token missing. */
 void jobserver_want(uint64_t running, uint64_t waiting);
-/* Give all back. Does nothing without one. */
+/* Gives back all tokens. Does nothing without a job server. */
 void jobserver_close(void);
 
 #endif

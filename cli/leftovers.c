@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* leftovers.c - see leftovers.h.
  *
- * HOW   Older versions used $XDG_RUNTIME_DIR/vow, else $TMPDIR/vow-UID. Our own
- *       variables need not be those of the process that used it: so the usual
- *       values are looked at too. A process that uses a store holds a lock on
- *       a file in its folder live/.
+ * HOW   Older versions used $XDG_RUNTIME_DIR/vow, else $TMPDIR/vow-UID. The
+ *       other process may have had other values of these variables: so the
+ *       usual values are tried too. A process that uses a store holds a lock
+ *       on a file in the folder live/ of the store.
  */
 #include "leftovers.h"
 #include "text.h"
@@ -20,14 +20,14 @@ enum { PLACES_MAX = 16, TEMPORARY_MAX = 10 };
 struct search {
     leftover_fn fn;
     void *user;
-    size_t n; /* folders that were seen: */
+    size_t n; /* folders in `seen` */
     struct stat seen[PLACES_MAX];
 };
 
-static void look_below(struct search *s, const char *above, const char *name);
-static void look_at(struct search *s, const char *folder);
-static bool see_folder(struct search *s, const char *folder);
-static long user_of(const char *folder);
+static void search_below(struct search *s, const char *above, const char *name);
+static void search_folder(struct search *s, const char *folder);
+static bool folder_is_new(struct search *s, const char *folder);
+static long folder_user_pid(const char *folder);
 
 void leftovers_find(const char *used, leftover_fn fn, void *user)
 {
@@ -35,35 +35,35 @@ void leftovers_find(const char *used, leftover_fn fn, void *user)
     struct text name = {0}, run = {0};
     text_addf(&name, "vow-%lu", (unsigned long)geteuid());
     text_addf(&run, "/run/user/%lu", (unsigned long)geteuid());
-    (void)see_folder(&s, used);
-    look_below(&s, getenv("XDG_RUNTIME_DIR"), "vow");
-    look_below(&s, run.at, "vow");
-    look_below(&s, getenv("TMPDIR"), name.at);
-    look_below(&s, "/tmp", name.at);
-    look_below(&s, "/var/tmp", name.at);
+    (void)folder_is_new(&s, used);
+    search_below(&s, getenv("XDG_RUNTIME_DIR"), "vow");
+    search_below(&s, run.at, "vow");
+    search_below(&s, getenv("TMPDIR"), name.at);
+    search_below(&s, "/tmp", name.at);
+    search_below(&s, "/var/tmp", name.at);
     for (unsigned i = 1; i < TEMPORARY_MAX; i++) {
         struct text numbered = {0};
         text_addf(&numbered, "%s-%u", name.at, i);
-        look_below(&s, "/var/tmp", numbered.at);
+        search_below(&s, "/var/tmp", numbered.at);
         text_free(&numbered);
     }
     text_free(&name);
     text_free(&run);
 }
 
-static void look_below(struct search *s, const char *above, const char *name)
+static void search_below(struct search *s, const char *above, const char *name)
 {
     struct text folder = {0};
     if (above == NULL || above[0] != '/')
         return;
     text_addf(&folder, "%s/%s", above, name);
-    if (see_folder(s, folder.at))
-        look_at(s, folder.at);
+    if (folder_is_new(s, folder.at))
+        search_folder(s, folder.at);
     text_free(&folder);
 }
 
-/* True: it is one of ours, and was not seen before. */
-static bool see_folder(struct search *s, const char *folder)
+/* Returns whether the folder belongs to this user and was not seen before. */
+static bool folder_is_new(struct search *s, const char *folder)
 {
     struct stat st;
     if (s->n == PLACES_MAX || lstat(folder, &st) != 0 || !S_ISDIR(st.st_mode) ||
@@ -76,17 +76,17 @@ static bool see_folder(struct search *s, const char *folder)
     return true;
 }
 
-static void look_at(struct search *s, const char *folder)
+static void search_folder(struct search *s, const char *folder)
 {
     struct text live = {0};
     struct stat st;
     text_addf(&live, "%s/live", folder);
     if (lstat(live.at, &st) == 0 && S_ISDIR(st.st_mode))
-        s->fn(folder, user_of(live.at), s->user);
+        s->fn(folder, folder_user_pid(live.at), s->user);
     text_free(&live);
 }
 
-static long user_of(const char *folder)
+static long folder_user_pid(const char *folder)
 {
     DIR *dir = opendir(folder);
     struct dirent *e;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { SHORT_MAX = 24, PID_MOST = 8 };
-enum { NAME_WIDTH = 16, HOST_SHORT = 8 }; /* when there is not enough room */
+enum { NAME_WIDTH = 16, HOST_SHORT = 8 }; /* columns, in a narrow window */
 enum kind { KIND_POOL, KIND_SLOTS, KIND_LOCK };
 
 static void add_names(struct table *t, const vow_record *const *records,
@@ -17,15 +17,15 @@ static void add_names(struct table *t, const vow_record *const *records,
 static void add_name(struct table *t, const vow_record *r, size_t host_most);
 static void add_runner(struct table *t, const char *runner, size_t host_most);
 static void add_pool(struct table *t, const vow_pool_info *p);
-static enum kind kind_of(const vow_pool_info *p);
-static const char *name_in(const vow_pool_info *p);
+static enum kind pool_kind(const vow_pool_info *p);
+static const char *pool_shown_name(const vow_pool_info *p);
 static void add_label(struct table *t, const char *label, const vow_name *name);
-static bool is_empty(const char *s);
+static bool is_empty_text(const char *s);
 static int name_order(const void *a, const void *b);
 static int pool_order(const void *a, const void *b);
-static int rank(const vow_record *r);
-static const char *short_ms(uint64_t ms, char *into);
-static const char *window(uint64_t us, char *into);
+static int record_rank(const vow_record *r);
+static const char *short_duration(uint64_t ms, char *into);
+static const char *rate_window_text(uint64_t us, char *into);
 static void json_text(struct text *t, const char *key, const char *value);
 static void json_name(struct text *t, const char *label, const vow_name *name);
 static void json_number(struct text *t, const char *key, uint64_t n);
@@ -51,7 +51,7 @@ const char *listing_state(const vow_record *r)
     return "lost";
 }
 
-/* ---- for people ---------------------------------------------------------- */
+/* ---- tables -------------------------------------------------------------- */
 
 void listing_names(struct text *ret_text, const vow_records *names,
                    size_t width)
@@ -87,23 +87,25 @@ static void add_names(struct table *t, const vow_record *const *records,
 static void add_name(struct table *t, const vow_record *r, size_t host_most)
 {
     char age[SHORT_MAX], pulse[SHORT_MAX], left[SHORT_MAX];
-    bool runs = rank(r) == 0;
+    bool runs = record_rank(r) == 0;
     add_label(t, r->label, &r->name);
     table_addf(t, "%s", listing_state(r));
     add_runner(t, r->runner, host_most);
-    table_addf(t, "%s", short_ms(r->age_ms, age));
-    table_addf(t, "%s", runs ? short_ms(r->pulse_ms, pulse) : "-");
+    table_addf(t, "%s", short_duration(r->age_ms, age));
+    table_addf(t, "%s", runs ? short_duration(r->pulse_ms, pulse) : "-");
     table_addf(t, "%" PRIu32, r->waiters);
     table_addf(t, "%s",
-               r->left_ms == UINT64_MAX ? "-" : short_ms(r->left_ms, left));
+               r->left_ms == UINT64_MAX ? "-"
+                                        : short_duration(r->left_ms, left));
     table_addf(t, "%" PRIu64, r->epoch);
 }
 
-/* The number tells more than the end of a long host. */
+/* Adds "host:pid". A long host is cut, because the pid is more useful than the
+ * end of the host. */
 static void add_runner(struct table *t, const char *runner, size_t host_most)
 {
     struct text shown = {0};
-    if (is_empty(runner)) {
+    if (is_empty_text(runner)) {
         table_addf(t, "-");
         return;
     }
@@ -138,8 +140,8 @@ static void add_pool(struct table *t, const vow_pool_info *p)
 {
     char span[SHORT_MAX];
     const vow_pool_limits *l = &p->limits;
-    enum kind kind = kind_of(p);
-    add_label(t, name_in(p), &p->pool);
+    enum kind kind = pool_kind(p);
+    add_label(t, pool_shown_name(p), &p->pool);
     if (kind == KIND_LOCK)
         table_addf(t,
                    p->held == LOCK_PLACES ? "locked"
@@ -156,13 +158,13 @@ static void add_pool(struct table *t, const vow_pool_info *p)
         table_addf(t, "%s", "");
     else
         table_addf(t, "rate %" PRIu64 "/%" PRIu32 " per %s", p->rate_used,
-                   l->rate, window(l->window_us, span));
+                   l->rate, rate_window_text(l->window_us, span));
     table_addf(t, "queue %" PRIu64, p->waiting);
 }
 
 bool listing_is_idle_lock(const vow_pool_info *p)
 {
-    return kind_of(p) != KIND_POOL && p->holders == 0 && p->waiting == 0;
+    return pool_kind(p) != KIND_POOL && p->holders == 0 && p->waiting == 0;
 }
 
 bool listing_is_taken(const char *pool)
@@ -175,10 +177,10 @@ bool listing_is_taken(const char *pool)
     return false;
 }
 
-/* Pools that people name have no colon but before a key. */
-static enum kind kind_of(const vow_pool_info *p)
+/* A name of --pool has no colon, except before a key. */
+static enum kind pool_kind(const vow_pool_info *p)
 {
-    const char *label = is_empty(p->label) ? "" : p->label;
+    const char *label = is_empty_text(p->label) ? "" : p->label;
     if (strncmp(label, LOCK_LABEL, strlen(LOCK_LABEL)) == 0)
         return KIND_LOCK;
     if (strncmp(label, SLOTS_LABEL, strlen(SLOTS_LABEL)) == 0)
@@ -186,10 +188,10 @@ static enum kind kind_of(const vow_pool_info *p)
     return KIND_POOL;
 }
 
-/* As people gave it. */
-static const char *name_in(const vow_pool_info *p)
+/* Returns the label without the prefix of locks and slots. */
+static const char *pool_shown_name(const vow_pool_info *p)
 {
-    enum kind kind = kind_of(p);
+    enum kind kind = pool_kind(p);
     if (kind == KIND_POOL)
         return p->label;
     return p->label + strlen(kind == KIND_LOCK ? LOCK_LABEL : SLOTS_LABEL);
@@ -198,17 +200,17 @@ static const char *name_in(const vow_pool_info *p)
 static void add_label(struct table *t, const char *label, const vow_name *name)
 {
     char printed[VOW_NAME_TEXT];
-    if (is_empty(label))
+    if (is_empty_text(label))
         label = vow_name_text(name, printed);
     table_add(t, span_of(label), 0);
 }
 
-static bool is_empty(const char *s)
+static bool is_empty_text(const char *s)
 {
     return s == NULL || s[0] == '\0';
 }
 
-static int rank(const vow_record *r)
+static int record_rank(const vow_record *r)
 {
     static const char *const states[] = {"running", "lost", "doubt", "failed",
                                          "done"};
@@ -222,7 +224,7 @@ static int name_order(const void *a, const void *b)
 {
     const vow_record *x = *(const vow_record *const *)a;
     const vow_record *y = *(const vow_record *const *)b;
-    int order = rank(x) - rank(y);
+    int order = record_rank(x) - record_rank(y);
     if (order == 0)
         order = strcmp(x->label == NULL ? "" : x->label,
                        y->label == NULL ? "" : y->label);
@@ -233,19 +235,21 @@ static int pool_order(const void *a, const void *b)
 {
     const vow_pool_info *x = *(const vow_pool_info *const *)a;
     const vow_pool_info *y = *(const vow_pool_info *const *)b;
-    int order = kind_of(x) == kind_of(y) ? 0 : kind_of(x) < kind_of(y) ? -1 : 1;
+    int order = pool_kind(x) == pool_kind(y)  ? 0
+                : pool_kind(x) < pool_kind(y) ? -1
+                                              : 1;
     if (order == 0)
         order = strcmp(x->label == NULL ? "" : x->label,
                        y->label == NULL ? "" : y->label);
     return order != 0 ? order : memcmp(&x->pool, &y->pool, sizeof(x->pool));
 }
 
-/* At most five columns: 850ms, 9.5s, 59s, 12m, 30h, 9d. */
-static const char *short_ms(uint64_t ms, char *into)
+/* Returns a duration in at most five columns: 850ms, 9.5s, 59s, 12m, 9d. */
+static const char *short_duration(uint64_t ms, char *into)
 {
     static const struct {
-        uint64_t below; /* of the time, in its units */
-        uint64_t unit;
+        uint64_t below; /* limit, in units */
+        uint64_t unit;  /* ms */
         const char *name;
     } units[] = {{1000, 1, "ms"},
                  {100, 1000, "s"},
@@ -264,8 +268,8 @@ static const char *short_ms(uint64_t ms, char *into)
     return into;
 }
 
-/* Of a rate, exactly, as it is written: 1s, 500ms, 2m, 333334us. */
-static const char *window(uint64_t us, char *into)
+/* Returns the exact window of a rate: 1s, 500ms, 2m, 333334us. */
+static const char *rate_window_text(uint64_t us, char *into)
 {
     static const struct {
         uint64_t unit;
@@ -291,18 +295,18 @@ const char *listing_limits(const vow_pool_limits *l, char into[LISTING_LIMITS])
     if (l->rate > 0)
         (void)snprintf(into + n, LISTING_LIMITS - n, "%s%" PRIu32 "/%s",
                        n > 0 ? " and " : "", l->rate,
-                       window(l->window_us, span));
+                       rate_window_text(l->window_us, span));
     if (l->concurrent == 0 && l->rate == 0)
         (void)snprintf(into, LISTING_LIMITS, "no limits");
     return into;
 }
 
-/* ---- for programs -------------------------------------------------------- */
+/* ---- JSON ---------------------------------------------------------------- */
 
 void listing_name_json(struct text *ret_text, const vow_record *r)
 {
     static const char *const modes[] = {"shared", "fenced", "once"};
-    bool runs = rank(r) == 0;
+    bool runs = record_rank(r) == 0;
     text_add_str(ret_text, "{\"kind\":\"name\"");
     json_name(ret_text, r->label, &r->name);
     json_text(ret_text, "state", listing_state(r));
@@ -319,15 +323,16 @@ void listing_name_json(struct text *ret_text, const vow_record *r)
     text_add_str(ret_text, "}\n");
 }
 
-/* Of a lock, holders: it has one place, or those who share it have many. */
+/* For a lock, "running" is the number of holders. "limit" is 1 for a free or
+ * exclusive lock, and null for a shared lock. */
 void listing_pool_json(struct text *ret_text, const vow_pool_info *p)
 {
     static const char *const kinds[] = {"pool", "slots", "lock"};
     const vow_pool_limits *l = &p->limits;
-    bool lock = kind_of(p) == KIND_LOCK;
+    bool lock = pool_kind(p) == KIND_LOCK;
     bool alone = lock && p->held == LOCK_PLACES;
-    text_addf(ret_text, "{\"kind\":\"%s\"", kinds[kind_of(p)]);
-    json_name(ret_text, name_in(p), &p->pool);
+    text_addf(ret_text, "{\"kind\":\"%s\"", kinds[pool_kind(p)]);
+    json_name(ret_text, pool_shown_name(p), &p->pool);
     json_number(ret_text, "running", lock ? p->holders : p->held);
     json_known(ret_text, "limit", lock ? 1 : l->concurrent,
                lock ? alone || p->held == 0 : l->concurrent > 0);
@@ -342,7 +347,7 @@ void listing_pool_json(struct text *ret_text, const vow_pool_info *p)
     text_add_str(ret_text, "}\n");
 }
 
-/* That of an even rate may be no whole number. */
+/* Adds the window; with --even the window may be no whole number of ms. */
 static void json_window(struct text *t, uint64_t us)
 {
     text_addf(t, ",\"window_ms\":%" PRIu64, us / 1000);
@@ -350,12 +355,12 @@ static void json_window(struct text *t, uint64_t us)
         text_addf(t, ".%03u", (unsigned)(us % 1000));
 }
 
-/* What people call it, and what it is called by all. */
+/* Adds the label for users, and the id. */
 static void json_name(struct text *t, const char *label, const vow_name *name)
 {
     char printed[VOW_NAME_TEXT];
     (void)vow_name_text(name, printed);
-    json_text(t, "name", is_empty(label) ? printed : label);
+    json_text(t, "name", is_empty_text(label) ? printed : label);
     json_text(t, "id", printed);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* listing.h - names and pools, as people and as programs read them.
+/* listing.h - lists of names and pools, as tables and as JSON.
  *
- * For people a table of names, those that run first, then what is in doubt,
- * failed and done; and a line for each pool, the slots and the locks. For
- * programs one line of JSON each, with everything that is known, times as whole
- * milliseconds.
+ * The table of names is sorted by state: running, lost, in doubt, failed, done.
+ * Pools, slots and locks have a line each. JSON has a line per entry, with all
+ * fields; times are whole milliseconds.
  *
- * A lock is a pool of many places, of which an exclusive holder has all; slots
- * are a pool. Their labels tell them from those that people name.
+ * A lock is a pool with the limit LOCK_PLACES, and an exclusive holder has a
+ * permit of this weight. Slots are a pool, too. The prefixes of their labels
+ * tell locks and slots from pools of --pool.
  */
 #ifndef VOW_CLI_LISTING_H
 #define VOW_CLI_LISTING_H
@@ -16,26 +16,27 @@
 
 #include <vow.h>
 
-enum { LOCK_PLACES = 1 << 20 }; /* of a lock; -s takes one of them */
+enum { LOCK_PLACES = 1 << 20 }; /* limit of a lock; --shared has weight 1 */
 #define LOCK_LABEL "lock:"
 #define SLOTS_LABEL "slots:"
 
-/* "running", "done", "failed", "doubt"; "lost": its runner is gone. */
+/* Returns "running", "done", "failed", "doubt" or "lost" (no runner). */
 const char *listing_state(const vow_record *r);
 
-/* Lines at the end of *ret_text; nothing for nothing, not even a heading. */
+/* Add lines to *ret_text; nothing, not even a heading, for an empty list. */
 void listing_names(struct text *ret_text, const vow_records *names,
                    size_t width);
 void listing_pools(struct text *ret_text, const vow_pools *pools, size_t width);
-/* Nobody has the lock or slot, and nobody waits: there is nothing to tell. */
+/* Returns whether a lock or slots have neither holders nor waiters. */
 bool listing_is_idle_lock(const vow_pool_info *p);
 void listing_name_json(struct text *ret_text, const vow_record *r);
 void listing_pool_json(struct text *ret_text, const vow_pool_info *p);
 
-/* A pool of that name would have keys that look like locks or slots. */
+/* Returns whether the name is reserved: the keys of such a pool would look like
+ * locks or slots. */
 bool listing_is_taken(const char *pool);
 
-/* "-j 20 and 50/1s", "-j 4", "50/1s", "no limits". */
+/* Returns "-j 20 and 50/1s", "-j 4", "50/1s" or "no limits". */
 enum { LISTING_LIMITS = 64 };
 const char *listing_limits(const vow_pool_limits *l, char into[LISTING_LIMITS]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* main.c - the command `vow`: finds the verb and hands over. */
+/* main.c - the command `vow`: finds the verb and runs it. */
 #include "cmd.h"
 #include "options.h"
 #include "say.h"
@@ -38,12 +38,12 @@ const struct verb_def *const verbs[] = {
     &resolve_verb, &doctor_verb, &help_verb,   &completion_verb, NULL};
 
 static const struct verb_def *verb_of(const char *name);
-static void sane_descriptors(void);
-static void enough_descriptors(void);
+static void open_missing_descriptors(void);
+static void check_free_descriptors(void);
 
 int main(int argc, char **argv)
 {
-    sane_descriptors();
+    open_missing_descriptors();
     if (argc < 2) {
         options_help_all(stderr);
         return EXIT_USAGE;
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
         argv[1] = "help";
     const struct verb_def *verb = verb_of(argv[1]);
     if (verb != &help_verb && verb != &completion_verb)
-        enough_descriptors();
+        check_free_descriptors();
     return verb->run(argc - 1, argv + 1);
 }
 
@@ -76,16 +76,17 @@ static const struct verb_def *verb_of(const char *name)
     die(EXIT_USAGE, "there is no verb '%s'. See vow help", name);
 }
 
-/* So that no descriptor of ours is ever 0, 1 or 2. */
-static void sane_descriptors(void)
+/* Opens descriptors 0, 1 and 2 if they are closed, so no other file of vow gets
+ * these numbers. */
+static void open_missing_descriptors(void)
 {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)open("/dev/null", O_RDONLY); /* writing there is an error */
+            (void)open("/dev/null", O_RDONLY); /* a write fails */
 }
 
-/* With too few, libuv aborts. */
-static void enough_descriptors(void)
+/* Exits if too few descriptors are free: libuv would abort. */
+static void check_free_descriptors(void)
 {
     int fds[DESCRIPTORS], n = 0;
     while (n < DESCRIPTORS && (fds[n] = fcntl(0, F_DUPFD_CLOEXEC, 3)) >= 0)
@@ -117,6 +118,6 @@ int cmd_completion(int argc, char **argv)
     while (options_next(&o) > 0)
         ;
     if (o.at + 1 != argc || !options_completion(stdout, argv[o.at]))
-        die(EXIT_USAGE, "completion: say for which shell: bash, zsh or fish");
+        die(EXIT_USAGE, "vow completion: give one shell: bash, zsh or fish");
     return fflush(stdout) == 0 ? 0 : EXIT_BROKEN;
 }

@@ -25,7 +25,8 @@ int manage_option(struct manage *m)
         if (o->at == o->argc)
             return 0;
         if (m->word != NULL)
-            die(o->verb->usage_code, "vow %s: one name only, not '%s' too",
+            die(o->verb->usage_code,
+                "vow %s: unexpected argument '%s': use only one name",
                 o->verb->name, o->argv[o->at]);
         m->word = o->argv[o->at++];
     }
@@ -42,7 +43,7 @@ void manage_needs_word(const struct manage *m, const char *missing)
 void manage_open(struct manage *m)
 {
     if (vow_loop_new(NULL, &m->loop) < 0)
-        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
+        die(EXIT_BROKEN, "cannot create the event loop: %s", strerror(errno));
     m->authority = store_open_or_die(m->loop, &m->store);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* manage_name.c - which named work a person means.
+/* manage_name.c - find the name that a word of the command line stands for.
  *
- * HOW   A NAME is the word that vow share was given. If there is nothing of
- *       that name it is what vow status shows: the label of one record, or the
- *       printed form of its name.
+ * HOW   The word is the NAME of vow share. If the store has no record of this
+ *       name, the word is the label of a record or the printed form of a name,
+ *       as vow status shows them.
  */
 #include "manage.h"
 #include "say.h"
@@ -12,19 +12,19 @@
 
 enum { EXIT_AMBIGUOUS = 65 };
 
-static bool is_there(const struct manage *m, const vow_name *name);
-static vow_name find_shown(const struct manage *m, vow_name otherwise);
-static _Noreturn void tell_ambiguous(const struct manage *m, size_t n);
+static bool name_exists(const struct manage *m, const vow_name *name);
+static vow_name find_listed_name(const struct manage *m, vow_name otherwise);
+static _Noreturn void die_ambiguous(const struct manage *m, size_t n);
 
 vow_name manage_open_name(struct manage *m)
 {
-    manage_needs_word(m, "say which name");
+    manage_needs_word(m, "no name given");
     manage_open(m);
     vow_name name = store_name_of(m->word);
-    return is_there(m, &name) ? name : find_shown(m, name);
+    return name_exists(m, &name) ? name : find_listed_name(m, name);
 }
 
-static bool is_there(const struct manage *m, const vow_name *name)
+static bool name_exists(const struct manage *m, const vow_name *name)
 {
     VOW_AUTO(vow_future) f = vow_authority_peek(m->authority, name, 1);
     (void)manage_wait(m, f);
@@ -32,7 +32,7 @@ static bool is_there(const struct manage *m, const vow_name *name)
     return r != NULL && r->n == 1 && r->at[0].status != VOW_STATUS_NONE;
 }
 
-static vow_name find_shown(const struct manage *m, vow_name otherwise)
+static vow_name find_listed_name(const struct manage *m, vow_name otherwise)
 {
     vow_name found = otherwise;
     size_t n = 0;
@@ -41,7 +41,7 @@ static vow_name find_shown(const struct manage *m, vow_name otherwise)
     const vow_records *all = vow_as_ptr(vow_get(f));
     for (size_t i = 0; all != NULL && i < all->n; i++) {
         const vow_record *r = &all->at[i];
-        if (vow_name_equal(&r->name, &otherwise)) /* lost, but listed */
+        if (vow_name_equal(&r->name, &otherwise)) /* the owner is lost */
             return otherwise;
         if (r->label == NULL || strcmp(r->label, m->word) != 0)
             continue;
@@ -49,11 +49,11 @@ static vow_name find_shown(const struct manage *m, vow_name otherwise)
         n++;
     }
     if (n > 1)
-        tell_ambiguous(m, n);
+        die_ambiguous(m, n);
     return n == 0 && !vow_name_parse(m->word, &found) ? otherwise : found;
 }
 
-static _Noreturn void tell_ambiguous(const struct manage *m, size_t n)
+static _Noreturn void die_ambiguous(const struct manage *m, size_t n)
 {
     struct text word = {0};
     text_add_quoted(&word, span_of(m->word));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* map_end.c - vow map: counting jobs, their logs, the summary, the exit code.
- */
+/* map_end.c - vow map: counts of jobs, logs, the summary, the exit code. */
 #include "emit.h"
 #include "jobserver.h"
 #include "map_run.h"
@@ -15,17 +14,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What xargs would exit with. */
+/* Exit codes of xargs. */
 enum { XARGS_FAILED = 123, XARGS_255 = 124, XARGS_KILLED = 125 };
 enum { COUNT_MAX = 100 };
 
-static int xargs_code(const struct job *j);
-static void remember_job(struct failure *list, uint64_t n, struct job *j);
-static bool is_recorded(const char *file, int error);
-static void cannot_close(const char *file, int error);
-static void summary(void);
-static void list_jobs(const struct failure *list, uint64_t n);
-static bool count_given(uint64_t *ret_given);
+static int job_xargs_code(const struct job *j);
+static void list_add_job(struct failure *list, uint64_t n, struct job *j);
+static bool check_record_written(const char *file, int error);
+static void check_log_closed(const char *file, int error);
+static void summary_print(void);
+static void summary_list_jobs(const struct failure *list, uint64_t n);
+static bool input_count_jobs(uint64_t *ret_given);
 
 void map_count(struct job *j)
 {
@@ -35,12 +34,12 @@ void map_count(struct job *j)
     run.done++;
     if (!job_failed(j))
         return;
-    int code = xargs_code(j);
+    int code = job_xargs_code(j);
     run.worst = code > run.worst ? code : run.worst;
-    remember_job(run.failures, run.failed++, j);
+    list_add_job(run.failures, run.failed++, j);
 }
 
-static int xargs_code(const struct job *j)
+static int job_xargs_code(const struct job *j)
 {
     if (j->end.kind == END_NOT_RUN)
         return j->end.code;
@@ -49,8 +48,8 @@ static int xargs_code(const struct job *j)
     return XARGS_KILLED;
 }
 
-/* The beginning of a long command says enough. */
-static void remember_job(struct failure *list, uint64_t n, struct job *j)
+/* Adds the job to a list for the summary. A long command is cut. */
+static void list_add_job(struct failure *list, uint64_t n, struct job *j)
 {
     struct fields fields = job_fields(j);
     if (n >= FAILURES_SHOWN)
@@ -75,18 +74,19 @@ void map_write_logs(struct job *j)
         return;
     job_record(j, &run.command, &r);
     if (s->results != NULL)
-        all &= is_recorded(s->results, results_end(j, s->results, r.command));
+        all &= check_record_written(s->results,
+                                    results_end(j, s->results, r.command));
     if (run.log != NULL)
-        all &= is_recorded(s->log, log_write(run.log, &r));
+        all &= check_record_written(s->log, log_write(run.log, &r));
     if (run.joblog != NULL)
-        all &= is_recorded(s->joblog, joblog_write(run.joblog, &r));
+        all &= check_record_written(s->joblog, joblog_write(run.joblog, &r));
     if (!all)
-        remember_job(run.missing, run.unrecorded++, j);
+        list_add_job(run.missing, run.unrecorded++, j);
 }
 
-/* A run that is to be resumed must not go on unrecorded: what runs may finish,
- * nothing more is started. */
-static bool is_recorded(const char *file, int error)
+/* Returns whether the record was written. If not, no more jobs are started,
+ * because --resume could not skip unrecorded jobs; running jobs may end. */
+static bool check_record_written(const char *file, int error)
 {
     if (error == 0)
         return true;
@@ -101,7 +101,7 @@ static bool is_recorded(const char *file, int error)
     return false;
 }
 
-static void cannot_close(const char *file, int error)
+static void check_log_closed(const char *file, int error)
 {
     if (error == 0)
         return;
@@ -113,7 +113,7 @@ static void cannot_close(const char *file, int error)
 
 void map_finish(void)
 {
-    emit_drain(); /* before the summary, which is to stand below */
+    emit_drain(); /* the summary comes below the output of jobs */
     bar_close();
     jobserver_close();
     pool_close();
@@ -122,20 +122,20 @@ void map_finish(void)
     if (run.by_signal != 0)
         reaper_kill_children();
     if (run.log != NULL)
-        cannot_close(run.settings.log, log_close(run.log));
+        check_log_closed(run.settings.log, log_close(run.log));
     if (run.joblog != NULL && fclose(run.joblog) != 0)
-        cannot_close(run.settings.joblog, errno);
+        check_log_closed(run.settings.joblog, errno);
     if (run.by_signal == 0)
-        summary();
+        summary_print();
     emit_drain();
     reaper_end();
 }
 
-static void summary(void)
+static void summary_print(void)
 {
     char rest[64] = "";
     uint64_t given = 0, unrun = run.unrun;
-    bool known = count_given(&given);
+    bool known = input_count_jobs(&given);
     if (known)
         unrun = given - run.done;
     else
@@ -149,19 +149,19 @@ static void summary(void)
     if (run.failed > 0)
         say("%llu of %llu jobs failed%s:", (unsigned long long)run.failed,
             (unsigned long long)given, rest);
-    list_jobs(run.failures, run.failed);
+    summary_list_jobs(run.failures, run.failed);
     if (run.unrecorded > 0)
         say("%llu of %llu jobs ended and are not in %s%s:",
             (unsigned long long)run.unrecorded, (unsigned long long)given,
             run.unwritable, rest);
-    list_jobs(run.missing, run.unrecorded);
+    summary_list_jobs(run.missing, run.unrecorded);
     if (run.settings.verbose)
         say("%llu done, %llu failed, %llu left out, %llu not run",
             (unsigned long long)run.done, (unsigned long long)run.failed,
             (unsigned long long)run.skipped, (unsigned long long)unrun);
 }
 
-static void list_jobs(const struct failure *list, uint64_t n)
+static void summary_list_jobs(const struct failure *list, uint64_t n)
 {
     for (uint64_t i = 0; i < n && i < FAILURES_SHOWN; i++)
         say_command("  %s: %s", list[i].end, list[i].command);
@@ -169,9 +169,9 @@ static void list_jobs(const struct failure *list, uint64_t n)
         say("  and %llu more", (unsigned long long)(n - FAILURES_SHOWN));
 }
 
-/* The jobs that were given, without those that --resume has left out. False: a
- * part of the input was not read. */
-static bool count_given(uint64_t *ret_given)
+/* Counts the jobs of the input, without jobs that --resume has skipped. Returns
+ * false if a part of the input was not read. */
+static bool input_count_jobs(uint64_t *ret_given)
 {
     bool guess = false;
     uint64_t all = run.ended ? run.pulled : input_total(run.input, &guess);

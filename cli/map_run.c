@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* map_run.c - vow map: items become jobs, jobs are run and shown.
+/* map_run.c - vow map: makes jobs of items, runs the jobs and shows the output.
  *
  * HOW   vow_map() pulls items and keeps a few more than can run; vow_gate_run()
- *       decides when each one may start, and starts it again when it failed.
- *       A job that has ended for good is counted at once; it is delivered by
- *       the map in its turn, no faster than its output is read, then logged.
+ *       decides when each job may start, and starts a failed job again. A job
+ *       is counted as soon as the job has ended for good; the map delivers the
+ *       job in order, no faster than the output is read; then the job is
+ *       logged.
  * INVARIANTS
- *   C1  nothing is pulled and nothing begins once `stopping` is set
- *   C2  a job is counted once: done, or unrun, or skipped
+ *   C1  no item is pulled and no job begins once `stopping` is set
+ *   C2  a job is counted once: as done, unrun or skipped
  */
 #include "map_run.h"
 #include "emit.h"
@@ -23,30 +24,30 @@
 #include <unistd.h>
 
 enum {
-    KEEP_WINDOW = 1000,   /* jobs that may wait for their turn with -k */
-    KEEP_BYTES = 8 << 20, /* and what they hold in memory, all together */
-    AHEAD_BYTES = 1 << 20 /* of items that wait, beyond one job per place */
+    KEEP_WINDOW = 1000,   /* jobs that may wait for earlier jobs with -k */
+    KEEP_BYTES = 8 << 20, /* bytes of output in memory of these jobs */
+    AHEAD_BYTES = 1 << 20 /* bytes of items that wait to start */
 };
 
-static int pull(void *state, vow_value *ret_item, vow_future **ret_wait);
-static size_t files_most(void);
-static uint32_t weight_of(const struct job *j);
-static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
-                         void *user);
-static void add_tags(struct job *j);
-static void add_tag(struct text *tag, int fd, const struct fields *f);
-static void not_ahead(struct job *j);
-static void room_again(void);
-static void on_start(struct job *j);
-static void on_last_end(struct job *j);
-static vow_next on_done(vow_value v, void *user);
-static vow_future *deliver(size_t index, vow_future *outcome, void *user);
-static void show_held(void);
-static bool may_flow(const struct stream *out);
-static void show(struct job *j);
-static void show_json(struct job *j);
-static void look_around(void);
-static void draw(void *user);
+static int map_pull(void *state, vow_value *ret_item, vow_future **ret_wait);
+static size_t output_files_max(void);
+static uint32_t job_weight(const struct job *j);
+static vow_future *map_begin_job(vow_loop *loop, vow_value item, size_t index,
+                                 void *user);
+static void job_add_tags(struct job *j);
+static void tag_add_items(struct text *tag, int fd, const struct fields *f);
+static void job_not_ahead(struct job *j);
+static void source_resume(void);
+static void on_job_start(struct job *j);
+static void on_job_last_end(struct job *j);
+static vow_next on_job_done(vow_value v, void *user);
+static vow_future *map_deliver(size_t index, vow_future *outcome, void *user);
+static void map_show_held(void);
+static bool stream_may_flow(const struct stream *out);
+static void job_show(struct job *j);
+static void job_show_json(struct job *j);
+static void map_refresh(void);
+static void on_draw_due(void *user);
 
 vow_future *map_start(void)
 {
@@ -63,27 +64,27 @@ vow_future *map_start(void)
                     vow_loop_due_ns(run.loop, s->stop_after_ms),
                     map_on_stop_after, NULL);
     run.began_ms = vow_loop_now_ns(run.loop) / 1000000;
-    streams_open(run.loop, may_flow);
-    run.jobs.on_start = on_start;
-    run.jobs.on_last_end = on_last_end;
-    run.jobs.on_end = look_around;
+    streams_open(run.loop, stream_may_flow);
+    run.jobs.on_start = on_job_start;
+    run.jobs.on_last_end = on_job_last_end;
+    run.jobs.on_end = map_refresh;
     run.jobs.on_store_down = map_on_store_down;
     if (!run.server)
         pool_watch(map_set_places);
     map_draw();
-    return vow_map(run.loop, ((vow_source){.pull = pull}), begin, NULL,
-                   VOW_MAP(.concurrent = concurrent, .window = window,
-                           .fail = VOW_FAIL_COLLECT,
-                           .as_completed = !s->keep_order, .sink = deliver,
-                           .ret_map = &run.mapping));
+    return vow_map(
+        run.loop, ((vow_source){.pull = map_pull}), map_begin_job, NULL,
+        VOW_MAP(.concurrent = concurrent, .window = window,
+                .fail = VOW_FAIL_COLLECT, .as_completed = !s->keep_order,
+                .sink = map_deliver, .ret_map = &run.mapping));
 }
 
-static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
+static int map_pull(void *state, vow_value *ret_item, vow_future **ret_wait)
 {
     (void)state;
     int rc = 0;
     if ((run.ahead > AHEAD_BYTES && run.live > procs_running() + 1) ||
-        (streams_in_files() > files_most() && run.undelivered > 0)) {
+        (streams_in_files() > output_files_max() && run.undelivered > 0)) {
         *ret_wait = vow_promise(run.loop, &run.room);
         return VOW_EAGAIN;
     }
@@ -94,7 +95,7 @@ static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
             break;
         j->seq = ++run.pulled;
         if (!map_already_done(j)) {
-            j->weight = weight_of(j);
+            j->weight = job_weight(j);
             if (j->weight == 0)
                 break;
             run.ahead += j->items.bytes.n;
@@ -103,9 +104,9 @@ static int pull(void *state, vow_value *ret_item, vow_future **ret_wait)
         }
         run.skipped++;
     }
-    if (rc == 1 || (rc < 0 && rc != VOW_EAGAIN)) { /* and it was told */
+    if (rc == 1 || (rc < 0 && rc != VOW_EAGAIN)) { /* a message was written */
         run.broken = true;
-        rc = 0; /* what was good before it runs */
+        rc = 0; /* the jobs before this item run */
     }
     run.ended |= rc == 0 && run.stopping == HALT_NEVER;
     job_free(j);
@@ -131,8 +132,9 @@ bool map_already_done(struct job *j)
     return done_take_command(run.skip, text_span(&run.command), failed_too);
 }
 
-/* Half of what we may open is for pipes and others. */
-static size_t files_most(void)
+/* Returns how many files of output may be open: half of the descriptors; the
+ * others are for pipes and the rest. */
+static size_t output_files_max(void)
 {
     static size_t most;
     struct rlimit r;
@@ -141,9 +143,9 @@ static size_t files_most(void)
     return most;
 }
 
-/* What is heavier than all places together takes them all. 0: it is no number,
- * which was told. */
-static uint32_t weight_of(const struct job *j)
+/* Returns the weight of a job, at most the limit. 0: --weight is not a number,
+ * and a message was written. */
+static uint32_t job_weight(const struct job *j)
 {
     const struct settings *s = &run.settings;
     const char *w = s->weight;
@@ -172,31 +174,31 @@ static uint32_t weight_of(const struct job *j)
     return s->rate.n > 0 && n > s->rate.n ? s->rate.n : (uint32_t)n;
 }
 
-static vow_future *begin(vow_loop *loop, vow_value item, size_t index,
-                         void *user)
+static vow_future *map_begin_job(vow_loop *loop, vow_value item, size_t index,
+                                 void *user)
 {
     struct job *j = vow_as_ptr(item);
     (void)loop;
     (void)user;
     j->index = index;
     if (run.settings.tag)
-        add_tags(j);
+        job_add_tags(j);
     run.live++;
-    vow_future *f = vow_then_drop(job_run(j), on_done, NULL, NULL);
+    vow_future *f = vow_then_drop(job_run(j), on_job_done, NULL, NULL);
     if (run.stopping != HALT_NEVER)
-        job_stop(j, 0); /* it was on its way: keeps C1 */
-    look_around();
+        job_stop(j, 0); /* the item was pulled before the stop: keeps C1 */
+    map_refresh();
     return f;
 }
 
-static void add_tags(struct job *j)
+static void job_add_tags(struct job *j)
 {
     struct fields fields = job_fields(j);
-    add_tag(&j->out.tag, STDOUT_FILENO, &fields);
-    add_tag(&j->err.tag, STDERR_FILENO, &fields);
+    tag_add_items(&j->out.tag, STDOUT_FILENO, &fields);
+    tag_add_items(&j->err.tag, STDERR_FILENO, &fields);
 }
 
-static void add_tag(struct text *tag, int fd, const struct fields *f)
+static void tag_add_items(struct text *tag, int fd, const struct fields *f)
 {
     bool visible = isatty(fd);
     for (size_t i = 0; i < f->n_items; i++) {
@@ -208,17 +210,18 @@ static void add_tag(struct text *tag, int fd, const struct fields *f)
     }
 }
 
-/* It waits no longer; or it never will. */
-static void not_ahead(struct job *j)
+/* Counts the items of the job as no longer waiting: the job has started or
+ * never will. */
+static void job_not_ahead(struct job *j)
 {
     if (j->counted_ahead)
         return;
     j->counted_ahead = true;
     run.ahead -= j->items.bytes.n;
-    room_again();
+    source_resume();
 }
 
-static void room_again(void)
+static void source_resume(void)
 {
     vow_deferred *room = run.room;
     run.room = NULL;
@@ -226,9 +229,9 @@ static void room_again(void)
         (void)vow_resolve_drop(room, vow_nothing());
 }
 
-static void on_start(struct job *j)
+static void on_job_start(struct job *j)
 {
-    not_ahead(j);
+    job_not_ahead(j);
     if (run.settings.results != NULL)
         results_begin(j, run.settings.results);
     if (run.settings.verbose) {
@@ -243,44 +246,46 @@ static void on_start(struct job *j)
             say_command("%.*s", (int)run.command.n, run.command.at);
     }
     throttle_started(&run.throttle);
-    look_around();
+    map_refresh();
 }
 
-/* Its last process has ended, and the gate does not know yet. */
-static void on_last_end(struct job *j)
+/* Counts the job when the last process has ended, before the gate is
+ * informed. */
+static void on_job_last_end(struct job *j)
 {
     map_count(j);
     map_check_halt(j);
 }
 
-/* It has ended for good. */
-static vow_next on_done(vow_value v, void *user)
+/* Called when the job has ended for good. */
+static vow_next on_job_done(vow_value v, void *user)
 {
     struct job *j = vow_as_ptr(v);
     (void)user;
     run.live--;
     run.undelivered++;
     if (j->out.flows)
-        stream_emit(&j->err); /* right behind it */
+        stream_emit(&j->err); /* stderr of the job follows the stdout */
     if (streams_flowing() == NULL)
-        show_held();
-    not_ahead(j);
+        map_show_held();
+    job_not_ahead(j);
     if (j->unrun)
         run.unrun++;
-    else if (!j->counted) /* it never had a process, or too late */
-        on_last_end(j);
+    else if (!j->counted) /* no process, or ended too late */
+        on_job_last_end(j);
     run.kept += j->out.text.n + j->err.text.n;
     if (run.kept > KEEP_BYTES) {
         run.kept -= j->out.text.n + j->err.text.n;
         stream_spill(&j->out);
         stream_spill(&j->err);
     }
-    look_around();
+    map_refresh();
     return vow_ok(v);
 }
 
-/* Its turn to be shown; or as soon as the one that flows has ended. */
-static vow_future *deliver(size_t index, vow_future *outcome, void *user)
+/* Shows a job in order; if the output of another job flows, as soon as the flow
+ * has ended. */
+static vow_future *map_deliver(size_t index, vow_future *outcome, void *user)
 {
     struct job *j = vow_as_ptr(vow_get(outcome));
     (void)user;
@@ -289,23 +294,23 @@ static vow_future *deliver(size_t index, vow_future *outcome, void *user)
         run.held = j;
         return vow_promise(run.loop, &run.held_end);
     }
-    show(j);
+    job_show(j);
     return emit_behind() ? emit_drained() : NULL;
 }
 
-static void show_held(void)
+static void map_show_held(void)
 {
     struct job *j = run.held;
     run.held = NULL;
     if (j == NULL)
         return;
-    show(j);
+    job_show(j);
     (void)vow_resolve_drop(run.held_end, vow_nothing());
 }
 
-/* May it be passed on from now on, as it comes? Not if another try might take
- * its place, or others are to come before it. */
-static bool may_flow(const struct stream *out)
+/* Returns whether the output may be passed on from now on, as it arrives. Not
+ * if another attempt might replace the output, or if other jobs come before. */
+static bool stream_may_flow(const struct stream *out)
 {
     const struct settings *s = &run.settings;
     const struct job *j =
@@ -315,7 +320,7 @@ static bool may_flow(const struct stream *out)
            run.held == NULL && (!s->keep_order || j->index == run.next_index);
 }
 
-static void show(struct job *j)
+static void job_show(struct job *j)
 {
     const struct settings *s = &run.settings;
     size_t kept = j->out.text.n + j->err.text.n;
@@ -327,28 +332,28 @@ static void show(struct job *j)
         run.broken = true;
     }
     if (s->json && !j->unrun) {
-        show_json(j);
+        job_show_json(j);
     } else if (s->output == OUTPUT_GROUP) {
         stream_emit(&j->out);
         stream_emit(&j->err);
     }
     if (!j->unrun)
-        map_write_logs(j); /* what was never shown runs again */
+        map_write_logs(j); /* unlogged jobs run again with --resume */
     job_free(j);
     run.undelivered--;
-    room_again();
+    source_resume();
     streams_go_on();
 }
 
-static void show_json(struct job *j)
+static void job_show_json(struct job *j)
 {
     struct record r;
     job_record(j, &run.command, &r);
     int error = results_json(j, &r);
     if (error == 0)
         return;
-    say("job %llu: there is no room for its JSON: %s",
-        (unsigned long long)j->seq, strerror(error));
+    say("job %llu: cannot write its JSON: %s", (unsigned long long)j->seq,
+        strerror(error));
     run.broken = true;
 }
 
@@ -360,7 +365,7 @@ void map_set_places(uint32_t places)
     vow_gate_opts o = vow_gate_get(run.jobs.gate);
     for (const struct job *j = run.jobs.live; j != NULL; j = j->next)
         if (j->proc.pid == 0 && j->weight > places)
-            places = j->weight; /* it waits for so many */
+            places = j->weight; /* the job waits for permits of this weight */
     o.concurrent = places;
     pool_behind(&o);
     if (vow_gate_set(run.jobs.gate, &o) < 0)
@@ -370,9 +375,9 @@ void map_set_places(uint32_t places)
     (void)vow_map_resize(run.mapping, (uint32_t)(places + ahead));
 }
 
-/* ---- telling ------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------ */
 
-static void look_around(void)
+static void map_refresh(void)
 {
     if (run.server) {
         vow_gate_stats s;
@@ -384,10 +389,10 @@ static void look_around(void)
 
 void map_draw(void)
 {
-    draw(NULL);
+    on_draw_due(NULL);
 }
 
-static void draw(void *user)
+static void on_draw_due(void *user)
 {
     struct bar_state *b = &run.bar;
     (void)user;
@@ -405,5 +410,5 @@ static void draw(void *user)
     if (next == UINT64_MAX || vow_call_pending(&run.draw))
         return;
     vow_call_weakly_at(&run.draw, run.loop, (next + run.began_ms) * 1000000,
-                       draw, NULL);
+                       on_draw_due, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* map_run.h - one run of `vow map`: what its parts share.
+/* map_run.h - one run of `vow map`: the state shared by the parts.
  *
- *   cmd_map.c   getting ready, and --dry-run
- *   map_run.c   items become jobs, jobs are run and shown
- *   map_stop.c  what ends a run early: failures, signals, a reader that left
- *   map_end.c   counting, logs, the summary and the exit code
+ *   cmd_map.c   preparation, and --dry-run
+ *   map_run.c   makes jobs of items, runs the jobs and shows the output
+ *   map_stop.c  early ends of a run: failures, signals, closed output
+ *   map_end.c   counts, logs, the summary and the exit code
  */
 #ifndef VOW_CLI_MAP_RUN_H
 #define VOW_CLI_MAP_RUN_H
@@ -36,45 +36,46 @@ struct run {
     uint64_t began_ms;
     vow_call draw;
     vow_call stop_after;
-    bool server; /* of make */
+    bool server; /* the job server of make limits the jobs */
 
     enum halt_when stopping;
-    int by_signal; /* which ended us; 0: none */
-    int halt_code; /* of the job that stopped the run; -1: none */
-    bool ended;    /* all the input was pulled */
-    bool broken;   /* of output or log: 125 */
+    int by_signal; /* signal that ended the run; 0: none */
+    int halt_code; /* exit code of the job that stopped the run; -1: none */
+    bool ended;    /* the whole input was pulled */
+    bool broken;   /* output or log cannot be written: exit with 125 */
 
     uint64_t pulled;
-    uint64_t live;          /* begun, and not ended for good */
-    size_t next_index;      /* with -k: whose turn it is */
-    struct job *held;       /* its turn has come while another flows */
-    vow_deferred *held_end; /* the map waits for it */
-    uint64_t undelivered;   /* ended, and not shown yet */
+    uint64_t live;          /* jobs begun and not ended for good */
+    size_t next_index;      /* with -k: index of the next job to show */
+    struct job *held;       /* job to show when the flowing job has ended */
+    vow_deferred *held_end; /* fulfilled when `held` was shown */
+    uint64_t undelivered;   /* jobs ended and not shown yet */
     uint64_t done;
     uint64_t failed;
     uint64_t unrun;
     uint64_t skipped;
-    size_t kept;        /* bytes of output that wait in memory with -k */
-    size_t ahead;       /* bytes of items that wait to be started */
-    vow_deferred *room; /* the source waits until that is less; NULL: no */
-    int worst;          /* for --exit xargs */
+    size_t kept;        /* bytes of output waiting in memory with -k */
+    size_t ahead;       /* bytes of items of jobs waiting to start */
+    vow_deferred *room; /* fulfilled when `ahead` is small; NULL: no waiter */
+    int worst;          /* worst exit code, for --exit xargs */
     struct failure failures[FAILURES_SHOWN];
-    const char *unwritable; /* the log or the folder that took no record */
-    uint64_t unrecorded;    /* jobs that have ended and have none there */
-    struct failure missing[FAILURES_SHOWN]; /* the first of these */
+    const char *unwritable;                 /* log or folder not written */
+    uint64_t unrecorded;                    /* jobs ended and not recorded */
+    struct failure missing[FAILURES_SHOWN]; /* the first unrecorded jobs */
     struct text command;
 };
 extern struct run run;
 
-/* map_run.c: begin; the future is settled when all is done and shown. */
+/* map_run.c: begins the run. The future is fulfilled when all jobs have ended
+ * and were shown. */
 vow_future *map_start(void);
-/* Has the log of an earlier run this job? */
+/* Returns whether the log of an earlier run has this job. */
 bool map_already_done(struct job *j);
 void map_set_places(uint32_t places);
 void map_draw(void);
 
-/* map_stop.c: start nothing more; HALT_NOW: end what runs, by `number` or, if
- * that is 0, by its kill sequence. */
+/* map_stop.c: starts no more jobs. HALT_NOW also ends the running jobs, by the
+ * signal `number` or, if `number` is 0, by the kill sequence. */
 void map_stop(enum halt_when when, int number);
 void map_check_halt(const struct job *j);
 void map_on_signal(int number, bool by_terminal);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* map_stop.c - vow map: what ends a run before its input does.
+/* map_stop.c - vow map: early ends of a run.
  *
- * HOW   A failure that is to stop the run is seen when the process has ended,
- *       before the gate hears of it: so nothing starts in its place. A signal
- *       is passed on to the jobs; a second one kills them.
+ * HOW   A failure that stops the run is handled when the process has ended,
+ *       before the gate is informed: so no job starts in the place of the
+ *       failed job. A signal is passed on to the jobs; a second signal kills
+ *       the jobs.
  */
 #include "emit.h"
 #include "map_run.h"
@@ -14,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PERCENT_FROM = 3 /* jobs done, for a percentage to mean something */ };
+enum { PERCENT_FROM = 3 /* jobs done before a percentage is used */ };
 
-static bool reached(const struct halt *h, uint64_t n);
-static void change_jobs(int by);
+static bool halt_is_reached(const struct halt *h, uint64_t n);
+static void jobs_change_limit(int by);
 
 void map_check_halt(const struct job *j)
 {
@@ -28,15 +29,16 @@ void map_check_halt(const struct job *j)
                                            : run.done;
     bool counts = h->what == HALT_DONE || (h->what == HALT_FAIL) == failed;
     if (h->when == HALT_NEVER || run.stopping != HALT_NEVER || !counts ||
-        !reached(h, n))
+        !halt_is_reached(h, n))
         return;
     if (h->what != HALT_DONE)
         run.halt_code = h->what == HALT_SUCCESS ? 0 : job_exit_code(j);
     map_stop(h->when, 0);
 }
 
-/* A percentage is of all jobs if their number is known, else of those done. */
-static bool reached(const struct halt *h, uint64_t n)
+/* Returns whether n reaches the limit of --halt. A percentage is of all jobs if
+ * their number is known, else of the jobs done. */
+static bool halt_is_reached(const struct halt *h, uint64_t n)
 {
     bool open;
     if (!h->percent)
@@ -69,12 +71,12 @@ void map_on_stop_after(void *user)
 {
     (void)user;
     if (run.ended && run.live == 0)
-        return; /* only the reader is late */
+        return; /* only writing the output takes longer */
     run.halt_code = EXIT_STOPPED;
     map_stop(HALT_NOW, 0);
 }
 
-/* What runs goes on as long as it may. */
+/* Starts no more jobs; running jobs go on until their pool permits are lost. */
 void map_on_store_down(vow_error *e)
 {
     if (run.stopping != HALT_NEVER)
@@ -84,8 +86,8 @@ void map_on_store_down(vow_error *e)
     map_stop(HALT_SOON, 0);
 }
 
-/* What the terminal sent, a job of --tty has got already; other jobs have groups
- * of their own. */
+/* A job of --tty has already got a signal from the terminal, because the job is
+ * in vow's process group; other jobs have groups of their own. */
 void map_on_signal(int number, bool by_terminal)
 {
     switch (number) {
@@ -93,10 +95,10 @@ void map_on_signal(int number, bool by_terminal)
         procs_reap();
         break;
     case SIGUSR1:
-        change_jobs(1);
+        jobs_change_limit(1);
         break;
     case SIGUSR2:
-        change_jobs(-1);
+        jobs_change_limit(-1);
         break;
     case SIGWINCH:
         bar_resized();
@@ -108,7 +110,7 @@ void map_on_signal(int number, bool by_terminal)
         procs_signal(SIGCONT);
         bar_show();
         break;
-    default: /* INT, TERM, HUP, QUIT */
+    default:
         if (run.by_signal != 0) {
             procs_signal(SIGKILL);
             break;
@@ -119,7 +121,7 @@ void map_on_signal(int number, bool by_terminal)
     }
 }
 
-/* Nobody reads any more, or the disk is full: there is no point in going on. */
+/* Ends the run: the reader has gone, or the disk is full. */
 void map_on_output_fails(int fd, int error)
 {
     if (error == EPIPE) {
@@ -133,7 +135,7 @@ void map_on_output_fails(int fd, int error)
         map_stop(HALT_NOW, 0);
 }
 
-static void change_jobs(int by)
+static void jobs_change_limit(int by)
 {
     uint32_t jobs = run.settings.jobs;
     if (!run.server && run.jobs.gate != NULL && (by > 0 || jobs > 1))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* options.c - reading options from the table of a verb.
  *
- * WHY   getopt_long() would take options from behind the command too, cut long
- *       names short, and cannot say which option was meant.
- * HOW   Words are read from the left until the first that is no option: from
- *       there on everything belongs to the command. What a wrong word is
- *       nearest to is told by edits: a letter more, less, other or swapped.
+ * WHY   getopt_long() would also take the options of the command, accepts
+ *       abbreviated long names, and does not suggest an option.
+ * HOW   Words are read from the left up to the first word that is no option;
+ *       the rest belongs to the command. The option to suggest is the option
+ *       with the fewest edits: a letter inserted, removed, replaced or swapped.
  */
 #include "options.h"
 
@@ -18,28 +18,28 @@
 
 enum { MOST_NAMES = 128, MOST_NAME = 48 };
 
-static int read_long(struct options *o, const char *word);
-static int read_letter(struct options *o);
-static int take_value(struct options *o, const struct option_def *def);
-static const struct option_def *find(const struct verb_def *verb, char letter,
-                                     struct span name);
-static _Noreturn void refuse_unknown(const struct options *o, struct span name,
-                                     const char *word);
-static struct span up_to_equals(const char *s);
+static int read_long_option(struct options *o, const char *word);
+static int read_short_option(struct options *o);
+static int take_option_value(struct options *o, const struct option_def *def);
+static const struct option_def *find_option(const struct verb_def *verb,
+                                            char letter, struct span name);
+static _Noreturn void refuse_unknown_option(const struct options *o,
+                                            struct span name, const char *word);
+static struct span name_before_equals(const char *s);
 static const char *nearest_name(const struct verb_def *verb, struct span name);
 static const char *listed_name(const struct verb_def *verb, const char *name);
 static char nearest_letter(const struct verb_def *verb, struct span name,
                            bool two_dashes);
 static bool is_long_name(const struct options *o, const char *name);
-static bool takes_value(const struct option_def *def);
-static bool is_known_word(const struct option_def *def,
-                          const struct options *o);
+static bool requires_value(const struct option_def *def);
+static bool next_is_known_word(const struct option_def *def,
+                               const struct options *o);
 static _Noreturn void help_and_exit(const struct verb_def *verb);
-static unsigned edits(const char *a, const char *b);
-static unsigned least(unsigned a, unsigned b);
+static unsigned edit_distance(const char *a, const char *b);
+static unsigned least_of(unsigned a, unsigned b);
 
 static const struct option_def no_options[] = {{.id = 0}};
-/* Known to all verbs; found behind their own. */
+/* Known to all verbs; searched after the options of the verb. */
 static const struct option_def help_option = {
     .id = -1, .letter = 'h', .name = "help"};
 
@@ -53,7 +53,7 @@ int options_next(struct options *o)
 {
     o->value = NULL;
     if (o->letters != NULL)
-        return read_letter(o);
+        return read_short_option(o);
     const char *word = o->at < o->argc ? o->argv[o->at] : NULL;
     if (word == NULL || word[0] != '-' || word[1] == '\0')
         return 0;
@@ -61,21 +61,21 @@ int options_next(struct options *o)
     if (strcmp(word, "--") == 0)
         return 0;
     if (word[1] == '-')
-        return read_long(o, word);
+        return read_long_option(o, word);
     if (is_long_name(o, word + 1))
-        refuse_unknown(o, up_to_equals(word + 1), word);
+        refuse_unknown_option(o, name_before_equals(word + 1), word);
     o->letters = word + 1;
-    return read_letter(o);
+    return read_short_option(o);
 }
 
-static int read_long(struct options *o, const char *word)
+static int read_long_option(struct options *o, const char *word)
 {
-    static char spelled[MOST_NAME + 2]; /* outlives a copy of *o */
-    struct span name = up_to_equals(word + 2);
-    const struct option_def *def = find(o->verb, '\0', name);
+    static char spelled[MOST_NAME + 2]; /* outlives *o */
+    struct span name = name_before_equals(word + 2);
+    const struct option_def *def = find_option(o->verb, '\0', name);
     if (def == NULL) {
-        refuse_unknown(o, name, word);
-        return 0; /* for those who do not see that it never comes here */
+        refuse_unknown_option(o, name, word);
+        return 0; /* never reached; for static analyzers */
     }
     snprintf(spelled, sizeof(spelled), "--%s", def->name);
     o->spelled = spelled;
@@ -85,36 +85,38 @@ static int read_long(struct options *o, const char *word)
         die(o->verb->usage_code,
             "vow %s: %s: it takes no value; write %s alone", o->verb->name,
             word, spelled);
-    return take_value(o, def);
+    return take_option_value(o, def);
 }
 
-/* o->letters is what is left of the word that o->at is already behind. */
-static int read_letter(struct options *o)
+/* Reads the first letter of o->letters, the rest of the word before o->at. */
+static int read_short_option(struct options *o)
 {
     const char *word = o->argv[o->at - 1];
     const char *letter = o->letters;
-    const struct option_def *def = find(o->verb, *letter, (struct span){0});
+    const struct option_def *def =
+        find_option(o->verb, *letter, (struct span){0});
     snprintf(o->buffer, sizeof(o->buffer), "-%c", *letter);
     if (def == NULL && letter == word + 1)
-        refuse_unknown(o, up_to_equals(letter), word);
+        refuse_unknown_option(o, name_before_equals(letter), word);
     if (def == NULL)
-        refuse_unknown(o, (struct span){.at = letter, .n = 1}, o->buffer);
+        refuse_unknown_option(o, (struct span){.at = letter, .n = 1},
+                              o->buffer);
     o->spelled = o->buffer;
     o->letters = letter[1] != '\0' ? letter + 1 : NULL;
-    if (takes_value(def) && o->letters != NULL) {
+    if (requires_value(def) && o->letters != NULL) {
         o->value = o->letters;
         o->letters = NULL;
     }
-    return take_value(o, def);
+    return take_option_value(o, def);
 }
 
-static int take_value(struct options *o, const struct option_def *def)
+static int take_option_value(struct options *o, const struct option_def *def)
 {
     if (def == &help_option)
         help_and_exit(o->verb);
     if (o->value != NULL || def->value == NULL)
         return def->id;
-    if (!takes_value(def) && !is_known_word(def, o))
+    if (!requires_value(def) && !next_is_known_word(def, o))
         return def->id;
     if (o->at >= o->argc)
         die(o->verb->usage_code, "vow %s: %s needs a value: %s %s",
@@ -123,13 +125,15 @@ static int take_value(struct options *o, const struct option_def *def)
     return def->id;
 }
 
-static bool takes_value(const struct option_def *def)
+static bool requires_value(const struct option_def *def)
 {
     return def->value != NULL && def->value[0] != '[';
 }
 
-/* --progress plain, but not --progress make. */
-static bool is_known_word(const struct option_def *def, const struct options *o)
+/* Returns whether the next word is an optional value: --progress plain, but not
+ * --progress make. */
+static bool next_is_known_word(const struct option_def *def,
+                               const struct options *o)
 {
     const char *next = o->at < o->argc ? o->argv[o->at] : "";
     const char *at = def->words != NULL ? def->words : "";
@@ -142,8 +146,8 @@ static bool is_known_word(const struct option_def *def, const struct options *o)
     return false;
 }
 
-static const struct option_def *find(const struct verb_def *verb, char letter,
-                                     struct span name)
+static const struct option_def *find_option(const struct verb_def *verb,
+                                            char letter, struct span name)
 {
     const struct option_def *def =
         verb->options != NULL ? verb->options : no_options;
@@ -159,21 +163,22 @@ static const struct option_def *find(const struct verb_def *verb, char letter,
     }
 }
 
-/* -rate is --rate with a dash too few, not -r -a -t -e. */
+/* Returns whether the word is a long name with a single dash: -rate means
+ * --rate, not -r -a -t -e. */
 static bool is_long_name(const struct options *o, const char *name)
 {
-    struct span s = up_to_equals(name);
-    return s.n > 2 && find(o->verb, '\0', s) != NULL;
+    struct span s = name_before_equals(name);
+    return s.n > 2 && find_option(o->verb, '\0', s) != NULL;
 }
 
-static struct span up_to_equals(const char *s)
+static struct span name_before_equals(const char *s)
 {
     return (struct span){.at = s, .n = strcspn(s, "=")};
 }
 
-/* `word` is shown up to its "=", `name` is it without dashes. */
-static _Noreturn void refuse_unknown(const struct options *o, struct span name,
-                                     const char *word)
+/* `name` is the word without dashes and value. `word` is shown up to "=". */
+static _Noreturn void refuse_unknown_option(const struct options *o,
+                                            struct span name, const char *word)
 {
     struct text hint = {0};
     const char *near = nearest_name(o->verb, name);
@@ -206,10 +211,10 @@ static const char *nearest_name(const struct verb_def *verb, struct span name)
     return near == NULL ? NULL : listed_name(verb, near);
 }
 
-/* --retries for --retry: as the help has it. */
+/* Returns the spelling of the help: --retries for --retry. */
 static const char *listed_name(const struct verb_def *verb, const char *name)
 {
-    const struct option_def *def = find(verb, '\0', span_of(name));
+    const struct option_def *def = find_option(verb, '\0', span_of(name));
     if (def == NULL || def == &help_option || def->help != NULL)
         return name;
     for (const struct option_def *d = verb->options; d->id != 0; d++)
@@ -218,7 +223,8 @@ static const char *listed_name(const struct verb_def *verb, const char *name)
     return name;
 }
 
-/* The same letter with one dash less, or in the other case. */
+/* Returns the letter for `--x`, or the letter in the other case for `-x`; NUL
+ * if there is no such option. */
 static char nearest_letter(const struct verb_def *verb, struct span name,
                            bool two_dashes)
 {
@@ -227,14 +233,15 @@ static char nearest_letter(const struct verb_def *verb, struct span name,
         return '\0';
     if (!two_dashes)
         c = (unsigned char)(islower(c) ? toupper(c) : tolower(c));
-    return find(verb, (char)c, (struct span){0}) != NULL ? (char)c : '\0';
+    return find_option(verb, (char)c, (struct span){0}) != NULL ? (char)c
+                                                                : '\0';
 }
 
 _Noreturn void options_refuse(const struct options *o, const char *sentence)
 {
     struct text value = {0};
     bool secret = o->value != NULL && strstr(o->value, "://") != NULL &&
-                  strchr(o->value, '@') != NULL; /* a password may be in it */
+                  strchr(o->value, '@') != NULL; /* may contain a password */
     if (o->value != NULL) {
         text_add(&value, " ", 1);
         text_add_quoted(&value, span_of(secret ? "..." : o->value));
@@ -251,7 +258,8 @@ static _Noreturn void help_and_exit(const struct verb_def *verb)
     exit(0);
 }
 
-/* Near is: the beginning of it, or one edit in three letters. */
+/* A word is near if it begins with `word`, or has at most an edit per three
+ * letters. */
 const char *options_nearest(const char *word, const char *const *words)
 {
     const char *best = NULL;
@@ -262,7 +270,7 @@ const char *options_nearest(const char *word, const char *const *words)
     for (; *words != NULL; words++) {
         size_t m = strlen(*words);
         bool begins = n >= 2 && strncasecmp(word, *words, n) == 0;
-        unsigned far = begins && n < m ? 1 : edits(word, *words);
+        unsigned far = begins && n < m ? 1 : edit_distance(word, *words);
         unsigned allowed = (unsigned)((n > m ? n : m) + 1) / 3;
         if (allowed == 0)
             allowed = 1;
@@ -274,9 +282,10 @@ const char *options_nearest(const char *word, const char *const *words)
     return best;
 }
 
-/* Letters to insert, remove, replace or swap with the next one, between two
- * words of at most MOST_NAME letters; case does not count. */
-static unsigned edits(const char *a, const char *b)
+/* Returns how many letters to insert, remove, replace or swap with the next
+ * letter turn `a` into `b`. Words have at most MOST_NAME letters; case does not
+ * count. */
+static unsigned edit_distance(const char *a, const char *b)
 {
     unsigned rows[3][MOST_NAME + 1];
     unsigned *before = rows[0];
@@ -296,17 +305,17 @@ static unsigned edits(const char *a, const char *b)
         for (size_t j = 1; j <= m; j++) {
             int x = tolower((unsigned char)a[i - 1]);
             int y = tolower((unsigned char)b[j - 1]);
-            row[j] =
-                least(above[j - 1] + (x != y), least(above[j], row[j - 1]) + 1);
+            row[j] = least_of(above[j - 1] + (x != y),
+                              least_of(above[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
                 y == tolower((unsigned char)a[i - 2]))
-                row[j] = least(row[j], before[j - 2] + 1);
+                row[j] = least_of(row[j], before[j - 2] + 1);
         }
     }
     return row[m];
 }
 
-static unsigned least(unsigned a, unsigned b)
+static unsigned least_of(unsigned a, unsigned b)
 {
     return a < b ? a : b;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* options_help.c - the help of a verb, laid out for 80 columns.
  *
- * HOW   Two columns: what to write, and what it does. The left one is as wide
- *       as its widest entry that leaves room; a wider entry has a line of its
- *       own. Long lines are broken between words under where they began, but
- *       lines that begin with a blank, such as examples, stay as they are.
+ * HOW   Two columns: the option, and the help. The left column is as wide as
+ *       the widest entry of at most MOST_LEFT columns; a wider entry has a line
+ *       of its own. Long lines are broken between words and continue in the
+ *       same column. Lines that begin with a blank, such as examples, are not
+ *       changed.
  */
 #include "options.h"
 #include "text.h"
@@ -21,7 +22,7 @@ static void put_entry(FILE *out, const char *entry, const char *help,
 static void add_entry(struct text *t, const struct option_def *def);
 static void put_wrapped(FILE *out, const char *s, size_t column, size_t indent);
 static void put_story(FILE *out, const char *story);
-static size_t columns(const char *s, size_t n);
+static size_t text_columns(const char *s, size_t n);
 static bool has_verb(const char *name);
 
 static const struct option_def help_option = {
@@ -78,7 +79,7 @@ static bool has_verb(const char *name)
     return false;
 }
 
-/* Columns before the help begins. */
+/* Returns the width of the left column. */
 static size_t left_width(const struct option_def *options)
 {
     struct text entry = {0};
@@ -86,7 +87,7 @@ static size_t left_width(const struct option_def *options)
     for (; options != NULL && options->id != 0; options++) {
         text_clear(&entry);
         add_entry(&entry, options);
-        size_t n = 2 + columns(entry.at, entry.n);
+        size_t n = 2 + text_columns(entry.at, entry.n);
         if (options->help != NULL && n > most && n + 2 <= MOST_LEFT)
             most = n;
     }
@@ -102,7 +103,7 @@ static void put_option(FILE *out, const struct option_def *def, size_t left)
     text_free(&entry);
 }
 
-/* "-j, --jobs N|N%|Nx"; names without a letter stand under the others. */
+/* Adds "-j, --jobs N|N%|Nx"; names without a letter are indented. */
 static void add_entry(struct text *t, const struct option_def *def)
 {
     if (def->letter != '\0')
@@ -124,7 +125,7 @@ static void add_entry(struct text *t, const struct option_def *def)
 static void put_entry(FILE *out, const char *entry, const char *help,
                       size_t left)
 {
-    size_t column = 2 + columns(entry, strlen(entry));
+    size_t column = 2 + text_columns(entry, strlen(entry));
     fprintf(out, "  %s", entry);
     if (column + 2 > left) {
         fputc('\n', out);
@@ -149,13 +150,13 @@ static void put_story(FILE *out, const char *story)
     }
 }
 
-/* From that column on, further lines behind that many blanks. */
+/* Prints words from `column` on; further lines are indented. */
 static void put_wrapped(FILE *out, const char *s, size_t column, size_t indent)
 {
     bool first = true;
     while (*s != '\0') {
         size_t n = strcspn(s, " ");
-        size_t width = columns(s, n);
+        size_t width = text_columns(s, n);
         if (!first && column + 1 + width > COLUMNS) {
             fprintf(out, "\n%*s", (int)indent, "");
             column = indent;
@@ -171,8 +172,8 @@ static void put_wrapped(FILE *out, const char *s, size_t column, size_t indent)
     fputc('\n', out);
 }
 
-/* Of text in UTF-8 whose characters are all one column wide. */
-static size_t columns(const char *s, size_t n)
+/* Returns the columns of UTF-8 text in which every character has width 1. */
+static size_t text_columns(const char *s, size_t n)
 {
     size_t width = 0;
     for (size_t i = 0; i < n; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* poller.h - being told of many short-lived descriptors at little cost.
+/* poller.h - watches many short-lived descriptors at little cost.
  *
  * WHY   A job brings two pipes that live for a millisecond; a handle of libuv
- *       for each would cost more system calls than the pipes themselves.
- * HOW   One epoll of our own, on which libuv listens.
- * THREADS  loop thread only; one per program.
+ *       for each pipe would cost more system calls than the pipes.
+ * HOW   One epoll descriptor for all pollers; libuv watches this descriptor.
+ * THREADS  loop thread only; one epoll descriptor per program.
  */
 #ifndef VOW_CLI_POLLER_H
 #define VOW_CLI_POLLER_H
@@ -13,22 +13,24 @@
 #include <vow.h>
 
 struct poller;
-/* `events` of epoll. The poller may be closed inside, others too. */
-typedef void (*poller_fn)(struct poller *e, uint32_t events);
+/* Called with the events of epoll. The function may close this poller and
+ * others. */
+typedef void (*poller_fn)(struct poller *p, uint32_t events);
 
-/* In the caller's memory; zeroed, it does not listen. */
+/* A watched descriptor, in the caller's memory; zeroed: not watched. */
 struct poller {
     int fd;
     poller_fn fn;
-    uint32_t events; /* 0: it does not listen */
+    uint32_t events; /* watched events of epoll; 0: not watched */
 };
 
 void poller_open(vow_loop *loop);
 
-/* Listen, or listen for something else; 0 stops. False for what epoll cannot
- * wait for, such as a regular file. */
-bool poller_watch(struct poller *e, int fd, uint32_t events, poller_fn fn);
-/* Stop, and close the descriptor. */
-void poller_close(struct poller *e);
+/* Watches the descriptor for these events, instead of the events before; 0
+ * stops watching. Returns false if epoll cannot wait for the file, as for a
+ * regular file. */
+bool poller_watch(struct poller *p, int fd, uint32_t events, poller_fn fn);
+/* Stops watching, and closes the descriptor. */
+void poller_close(struct poller *p);
 
 #endif

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 enum {
-    KEYS_AT_ONCE = 16, /* times what one key may have */
+    KEYS_AT_ONCE = 16, /* keys that a run works on; times the limit of a key */
     JOBS_MOST = 1024,  /* of a run with keys */
-    LOOK_MS = 2000,
+    LOOK_MS = 2000,    /* between two reads of the limits */
     LEASE_MS = 10000
 };
 
@@ -21,27 +21,27 @@ static struct {
     vow_loop *loop;
     struct store_opts store;
     vow_authority *authority;
-    vow_pool *pool; /* NULL: none is used */
+    vow_pool *pool; /* NULL: no --pool */
     char *name;
-    const char *literal;  /* the key of all jobs; NULL: */
-    struct template *key; /* how it is made; NULL: jobs have none */
-    struct command made;
-    vow_pool_limits limits;
-    uint32_t each; /* that one key may have in this run */
-    bool bounded;  /* no job waits for ever */
+    const char *literal;    /* the key of all jobs; NULL: none, or a template */
+    struct template *key;   /* of the key per job; NULL: none, or literal */
+    struct command made;    /* memory for the key of a job */
+    vow_pool_limits limits; /* as last read */
+    uint32_t each;          /* concurrency limit of a key in this run */
+    bool bounded;           /* --deadline bounds all waits */
     void (*on_jobs)(uint32_t jobs);
-    vow_call look;
+    vow_call look; /* timer of the next read */
 } use;
 
-static void split(const char *said, const struct verb_def *verb,
-                  const struct template_opts *placeholders);
-static bool read_limits(const struct verb_def *verb);
-static void tell_difference(const vow_pool_limits *said);
-static uint32_t jobs_at_once(void);
-static uint64_t grace_ms(void);
-static void look_again(void *user);
-static vow_next on_limits(vow_value v, void *user);
-static vow_next on_no_limits(vow_error *e, void *user);
+static void split_pool_option(const char *given, const struct verb_def *verb,
+                              const struct template_opts *placeholders);
+static bool read_pool_limits(const struct verb_def *verb);
+static void report_pool_limits(const vow_pool_limits *given);
+static uint32_t pool_jobs_at_once(void);
+static uint64_t pool_grace_ms(void);
+static void pool_look_again(void *user);
+static vow_next on_pool_limits(vow_value v, void *user);
+static vow_next on_pool_limits_failed(vow_error *e, void *user);
 
 vow_pool_limits pool_limits(uint32_t jobs, const struct rate *rate, bool even)
 {
@@ -62,8 +62,8 @@ void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
 {
     if (s->pool == NULL)
         return;
-    vow_pool_limits said = pool_limits(s->jobs, &s->rate, s->even);
-    split(s->pool, verb, placeholders);
+    vow_pool_limits given = pool_limits(s->jobs, &s->rate, s->even);
+    split_pool_option(s->pool, verb, placeholders);
     use.bounded = s->deadline_ms > 0;
     use.loop = loop;
     use.store = store_opts_of(verb);
@@ -74,64 +74,66 @@ void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
     if (s->store.pulse_ms > 0)
         use.store.pulse_ms = s->store.pulse_ms;
     use.authority = store_open_or_die(loop, &use.store);
-    if (read_limits(verb))
-        tell_difference(&said);
-    else if (said.concurrent == 0 && said.rate == 0)
+    if (read_pool_limits(verb))
+        report_pool_limits(&given);
+    else if (given.concurrent == 0 && given.rate == 0)
         die(verb->usage_code,
-            "vow %s: there is no pool '%s' yet; say its limits: -j N or "
+            "vow %s: there is no pool '%s' yet; to create it, give -j N or "
             "--rate N/U",
             verb->name, use.name);
     else
-        use.limits = said;
+        use.limits = given;
     VOW_AUTO(vow_error)
     refused = use.key == NULL ? pool_refuses(use.literal, 1) : NULL;
     if (refused != NULL)
         die(EXIT_BROKEN, "vow %s: %s", verb->name, vow_error_message(refused));
-    int rc = vow_pool_open(use.authority, use.name,
-                           VOW_POOL(.limits = said, .grace_ms = grace_ms()),
-                           &use.pool);
+    int rc = vow_pool_open(
+        use.authority, use.name,
+        VOW_POOL(.limits = given, .grace_ms = pool_grace_ms()), &use.pool);
     if (rc < 0)
         die(verb->usage_code, "vow %s: --pool %s: %s", verb->name, use.name,
             vow_error_text(rc));
     s->jobs =
-        use.limits.concurrent == 0 && use.key == NULL ? 0 : jobs_at_once();
+        use.limits.concurrent == 0 && use.key == NULL ? 0 : pool_jobs_at_once();
 }
 
-/* Behind the first colon is the key. A letter before it keeps it one word. */
-static void split(const char *said, const struct verb_def *verb,
-                  const struct template_opts *placeholders)
+/* Splits NAME:KEY at the first colon. The letter k before the key joins several
+ * items to a single word (template.h). */
+static void split_pool_option(const char *given, const struct verb_def *verb,
+                              const struct template_opts *placeholders)
 {
-    const char *colon = strchr(said, ':');
+    const char *colon = strchr(given, ':');
     char *sentence = NULL;
     struct text word = {0};
-    size_t n = colon == NULL ? strlen(said) : (size_t)(colon - said);
+    size_t n = colon == NULL ? strlen(given) : (size_t)(colon - given);
     if (n == 0 || n > VOW_LABEL_MAX)
         die(verb->usage_code,
-            "vow %s: --pool %s: a pool has a name of 1 to "
-            "%d bytes, and behind a colon perhaps a key",
-            verb->name, said, VOW_LABEL_MAX);
-    use.name = mem_copy(said, n);
+            "vow %s: invalid --pool '%s': use NAME or NAME:KEY, with a NAME "
+            "of 1 to %d bytes",
+            verb->name, given, VOW_LABEL_MAX);
+    use.name = mem_copy(given, n);
     if (listing_is_taken(use.name))
         die(verb->usage_code,
-            "vow %s: --pool %s: '%s' is for vow lock; give it another name",
-            verb->name, said, use.name);
+            "vow %s: invalid --pool '%s': '%s' is reserved for vow lock; use "
+            "another name",
+            verb->name, given, use.name);
     if (colon == NULL)
         return;
     if (placeholders == NULL) {
         use.literal = colon + 1;
         return;
     }
-    text_addf(&word, "k%s", colon + 1); /* it stays */
+    text_addf(&word, "k%s", colon + 1); /* never freed */
     struct template_opts o = *placeholders;
     o.exec = true;
     use.key = template_new(&word.at, 1, &o, &sentence);
     if (use.key == NULL)
-        die(verb->usage_code, "vow %s: --pool %s: %s", verb->name, said,
+        die(verb->usage_code, "vow %s: --pool %s: %s", verb->name, given,
             sentence);
 }
 
-/* False: there is no such pool yet. */
-static bool read_limits(const struct verb_def *verb)
+/* Returns false if there is no such pool yet. */
+static bool read_pool_limits(const struct verb_def *verb)
 {
     VOW_AUTO(vow_future) f = vow_pool_limit(use.authority, use.name, NULL);
     int rc = vow_loop_run_until(use.loop, f);
@@ -145,20 +147,21 @@ static bool read_limits(const struct verb_def *verb)
     return true;
 }
 
-static void tell_difference(const vow_pool_limits *said)
+static void report_pool_limits(const vow_pool_limits *given)
 {
     char limits[LISTING_LIMITS];
     const vow_pool_limits *l = &use.limits;
-    bool jobs = said->concurrent > 0 && said->concurrent != l->concurrent;
-    bool rate = said->rate > 0 &&
-                (said->rate != l->rate || said->window_us != l->window_us);
+    bool jobs = given->concurrent > 0 && given->concurrent != l->concurrent;
+    bool rate = given->rate > 0 &&
+                (given->rate != l->rate || given->window_us != l->window_us);
     if (jobs || rate)
         say("pool '%s' has %s; vow limit %s changes it", use.name,
             listing_limits(l, limits), use.name);
 }
 
-/* As many as one key may have; and with keys, those of several. */
-static uint32_t jobs_at_once(void)
+/* Returns the concurrency limit of this run: the limit of a key, times
+ * KEYS_AT_ONCE with a key per job. */
+static uint32_t pool_jobs_at_once(void)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     use.each = use.limits.concurrent > 0 ? use.limits.concurrent
@@ -184,7 +187,7 @@ const char *pool_key(const struct fields *f)
 {
     if (use.key == NULL)
         return use.literal;
-    (void)template_expand(use.key, f, &use.made); /* never a shell's */
+    (void)template_expand(use.key, f, &use.made); /* never a shell line */
     return use.made.argv[0] + 1;
 }
 
@@ -199,9 +202,9 @@ vow_error *pool_refuses(const char *key, uint32_t weight)
         return NULL;
     return vow_error_new(
         use.loop, VOW_EDEADLK,
-        "pool '%s%s%s' lets %u in, and %llu of these are held by commands that "
-        "have started this one and wait for it, such as process %d; take "
-        "another pool",
+        "pool '%s%s%s' allows %u at a time, and %llu of these are held by "
+        "commands that have started this one and wait for it, such as process "
+        "%d; use another pool",
         use.name, key == NULL ? "" : ":", key == NULL ? "" : key, most,
         (unsigned long long)held, holder);
 }
@@ -226,12 +229,12 @@ uint32_t pool_weight_most(void)
 
 uint64_t pool_lost_ms(void)
 {
-    return grace_ms() / 2;
+    return pool_grace_ms() / 2;
 }
 
-/* The last third of the lease: half is for jobs to end, the rest for a machine
- * that is late. */
-static uint64_t grace_ms(void)
+/* A permit counts as lost when a third of the lease is left. Half of the third
+ * is for jobs to end, the rest is for delays of the machine. */
+static uint64_t pool_grace_ms(void)
 {
     return (use.store.lease_ms > 0 ? use.store.lease_ms : LEASE_MS) / 3;
 }
@@ -241,34 +244,34 @@ void pool_watch(void (*on_jobs)(uint32_t jobs))
     use.on_jobs = on_jobs;
     if (use.pool != NULL)
         vow_call_weakly_at(&use.look, use.loop,
-                           vow_loop_due_ns(use.loop, LOOK_MS), look_again,
+                           vow_loop_due_ns(use.loop, LOOK_MS), pool_look_again,
                            NULL);
 }
 
-static void look_again(void *user)
+static void pool_look_again(void *user)
 {
     (void)user;
-    (void)vow_done(vow_pool_limit(use.authority, use.name, NULL), on_limits,
-                   on_no_limits, NULL);
+    (void)vow_done(vow_pool_limit(use.authority, use.name, NULL),
+                   on_pool_limits, on_pool_limits_failed, NULL);
 }
 
-static vow_next on_limits(vow_value v, void *user)
+static vow_next on_pool_limits(vow_value v, void *user)
 {
     const vow_pool_info *info = vow_as_ptr(v);
-    uint32_t before = jobs_at_once();
+    uint32_t before = pool_jobs_at_once();
     (void)user;
     if (use.pool == NULL || info == NULL)
         return vow_ok(vow_nothing());
     use.limits = info->limits;
-    uint32_t now = jobs_at_once();
+    uint32_t now = pool_jobs_at_once();
     if (now != before)
         use.on_jobs(now);
     pool_watch(use.on_jobs);
     return vow_ok(vow_nothing());
 }
 
-/* Those who ask for places hear of it as well. */
-static vow_next on_no_limits(vow_error *e, void *user)
+/* Ignores the error: requests for permits get the same error. */
+static vow_next on_pool_limits_failed(vow_error *e, void *user)
 {
     (void)e;
     (void)user;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* pool_use.h - --pool of map and run: limits shared by all who name the pool.
+/* pool_use.h - --pool of map and run: limits shared by all runs with the pool.
  *
- * WHY   Several runs, started by whoever, are to stay under one limit.
- * HOW   The pool stands behind the gate of the run (vow_gate_opts.backing): a
- *       job that our own limits let in asks the pool for a place, and places
- *       are given first come, first served. A run asks for no more places at a
- *       time than the pool has: so none fills the queue before the others, and
- *       one that is alone can use them all. With a key, as in api:{1}, every
- *       key has places of its own under the limits of the name; then that holds
- *       for each key, and the run works on several keys at once.
+ * WHY   Several independent runs must stay under a common limit.
+ * HOW   The pool backs the gate of the run (vow_gate_opts.backing): a job that
+ *       passes the limits of the run requests a pool permit, and permits are
+ *       granted first come, first served. A run requests at most as many
+ *       permits at a time as the limit of the pool: so no run fills the wait
+ *       queue before the other runs, and a single run can use all permits. With
+ *       a key, as in api:{1}, the limits of the pool apply to each key
+ *       separately, and the run works on several keys at once.
  *
- *       -j and --rate are the pool's: who names it first sets them, `vow limit`
- *       changes them. What others change while we run is looked at now and
- *       then.
- * THREADS  loop thread only; one per program.
+ *       -j and --rate are the limits of the pool: the first run sets them, `vow
+ *       limit` changes them. Each run reads the limits every LOOK_MS.
+ * THREADS  loop thread only; a single pool per program.
  */
 #ifndef VOW_CLI_POOL_USE_H
 #define VOW_CLI_POOL_USE_H
@@ -23,33 +22,32 @@
 
 #include <vow.h>
 
-/* As the options say it. An even rate is one start in a part of the window. */
+/* Makes limits from the options. With `even`, the rate is a single start per
+ * window / n. */
 vow_pool_limits pool_limits(uint32_t jobs, const struct rate *rate, bool even);
 
-/* Open the pool of the settings, if they name one. From then on settings->jobs
- * are those of this run; 0: as many as without a pool. What fails ends the
- * program. `placeholders`: those that the key may have; NULL: it is taken as it
- * is. */
+/* Opens the pool, if the settings name a pool. Sets s->jobs to the concurrency
+ * limit of this run; 0: as without a pool. A failure ends the program.
+ * `placeholders` are allowed in the key; NULL: the key is plain text. */
 void pool_open(vow_loop *loop, struct settings *s, const struct verb_def *verb,
                const struct template_opts *placeholders);
-/* Put the pool behind the limits of a gate, instead of the rate. */
+/* Makes the pool the backing of a gate; the pool applies the rate. */
 void pool_behind(vow_gate_opts *o);
-/* The key of a job, valid until the next is asked for; NULL: none. */
+/* Returns the key of a job, valid until the next call; NULL: none. */
 const char *pool_key(const struct fields *f);
-/* Why a job with this key and weight would wait for itself for ever, owned:
- * commands that have started us hold too much of the pool. NULL: it would
- * not. */
+/* Returns why a job with this key and weight would be a deadlock, owned by the
+ * caller: ancestor processes hold too many permits. NULL: no deadlock. */
 vow_error *pool_refuses(const char *key, uint32_t weight);
-/* "VOW_HELD=..." for a job that has a place, see nested.h; to be freed; NULL:
- * there is nothing to tell. */
+/* Returns "VOW_HELD=..." for a job with a permit, see nested.h, owned by the
+ * caller; NULL: nothing is held. */
 char *pool_held(const char *key, uint32_t weight);
-/* What no weight may exceed. */
+/* Returns the largest weight that the limits allow. */
 uint32_t pool_weight_most(void);
-/* Time for a job to end when its place is lost. */
+/* Returns the time in which a job must end after the permit was lost. */
 uint64_t pool_lost_ms(void);
-/* Call this when others have changed how many may run at once. */
+/* Sets the function to call when the concurrency limit has changed. */
 void pool_watch(void (*on_jobs)(uint32_t jobs));
-/* Give back what we have. */
+/* Releases the permits and closes the store. */
 void pool_close(void);
 
 #endif

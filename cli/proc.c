@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* proc.c - see proc.h.
  *
- * HOW   A child is made by clone() with our memory and on a stack of its own,
- *       as posix_spawn does: no page table is copied. It changes nothing but
- *       `failed` before exec.
+ * HOW   A child is made by clone() with the memory of vow and on a stack of its
+ *       own, as posix_spawn does: no page table is copied. Before exec, the
+ *       child changes nothing in memory but `failed`.
  *
- *       Who was told to stop is over when nobody of its group is left: its
- *       first process may be gone while others still clean up within their
- *       grace. Orphans become our children, so the last of them tells us.
+ *       A process with a begun kill sequence ends when its group is empty: the
+ *       first process may be gone while others still clean up within the waits
+ *       of the sequence. Orphans become children of vow, so SIGCHLD arrives
+ *       when the last process of the group ends.
  * INVARIANTS
- *   P1  a process is in the table from its start until its end is told
+ *   P1  a process is in the table from the start until `ended` is called
  *   P2  the number of a group is used for killing only before the group's
  *       first process is reaped, or while others are in the group
  */
@@ -33,42 +34,42 @@
 
 enum { BUCKETS = 256, STACK = 64 << 10, LINGER_MS = 1000 };
 
-struct birth {
+struct child_args {
     const struct proc_opts *o;
     pid_t parent;
-    int failed; /* errno */
+    int failed; /* errno of the failed call; 0: none */
 };
 
 static struct {
     vow_loop *loop;
     pid_t us;
-    struct rlimit files; /* what jobs get */
+    struct rlimit files; /* limit of descriptors for jobs */
     bool files_raised;
-    int also; /* number */
+    int also; /* descriptor number of `also` in a child */
     struct proc *table[BUCKETS];
     size_t running;
-    size_t told; /* of these */
-    bool ending; /* all are told */
+    size_t stopping;   /* running processes with a begun kill sequence */
+    bool all_stopping; /* procs_stop() was called */
 } procs;
 
 static char child_stack[STACK] __attribute__((aligned(64)));
 
-static int free_number(void);
-static int born(void *birth);
-static int start_as_script(struct proc *p, const struct proc_opts *o);
-static void watch(struct proc *p, const struct proc_opts *o);
-static struct proc **find(pid_t pid);
-static bool reap_one(void);
-static void end_stopped(void);
-static void ended(struct proc *p, int status, const struct rusage *usage);
-static bool group_left(const struct proc *p);
-static void finish(struct proc *p);
-static void on_timeout(void *proc);
-static void kill_step(void *proc);
-static int runnable(const char *path);
+static int fd_find_free(void);
+static int child_exec(void *child_args);
+static int proc_start_script(struct proc *p, const struct proc_opts *o);
+static void proc_add(struct proc *p, const struct proc_opts *o);
+static struct proc **proc_lookup(pid_t pid);
+static bool proc_reap(void);
+static void procs_end_stopped(void);
+static void proc_ended(struct proc *p, int status, const struct rusage *usage);
+static bool proc_group_is_alive(const struct proc *p);
+static void proc_finish(struct proc *p);
+static void on_proc_timeout(void *proc);
+static void on_kill_step(void *proc);
+static int file_is_runnable(const char *path);
 
-/* Of ours, all are closed on exec. */
-static int free_number(void)
+/* Returns a free number: all descriptors of vow itself are closed on exec. */
+static int fd_find_free(void)
 {
     for (int fd = 3; fd < 10; fd++) {
         int flags = fcntl(fd, F_GETFD);
@@ -85,7 +86,7 @@ int proc_also_number(void)
 
 void procs_open(vow_loop *loop)
 {
-    procs.also = free_number();
+    procs.also = fd_find_free();
     procs.loop = loop;
     procs.us = getpid();
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -107,7 +108,7 @@ int proc_find(const char *program, char **ret_path)
     struct text path = {0};
     if (strchr(program, '/') != NULL) {
         *ret_path = mem_copy(program, strlen(program));
-        return runnable(program);
+        return file_is_runnable(program);
     }
     if (dirs == NULL)
         dirs = "/usr/local/bin:/usr/bin:/bin";
@@ -117,7 +118,7 @@ int proc_find(const char *program, char **ret_path)
         text_add(&path, n == 0 ? "." : dirs, n == 0 ? 1 : n);
         text_add_str(&path, "/");
         text_add_str(&path, program);
-        int here = runnable(path.at);
+        int here = file_is_runnable(path.at);
         if (here == 0) {
             *ret_path = path.at;
             return 0;
@@ -132,7 +133,7 @@ int proc_find(const char *program, char **ret_path)
     return rc;
 }
 
-static int runnable(const char *path)
+static int file_is_runnable(const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0)
@@ -151,22 +152,22 @@ bool proc_in_foreground(void)
 
 int proc_start(struct proc *p, const struct proc_opts *o)
 {
-    struct birth b = {.o = o, .parent = procs.us};
+    struct child_args args = {.o = o, .parent = procs.us};
     memset(p, 0, sizeof(*p));
     p->start_us = proc_now_us();
     p->start_ns = vow_loop_now_ns(procs.loop);
-    pid_t pid =
-        clone(born, child_stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
+    pid_t pid = clone(child_exec, child_stack + STACK,
+                      CLONE_VM | CLONE_VFORK | SIGCHLD, &args);
     if (pid < 0)
         return errno;
-    if (b.failed != 0) {
+    if (args.failed != 0) {
         (void)waitpid(pid, NULL, 0);
-        if (b.failed == ENOEXEC)
-            return start_as_script(p, o);
-        return b.failed;
+        if (args.failed == ENOEXEC)
+            return proc_start_script(p, o);
+        return args.failed;
     }
     p->pid = pid;
-    watch(p, o);
+    proc_add(p, o);
     return 0;
 }
 
@@ -177,16 +178,16 @@ uint64_t proc_now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* In our memory, while we wait. */
-static int born(void *birth)
+/* Runs in the child, with the memory of vow, while vow waits for exec. */
+static int child_exec(void *child_args)
 {
-    struct birth *b = birth;
-    const struct proc_opts *o = b->o;
+    struct child_args *args = child_args;
+    const struct proc_opts *o = args->o;
     if (!o->in_our_group)
         (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != b->parent)
-        _exit(EXIT_BROKEN); /* we were too late to hear of it */
+    if (getppid() != args->parent)
+        _exit(EXIT_BROKEN); /* vow died before PR_SET_PDEATHSIG */
     if (dup2(o->in, 0) < 0 || dup2(o->out, 1) < 0 || dup2(o->err, 2) < 0)
         goto fail;
     if (o->also == procs.also)
@@ -198,12 +199,12 @@ static int born(void *birth)
     (void)sigprocmask(SIG_SETMASK, signals_before(), NULL);
     (void)execve(o->path, o->argv, o->env);
 fail:
-    b->failed = errno;
+    args->failed = errno;
     _exit(EXIT_NOT_FOUND);
 }
 
-/* A text without #! is for sh, as execvp has it. */
-static int start_as_script(struct proc *p, const struct proc_opts *o)
+/* Runs a text file without #! by sh, as execvp does. */
+static int proc_start_script(struct proc *p, const struct proc_opts *o)
 {
     static const char sh[] = "/bin/sh";
     size_t n = 0;
@@ -224,7 +225,7 @@ static int start_as_script(struct proc *p, const struct proc_opts *o)
     return rc;
 }
 
-static void watch(struct proc *p, const struct proc_opts *o)
+static void proc_add(struct proc *p, const struct proc_opts *o)
 {
     struct proc **bucket = &procs.table[(unsigned)p->pid % BUCKETS];
     p->next = *bucket;
@@ -239,7 +240,8 @@ static void watch(struct proc *p, const struct proc_opts *o)
     p->stopped = o->stopped;
     if (o->timeout_ms > 0)
         vow_call_at(&p->timer, procs.loop,
-                    vow_loop_due_ns(procs.loop, o->timeout_ms), on_timeout, p);
+                    vow_loop_due_ns(procs.loop, o->timeout_ms), on_proc_timeout,
+                    p);
 }
 
 size_t procs_running(void)
@@ -251,24 +253,26 @@ size_t procs_running(void)
 
 void procs_reap(void)
 {
-    while (reap_one())
+    while (proc_reap())
         ;
-    end_stopped();
-    for (size_t i = 0; i < BUCKETS && procs.told > 0; i++)
+    procs_end_stopped();
+    for (size_t i = 0; i < BUCKETS && procs.stopping > 0; i++)
         for (struct proc *p = procs.table[i], *next; p != NULL; p = next) {
             next = p->next;
-            if (p->pid < 0 && !group_left(p))
-                finish(p);
+            if (p->pid < 0 && !proc_group_is_alive(p))
+                proc_finish(p);
         }
 }
 
-/* Those told to stop are looked at before they are reaped: keeps P2. */
-static bool reap_one(void)
+/* Reaps one process. Returns whether there was a process. While kill sequences
+ * run, the number of the process is found first, then the process is reaped
+ * (P2). */
+static bool proc_reap(void)
 {
     int status;
     struct rusage usage;
     pid_t pid = -1;
-    if (procs.told > 0) {
+    if (procs.stopping > 0) {
         siginfo_t info = {.si_pid = 0};
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
             info.si_pid == 0)
@@ -278,22 +282,23 @@ static bool reap_one(void)
     pid = wait4(pid, &status, WNOHANG, &usage);
     if (pid <= 0)
         return false;
-    struct proc **at = find(pid);
+    struct proc **at = proc_lookup(pid);
     reaper_forget(pid);
     if (*at != NULL)
-        ended(*at, status, &usage);
+        proc_ended(*at, status, &usage);
     return true;
 }
 
-/* In the background of a terminal, a process that reads it (TTIN) or changes its
- * modes (TTOU) is stopped with its group, until somebody brings the group to the
- * foreground. Nobody does that for a group of ours. */
-static void end_stopped(void)
+/* Ends processes that the terminal has stopped. A background process that reads
+ * the terminal (TTIN) or changes its modes (TTOU) is stopped with its group
+ * until a shell brings the group to the foreground. No shell does so for the
+ * groups of vow. */
+static void procs_end_stopped(void)
 {
     siginfo_t info = {.si_pid = 0};
     while (waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG) == 0 &&
            info.si_pid != 0) {
-        struct proc *p = *find(info.si_pid);
+        struct proc *p = *proc_lookup(info.si_pid);
         bool by_terminal =
             info.si_status == SIGTTIN || info.si_status == SIGTTOU;
         if (p != NULL && by_terminal && p->own_group && !p->told) {
@@ -309,7 +314,7 @@ static void end_stopped(void)
     }
 }
 
-static struct proc **find(pid_t pid)
+static struct proc **proc_lookup(pid_t pid)
 {
     struct proc **at = &procs.table[(unsigned)pid % BUCKETS];
     while (*at != NULL && (*at)->pid != pid)
@@ -317,25 +322,25 @@ static struct proc **find(pid_t pid)
     return at;
 }
 
-static void ended(struct proc *p, int status, const struct rusage *usage)
+static void proc_ended(struct proc *p, int status, const struct rusage *usage)
 {
     p->status = status;
     p->usage = *usage;
     p->wall_us = (vow_loop_now_ns(procs.loop) - p->start_ns) / 1000;
-    if (p->told && p->own_group && group_left(p)) {
-        p->pid = -p->pid; /* its group; the steps go on */
+    if (p->told && p->own_group && proc_group_is_alive(p)) {
+        p->pid = -p->pid; /* only the group is left */
         return;
     }
-    finish(p);
+    proc_finish(p);
 }
 
-static bool group_left(const struct proc *p)
+static bool proc_group_is_alive(const struct proc *p)
 {
     pid_t group = p->pid < 0 ? p->pid : -p->pid;
     return kill(group, 0) == 0 || errno == EPERM;
 }
 
-static void finish(struct proc *p)
+static void proc_finish(struct proc *p)
 {
     pid_t pid = p->pid < 0 ? -p->pid : p->pid;
     struct proc **at = &procs.table[(unsigned)pid % BUCKETS];
@@ -343,18 +348,18 @@ static void finish(struct proc *p)
         at = &(*at)->next;
     *at = p->next;
     procs.running--;
-    procs.told -= p->told;
+    procs.stopping -= p->told;
     reaper_remove_group(pid);
     (void)vow_call_stop(&p->timer);
-    if (p->told && !procs.ending)
-        (void)reaper_kill_marked(p->seq); /* who left the group */
+    if (p->told && !procs.all_stopping)
+        (void)reaper_kill_marked(p->seq); /* processes that left the group */
     p->pid = 0;
     p->ended(p);
 }
 
 /* ---- stopping ------------------------------------------------------------ */
 
-static void on_timeout(void *proc)
+static void on_proc_timeout(void *proc)
 {
     struct proc *p = proc;
     p->timed_out = true;
@@ -367,9 +372,9 @@ void proc_stop(struct proc *p, int number)
         return;
     p->told = true;
     p->first = number;
-    procs.told++;
+    procs.stopping++;
     (void)vow_call_stop(&p->timer);
-    kill_step(p);
+    on_kill_step(p);
 }
 
 void proc_stop_within(struct proc *p, uint64_t ms)
@@ -383,18 +388,18 @@ void proc_stop_within(struct proc *p, uint64_t ms)
         proc_stop(p, 0);
         return;
     }
-    p->kill_at = p->kill->n; /* it had its chance */
+    p->kill_at = p->kill->n; /* only KILL is left */
     (void)vow_call_stop(&p->timer);
     vow_call_at(&p->timer, procs.loop, vow_loop_due_ns(procs.loop, p->most_ms),
-                kill_step, p);
+                on_kill_step, p);
 }
 
-static void kill_step(void *proc)
+static void on_kill_step(void *proc)
 {
     struct proc *p = proc;
-    if (p->kill_at > p->kill->n) { /* it cannot be ended: leave it */
+    if (p->kill_at > p->kill->n) { /* the process cannot be killed: give up */
         if (p->pid < 0)
-            finish(p);
+            proc_finish(p);
         return;
     }
     uint64_t wait_ms = LINGER_MS;
@@ -411,10 +416,11 @@ static void kill_step(void *proc)
     }
     p->kill_at++;
     vow_call_at(&p->timer, procs.loop, vow_loop_due_ns(procs.loop, wait_ms),
-                kill_step, p);
+                on_kill_step, p);
 }
 
-/* A stopped process hears of nothing but KILL until it goes on. */
+/* Sends a signal to the group, and SIGCONT: a stopped process handles no signal
+ * but KILL until SIGCONT. */
 void proc_signal(const struct proc *p, int number)
 {
     pid_t whom = p->pid > 0 && p->own_group ? -p->pid : p->pid;
@@ -428,7 +434,7 @@ void proc_signal(const struct proc *p, int number)
 
 void procs_stop(int number)
 {
-    procs.ending = true;
+    procs.all_stopping = true;
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct proc *p = procs.table[i]; p != NULL; p = p->next)
             proc_stop(p, number);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h - what is written of jobs: --log (JSON lines), --joblog (the nine
- * columns of GNU parallel), and reading a log again for --resume.
+/* record.h - records of jobs: --log (JSON lines), --joblog (the nine columns of
+ * GNU parallel), and reading a log for --resume.
  *
- * WHY   A log is what tomorrow's run goes by: one line per job in one write, so
- *       that a crash tears at most the last one; a torn last line is cut off; a
- *       second run on the same log is refused; a full disk is told.
- * HOW   The log is locked (flock) for the run. Resuming reads it once into a
- *       table from the hash of a job's command to how many of its copies ended
- *       well and how many failed: 24 bytes or so per different command.
+ * WHY   A later run depends on the log. So a line is written per job by one
+ *       write, and a crash tears at most the last line; a torn last line is cut
+ *       off; a second run on the same log is refused; a full disk is reported.
+ * HOW   The log is locked (flock) during the run. --resume reads the log once
+ *       into a table from the hash of a command to the numbers of copies of the
+ *       job that succeeded and failed: 32 to 64 bytes per different command.
  */
 #ifndef VOW_CLI_RECORD_H
 #define VOW_CLI_RECORD_H
@@ -18,76 +18,80 @@
 #include <sys/resource.h>
 
 enum end_kind {
-    END_EXIT,    /* by itself: `code` */
-    END_SIGNAL,  /* by a signal: `code` is its number */
-    END_TIMEOUT, /* by --timeout or --deadline; `code` as for END_SIGNAL, or
-                     its exit code with `exited` */
-    END_NOT_RUN  /* never started: `code` is 126 or 127 or 125 */
+    END_EXIT,    /* exited with `code` */
+    END_SIGNAL,  /* killed by signal `code` */
+    END_TIMEOUT, /* timed out: `code` is a signal, or an exit code if
+                    `exited` */
+    END_NOT_RUN  /* never started: `code` is 125, 126 or 127 */
 };
 
 struct end {
     enum end_kind kind;
     int code;
-    bool exited; /* it ended by itself with `code` after it was told to stop */
+    bool exited; /* the job exited with `code` after a signal to stop */
 };
 
-/* What is known of a job when it has ended for good. */
+/* The record of a job that has ended for good. */
 struct record {
     uint64_t seq;
     uint32_t slot;
     uint32_t tries;
-    uint64_t start_us; /* of the last try, since 1970 */
-    uint64_t wall_us;  /* how long that took */
+    uint64_t start_us; /* start of the last attempt, microseconds since 1970 */
+    uint64_t wall_us;  /* duration of the last attempt */
     struct end end;
-    uint64_t out_bytes; /* it wrote to stdout */
+    uint64_t out_bytes; /* bytes written to stdout */
     uint64_t err_bytes;
     struct rusage usage;
     unsigned char hash[16];
-    bool stopped; /* the run was ended: it does not count as done */
-    bool again;   /* it takes the place of one that failed in an earlier run */
-    struct span command; /* as template_show() gives it */
+    bool stopped;        /* the run was ended: does not count as done */
+    bool again;          /* replaces a failed job of an earlier run */
+    struct span command; /* text of template_show() */
 };
 
 /* ---- writing ------------------------------------------------------------- */
 
 struct log;
 
-/* Open or make a JSON log: locked, a torn last line cut off. `resume`: keep
- * what is there; else a log that is not empty is refused. NULL and a sentence
- * (owned by the caller): "run.jsonl is in use by another run (pid 123)",
- * "run.jsonl is not empty; add --resume to go on with it, or remove it". */
+/* Opens or creates a JSON log, locks the log, and cuts off a torn last line.
+ * With `resume` the lines are kept; without, a log with lines is refused. On
+ * failure returns NULL and an error (owned by the caller): "run.jsonl is in use
+ * by another run (pid 123)", "run.jsonl is not empty; add --resume to go on
+ * with it, or remove it". */
 struct log *log_open(const char *path, bool resume, char **ret_error);
-/* One line; 0 or an errno: then the log is as it was before. */
+/* Writes a line. Returns 0 or an errno: then the log is unchanged, or has a
+ * torn line and takes no more lines. */
 int log_write(struct log *l, const struct record *r);
-/* Returns what close said: 0 or an errno. */
+/* Returns 0 or the errno of close(). */
 int log_close(struct log *l);
 
-/* The joblog: a header line if the file is empty, then tab-separated lines
- * Seq Host Starttime JobRuntime Send Receive Exitval Signal Command. The host
- * is ":". Exitval is the exit code, 128+n with Signal n for a killed job, and
- * never 0 for one that timed out. A command with newlines or tabs is written
- * as $'...'. */
+/* Opens the joblog: a header line if the file is empty, then tab-separated
+ * lines Seq Host Starttime JobRuntime Send Receive Exitval Signal Command. The
+ * host is ":". Exitval is the exit code, 128+n with Signal n for a killed job,
+ * and never 0 for a job that timed out. A command with newlines or tabs is
+ * written as $'...'. */
 FILE *joblog_open(const char *path, bool append, char **ret_error);
 int joblog_write(FILE *f, const struct record *r);
-/* What it put between $' and '; false: it did not. */
+/* Decodes the text that joblog_write() put between $' and '. Returns false if
+ * the text is not from joblog_write(). */
 bool joblog_decode(struct text *t, struct span s);
 
 /* ---- resuming ------------------------------------------------------------ */
 
 struct done;
 
-/* What a log says was done. Lines that are not ours are an error with their
- * line number; the torn last one is not. */
+/* Reads the finished jobs of a log. A line that vow did not write is an error
+ * with the line number; a torn last line is not. */
 struct done *done_read(const char *path, char **ret_error);
-/* The same for a joblog of ours or of GNU parallel's, by its Command column:
- * then jobs are asked by done_take_command(). */
+/* Reads the finished jobs of a joblog of vow or GNU parallel, by the Command
+ * column; look up jobs with done_take_command(). */
 struct done *done_read_joblog(const char *path, char **ret_error);
-/* The next copy of a job with this hash: has it been done? Each call takes one
- * copy. `failed_too`: failed ones count as done as well (--resume); else only
- * those that ended well (--resume-failed runs the failed ones again). */
+/* Returns whether a copy of the job with this hash was done, and takes the
+ * copy: each call takes one. `failed_too`: a failed copy counts as done
+ * (--resume); else only a successful copy (--resume-failed runs failed jobs
+ * again). */
 bool done_take(struct done *d, const unsigned char hash[16], bool failed_too);
-/* Take one copy that failed, if there is: for --resume-failed, so that what
- * runs again is recorded as such. */
+/* Takes a failed copy, if there is any. For --resume-failed, so that the new
+ * run of the job is recorded as a repetition. */
 bool done_take_failed(struct done *d, const unsigned char hash[16]);
 bool done_take_command(struct done *d, struct span command, bool failed_too);
 void done_free(struct done *d);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* record_read.c - what a log or a joblog says was done, for --resume.
+/* record_read.c - reads the finished jobs of a log or a joblog, for --resume.
  *
- * WHY   A log of a million jobs is read before the first job starts: it may
- *       take a second and some megabytes, not minutes and gigabytes.
- * HOW   Lines are read through one buffer and looked at once. Of a JSON line
- *       everything is checked to be JSON, but only three fields are kept:
- *       hash, exit and timeout. What is known of a hash is in a table with
- *       open addressing; the hash itself says where. The joblog has no hash:
- *       there, one is made of the command.
+ * WHY   A log of a million jobs is read before the first job starts: reading
+ *       may take a second and some megabytes, not minutes and gigabytes.
+ * HOW   Lines are read through one buffer and scanned once. All of a JSON line
+ *       is checked to be JSON, but only the fields hash, exit, timeout, again
+ *       and stopped are kept. The numbers of copies per hash are in a table
+ *       with open addressing; the hash gives the position. A joblog has no
+ *       hash: there, the hash is computed from the command.
  *
- *           lines_next() -> read_record() or read_joblog_line() -> remember()
+ *           lines_next() -> read_log_line() or read_joblog_line() -> done_add()
  *
  * INVARIANTS
  *   D1  at least a quarter of the table is free, so every search ends.
- *   D2  every line handed out has its newline behind it: no character that a
- *       scanner steps over is a newline, so none can run past the end.
+ *   D2  every line returned by lines_next() has a newline behind the line: no
+ *       scanner steps over a newline, so none can run past the end.
  * LIMITS  24 bytes per slot of the table, 32 to 64 per different command. A
  *         line of more than 64 MiB is refused: six bytes of JSON for each byte
  *         of the longest command line that the kernel takes are less.
@@ -29,11 +29,11 @@
 
 enum {
     HASH = 16,
-    FIRST_ROOM = 1024, /* of the table; a power of two, as all */
+    FIRST_ROOM = 1024, /* slots of the table; always a power of two */
     FIRST_BUFFER = 256 * 1024,
     LONGEST_LINE = 64 * 1024 * 1024,
-    DEEPEST = 16,       /* of values in values that we skip */
-    JOBLOG_COLUMNS = 8, /* before the command */
+    DEEPEST = 16,       /* depth of nested values that are skipped */
+    JOBLOG_COLUMNS = 8, /* columns before the command */
     SEQ = 0,
     EXITVAL = 6,
     SIGNAL = 7
@@ -41,8 +41,8 @@ enum {
 
 struct copies {
     unsigned char hash[HASH];
-    uint32_t well;          /* left to be taken */
-    uint32_t failed_plus_1; /* 0: this slot is free */
+    uint32_t well;          /* successful copies not yet taken */
+    uint32_t failed_plus_1; /* failed copies not taken, plus 1; 0: free */
 };
 
 struct done {
@@ -55,18 +55,18 @@ struct lines {
     int fd;
     char *buffer;
     size_t room;
-    size_t from;   /* of the next line */
-    size_t seen;   /* there is no newline before this */
-    size_t to;     /* end of what was read */
-    size_t number; /* of the last line that was handed out, from 1 */
+    size_t from;   /* begin of the next line */
+    size_t seen;   /* no newline between `from` and here */
+    size_t to;     /* end of the bytes read */
+    size_t number; /* number of the last line returned, from 1 */
 };
 
-/* What is kept of a line. */
+/* The facts kept of a line. */
 struct fact {
     unsigned char hash[HASH];
     bool has_hash, has_exit, has_timeout;
     bool again, stopped;
-    bool zero; /* it exited with 0 */
+    bool zero; /* exited with 0 */
     bool timed_out;
 };
 
@@ -74,28 +74,29 @@ enum got { GOT_LINE, GOT_END, GOT_ERROR };
 
 typedef bool read_fn(struct span line, struct fact *ret_fact);
 
-static struct done *read_log(const char *path, read_fn *read_line,
-                             char **ret_error);
-static enum got read_lines(struct lines *l, read_fn *read_line, struct done *d);
+static struct done *done_read_file(const char *path, read_fn *read_line,
+                                   char **ret_error);
+static enum got done_read_lines(struct lines *l, read_fn *read_line,
+                                struct done *d);
 static enum got lines_next(struct lines *l, struct span *ret_line);
 static enum got lines_fill(struct lines *l);
-static void remember(struct done *d, const struct fact *f);
-static struct copies *find(const struct done *d,
-                           const unsigned char hash[HASH]);
-static void grow(struct done *d);
-static bool take(struct copies *c, bool failed_too);
+static void done_add(struct done *d, const struct fact *f);
+static struct copies *done_find(const struct done *d,
+                                const unsigned char hash[HASH]);
+static void done_grow(struct done *d);
+static bool copies_take(struct copies *c, bool failed_too);
 
-static bool read_record(struct span line, struct fact *ret_fact);
+static bool read_log_line(struct span line, struct fact *ret_fact);
 static bool read_field(const char **at, struct fact *f);
 static bool read_hash(struct span value, unsigned char *ret_hash);
-static const char *skip_blanks(const char *at);
-static bool skip_value(const char **at, unsigned depth);
-static bool skip_container(const char **at, unsigned depth);
-static bool skip_name(const char **at, struct span *ret_name);
-static bool skip_string(const char **at);
-static bool skip_number(const char **at);
-static const char *skip_digits(const char *at);
-static bool skip_word(const char **at, const char *word);
+static const char *json_skip_blanks(const char *at);
+static bool json_skip_value(const char **at, unsigned depth);
+static bool json_skip_container(const char **at, unsigned depth);
+static bool json_skip_name(const char **at, struct span *ret_name);
+static bool json_skip_string(const char **at);
+static bool json_skip_number(const char **at);
+static const char *json_skip_digits(const char *at);
+static bool json_skip_word(const char **at, const char *word);
 static int hex_digit(char c);
 
 static bool read_joblog_line(struct span line, struct fact *ret_fact);
@@ -107,22 +108,22 @@ static void hash_bytes(struct span s, unsigned char ret_hash[HASH]);
 
 struct done *done_read(const char *path, char **ret_error)
 {
-    return read_log(path, read_record, ret_error);
+    return done_read_file(path, read_log_line, ret_error);
 }
 
 struct done *done_read_joblog(const char *path, char **ret_error)
 {
-    return read_log(path, read_joblog_line, ret_error);
+    return done_read_file(path, read_joblog_line, ret_error);
 }
 
 bool done_take(struct done *d, const unsigned char hash[16], bool failed_too)
 {
-    return take(find(d, hash), failed_too);
+    return copies_take(done_find(d, hash), failed_too);
 }
 
 bool done_take_failed(struct done *d, const unsigned char hash[16])
 {
-    struct copies *c = find(d, hash);
+    struct copies *c = done_find(d, hash);
     return c->failed_plus_1 > 1 && c->failed_plus_1-- > 1;
 }
 
@@ -130,7 +131,7 @@ bool done_take_command(struct done *d, struct span command, bool failed_too)
 {
     unsigned char hash[HASH];
     hash_bytes(command, hash);
-    return take(find(d, hash), failed_too);
+    return copies_take(done_find(d, hash), failed_too);
 }
 
 void done_free(struct done *d)
@@ -141,9 +142,9 @@ void done_free(struct done *d)
     free(d);
 }
 
-/* A log that is not there yet says that nothing was done. */
-static struct done *read_log(const char *path, read_fn *read_line,
-                             char **ret_error)
+/* Reads a log or a joblog. Without a file, nothing was done. */
+static struct done *done_read_file(const char *path, read_fn *read_line,
+                                   char **ret_error)
 {
     struct text error = {0};
     struct lines l = {.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)};
@@ -153,13 +154,13 @@ static struct done *read_log(const char *path, read_fn *read_line,
     if (l.fd < 0 && errno == ENOENT)
         return d;
     errno = l.fd < 0 ? errno : 0;
-    if (l.fd < 0 || read_lines(&l, read_line, d) == GOT_ERROR) {
+    if (l.fd < 0 || done_read_lines(&l, read_line, d) == GOT_ERROR) {
         if (errno != 0)
             text_addf(&error, "cannot read %s: %m", path);
         else
             text_addf(&error, "%s: line %zu is damaged or not from a %s", path,
                       l.number,
-                      read_line == read_record ? "log of vow" : "joblog");
+                      read_line == read_log_line ? "log of vow" : "joblog");
     }
     if (l.fd >= 0)
         close(l.fd);
@@ -171,8 +172,10 @@ static struct done *read_log(const char *path, read_fn *read_line,
     return NULL;
 }
 
-/* Returns GOT_END, or GOT_ERROR with errno, or 0 there: it is the line. */
-static enum got read_lines(struct lines *l, read_fn *read_line, struct done *d)
+/* Reads all lines. Returns GOT_END, or GOT_ERROR with errno; errno 0: the line
+ * is damaged. */
+static enum got done_read_lines(struct lines *l, read_fn *read_line,
+                                struct done *d)
 {
     struct span line;
     enum got got;
@@ -183,15 +186,15 @@ static enum got read_lines(struct lines *l, read_fn *read_line, struct done *d)
             return GOT_ERROR;
         }
         if (f.has_hash)
-            remember(d, &f);
+            done_add(d, &f);
     }
     return got;
 }
 
 /* ---- lines --------------------------------------------------------------- */
 
-/* The next line without its newline, which stays behind it (D2). A last line
- * without one is torn, and not handed out. */
+/* Returns the next line without the newline, which stays in the buffer behind
+ * the line (D2). A last line without a newline is torn, and not returned. */
 static enum got lines_next(struct lines *l, struct span *ret_line)
 {
     const char *newline;
@@ -210,7 +213,8 @@ static enum got lines_next(struct lines *l, struct span *ret_line)
     return GOT_LINE;
 }
 
-/* More bytes into the buffer; GOT_LINE: there are some. */
+/* Reads more bytes into the buffer. Returns GOT_LINE if there are more
+ * bytes. */
 static enum got lines_fill(struct lines *l)
 {
     size_t begun = l->to - l->from;
@@ -237,10 +241,11 @@ static enum got lines_fill(struct lines *l)
 
 /* ---- the table ----------------------------------------------------------- */
 
-/* A job that was told to stop and then exited with 0 did not end well. */
-static void remember(struct done *d, const struct fact *f)
+/* Adds the facts of a line to the table. A job that exited with 0 after a
+ * timeout has not succeeded. */
+static void done_add(struct done *d, const struct fact *f)
 {
-    struct copies *c = find(d, f->hash);
+    struct copies *c = done_find(d, f->hash);
     if (f->stopped)
         return;
     if (c->failed_plus_1 == 0) {
@@ -249,18 +254,19 @@ static void remember(struct done *d, const struct fact *f)
         d->n++;
     }
     bool well = f->zero && !f->timed_out;
-    bool instead = f->again && c->failed_plus_1 > 1; /* of a failed one */
+    bool instead = f->again && c->failed_plus_1 > 1; /* of a failed copy */
     c->failed_plus_1 -= instead;
     if (well)
         c->well++;
     else
         c->failed_plus_1++;
     if (d->n > d->room / 4 * 3)
-        grow(d); /* keeps D1 */
+        done_grow(d); /* keeps D1 */
 }
 
-/* Its slot, or the free one where it belongs. */
-static struct copies *find(const struct done *d, const unsigned char hash[HASH])
+/* Returns the slot of the hash, or the free slot for the hash. */
+static struct copies *done_find(const struct done *d,
+                                const unsigned char hash[HASH])
 {
     uint64_t at;
     memcpy(&at, hash, sizeof(at));
@@ -271,18 +277,18 @@ static struct copies *find(const struct done *d, const unsigned char hash[HASH])
     }
 }
 
-static void grow(struct done *d)
+static void done_grow(struct done *d)
 {
     struct done bigger = {.room = d->room * 2, .n = d->n};
     bigger.slots = mem_new(bigger.room * sizeof(*bigger.slots));
     for (size_t i = 0; i < d->room; i++)
         if (d->slots[i].failed_plus_1 != 0)
-            *find(&bigger, d->slots[i].hash) = d->slots[i];
+            *done_find(&bigger, d->slots[i].hash) = d->slots[i];
     free(d->slots);
     *d = bigger;
 }
 
-static bool take(struct copies *c, bool failed_too)
+static bool copies_take(struct copies *c, bool failed_too)
 {
     if (c->well > 0) {
         c->well--;
@@ -296,29 +302,29 @@ static bool take(struct copies *c, bool failed_too)
 
 /* ---- JSON lines ---------------------------------------------------------- */
 
-static bool read_record(struct span line, struct fact *ret_fact)
+static bool read_log_line(struct span line, struct fact *ret_fact)
 {
-    const char *at = skip_blanks(line.at);
+    const char *at = json_skip_blanks(line.at);
     if (*at != '{')
         return false;
     do {
-        at = skip_blanks(at + 1);
+        at = json_skip_blanks(at + 1);
         if (!read_field(&at, ret_fact))
             return false;
-        at = skip_blanks(at);
+        at = json_skip_blanks(at);
     } while (*at == ',');
-    return *at == '}' && skip_blanks(at + 1) == line.at + line.n &&
+    return *at == '}' && json_skip_blanks(at + 1) == line.at + line.n &&
            ret_fact->has_hash && ret_fact->has_exit;
 }
 
-/* "name": value. A field of ours twice is damage. */
+/* Reads "name": value. The same kept field twice is damage. */
 static bool read_field(const char **at, struct fact *f)
 {
     struct span name, value = {0};
-    if (!skip_name(at, &name))
+    if (!json_skip_name(at, &name))
         return false;
     value.at = *at;
-    if (!skip_value(at, DEEPEST))
+    if (!json_skip_value(at, DEEPEST))
         return false;
     value.n = (size_t)(*at - value.at);
     bool *seen = NULL;
@@ -362,49 +368,49 @@ static bool read_hash(struct span value, unsigned char *ret_hash)
     return true;
 }
 
-/* CR is among them, so lines of an editor that adds one are as good. */
-static const char *skip_blanks(const char *at)
+/* Skips blanks and CR, so that lines of an editor that adds CR are accepted. */
+static const char *json_skip_blanks(const char *at)
 {
     while (*at == ' ' || *at == '\t' || *at == '\r')
         at++;
     return at;
 }
 
-static bool skip_value(const char **at, unsigned depth)
+static bool json_skip_value(const char **at, unsigned depth)
 {
     switch (**at) {
     case '"':
-        return skip_string(at);
+        return json_skip_string(at);
     case '{':
     case '[':
-        return depth > 0 && skip_container(at, depth - 1);
+        return depth > 0 && json_skip_container(at, depth - 1);
     case 't':
-        return skip_word(at, "true");
+        return json_skip_word(at, "true");
     case 'f':
-        return skip_word(at, "false");
+        return json_skip_word(at, "false");
     case 'n':
-        return skip_word(at, "null");
+        return json_skip_word(at, "null");
     default:
-        return skip_number(at);
+        return json_skip_number(at);
     }
 }
 
-static bool skip_container(const char **at, unsigned depth)
+static bool json_skip_container(const char **at, unsigned depth)
 {
     const bool object = **at == '{';
     const char end = object ? '}' : ']';
     struct span name;
-    *at = skip_blanks(*at + 1);
+    *at = json_skip_blanks(*at + 1);
     bool more = **at != end;
     while (more) {
-        if (object && !skip_name(at, &name))
+        if (object && !json_skip_name(at, &name))
             return false;
-        if (!skip_value(at, depth))
+        if (!json_skip_value(at, depth))
             return false;
-        *at = skip_blanks(*at);
+        *at = json_skip_blanks(*at);
         more = **at == ',';
         if (more)
-            *at = skip_blanks(*at + 1);
+            *at = json_skip_blanks(*at + 1);
     }
     if (**at != end)
         return false;
@@ -412,26 +418,26 @@ static bool skip_container(const char **at, unsigned depth)
     return true;
 }
 
-/* "name": up to the value; the name has its quotes. */
-static bool skip_name(const char **at, struct span *ret_name)
+/* Skips "name": up to the value. The returned name has the quotes. */
+static bool json_skip_name(const char **at, struct span *ret_name)
 {
     ret_name->at = *at;
-    if (**at != '"' || !skip_string(at))
+    if (**at != '"' || !json_skip_string(at))
         return false;
     ret_name->n = (size_t)(*at - ret_name->at);
-    *at = skip_blanks(*at);
+    *at = json_skip_blanks(*at);
     if (**at != ':')
         return false;
-    *at = skip_blanks(*at + 1);
+    *at = json_skip_blanks(*at + 1);
     return true;
 }
 
-static bool skip_string(const char **at)
+static bool json_skip_string(const char **at)
 {
     const char *s = *at + 1;
     while (*s != '"') {
         if ((unsigned char)*s < ' ')
-            return false; /* also the newline behind the line */
+            return false; /* also at the newline (D2) */
         if (*s++ != '\\')
             continue;
         if (*s == 'u') {
@@ -449,22 +455,22 @@ static bool skip_string(const char **at)
     return true;
 }
 
-static bool skip_number(const char **at)
+static bool json_skip_number(const char **at)
 {
     const char *s = *at + (**at == '-');
     const char *from = s;
-    s = skip_digits(s);
+    s = json_skip_digits(s);
     if (s == from || (*from == '0' && s > from + 1))
         return false;
     if (*s == '.') {
         from = s + 1;
-        s = skip_digits(from);
+        s = json_skip_digits(from);
         if (s == from)
             return false;
     }
     if (*s == 'e' || *s == 'E') {
         from = s + 1 + (s[1] == '+' || s[1] == '-');
-        s = skip_digits(from);
+        s = json_skip_digits(from);
         if (s == from)
             return false;
     }
@@ -472,14 +478,14 @@ static bool skip_number(const char **at)
     return true;
 }
 
-static const char *skip_digits(const char *at)
+static const char *json_skip_digits(const char *at)
 {
     while (*at >= '0' && *at <= '9')
         at++;
     return at;
 }
 
-static bool skip_word(const char **at, const char *word)
+static bool json_skip_word(const char **at, const char *word)
 {
     size_t n = strlen(word);
     if (strncmp(*at, word, n) != 0)
@@ -501,8 +507,8 @@ static int hex_digit(char c)
 
 /* ---- joblogs ------------------------------------------------------------- */
 
-/* Seq Host Starttime JobRuntime Send Receive Exitval Signal Command; the last
- * one may contain tabs. */
+/* Reads a line: Seq Host Starttime JobRuntime Send Receive Exitval Signal
+ * Command. The command may contain tabs. */
 static bool read_joblog_line(struct span line, struct fact *ret_fact)
 {
     struct span column[JOBLOG_COLUMNS];
@@ -510,7 +516,7 @@ static bool read_joblog_line(struct span line, struct fact *ret_fact)
     if (line.n >= 4 && memcmp(line.at, "Seq\t", 4) == 0)
         return true; /* the header */
     if (line.n > 0 && line.at[line.n - 1] == '\r')
-        line.n--; /* by an editor: a command that needs a CR has it in quotes */
+        line.n--; /* from an editor: a CR of a command is quoted */
     for (size_t i = 0; i < JOBLOG_COLUMNS; i++) {
         const char *tab = memchr(line.at, '\t', line.n);
         if (tab == NULL)
@@ -543,7 +549,7 @@ static bool is_integer(struct span s, int *ret_value)
     return true;
 }
 
-/* Of the command that was written there. */
+/* Computes the hash of the command in a column. */
 static void hash_column(struct span column, unsigned char ret_hash[HASH])
 {
     const bool ours = column.n >= 3 && memcmp(column.at, "$'", 2) == 0 &&
@@ -556,7 +562,7 @@ static void hash_column(struct span column, unsigned char ret_hash[HASH])
         text_add(&t, column.at, column.n);
         for (size_t i = 0; i < t.n; i++)
             if (t.at[i] == '\0')
-                t.at[i] = '\n'; /* GNU parallel writes it so */
+                t.at[i] = '\n'; /* GNU parallel writes a newline as NUL */
         hash_bytes(text_span(&t), ret_hash);
     } else {
         hash_bytes(column, ret_hash);
@@ -564,8 +570,8 @@ static void hash_column(struct span column, unsigned char ret_hash[HASH])
     text_free(&t);
 }
 
-/* No secret and no enemy: equal commands get equal bytes, and of a billion
- * different ones no two do. */
+/* Computes a hash. No attacker is expected: equal commands get equal hashes,
+ * and among a billion different commands no two do. */
 static void hash_bytes(struct span s, unsigned char ret_hash[HASH])
 {
     uint64_t lane[2] = {UINT64_C(0x9e3779b97f4a7c15) ^ s.n,

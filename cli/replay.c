@@ -2,9 +2,9 @@
 /* replay.c - see replay.h.
  *
  * INVARIANTS
- *   R1  a recording that is being made is whole but for its end: each piece
- *       has the length that its head says
- *   R2  n_head bytes of a head are read, and never more than it has
+ *   R1  a recording in progress is whole but for the end: each piece has the
+ *       length given in the head of the piece
+ *   R2  n_head bytes of a head are read, and never more than the head has
  */
 #include "replay.h"
 
@@ -22,12 +22,12 @@ struct writing {
     int error;
 };
 
-static void put_length(char *at, uint32_t n);
-static uint32_t get_length(const unsigned char *at);
-static size_t head_size(const struct replay *p);
-static const char *head_read(struct replay *p);
-static const char *piece_begins(struct replay *p);
-static void on_bytes(int fd, const char *at, size_t n, void *user);
+static void length_write(char *at, uint32_t n);
+static uint32_t length_read(const unsigned char *at);
+static size_t replay_head_size(const struct replay *p);
+static const char *replay_end_head(struct replay *p);
+static const char *replay_begin_piece(struct replay *p);
+static void on_replay_bytes(int fd, const char *at, size_t n, void *user);
 
 int ending_code(struct ending e)
 {
@@ -44,14 +44,14 @@ void recording_add(struct recording *r, int fd, const char *at, size_t n)
     if (r->bytes.n == 0)
         text_add(&r->bytes, magic, HEAD);
     char *head = r->bytes.at + r->piece;
-    uint32_t has = r->piece == 0 ? 0 : get_length((unsigned char *)head + 1);
+    uint32_t has = r->piece == 0 ? 0 : length_read((unsigned char *)head + 1);
     if (r->piece == 0 || head[0] != kind || n > PIECE_MAX - has) {
         r->piece = r->bytes.n;
         has = 0;
         text_add(&r->bytes, (char[PIECE_HEAD]){kind}, PIECE_HEAD);
     }
     text_add(&r->bytes, at, n);
-    put_length(r->bytes.at + r->piece + 1, has + (uint32_t)n); /* keeps R1 */
+    length_write(r->bytes.at + r->piece + 1, has + (uint32_t)n); /* keeps R1 */
     r->kept += n;
 }
 
@@ -70,13 +70,13 @@ void recording_end(struct recording *r, struct ending e)
     r->piece = 0;
 }
 
-static void put_length(char *at, uint32_t n)
+static void length_write(char *at, uint32_t n)
 {
     for (int i = 0; i < 4; i++)
         at[i] = (char)(unsigned char)(n >> (8 * i));
 }
 
-static uint32_t get_length(const unsigned char *at)
+static uint32_t length_read(const unsigned char *at)
 {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
            (uint32_t)at[3] << 24;
@@ -106,22 +106,22 @@ const char *replay_feed(struct replay *p, const void *at, size_t n,
         }
         p->head[p->n_head++] = (unsigned char)*from++;
         if (p->n_head == 1 && p->state == REPLAY_PIECE)
-            wrong = piece_begins(p);
-        if (wrong == NULL && p->n_head == head_size(p))
-            wrong = head_read(p);
+            wrong = replay_begin_piece(p);
+        if (wrong == NULL && p->n_head == replay_head_size(p))
+            wrong = replay_end_head(p);
     }
     return wrong;
 }
 
 /* Keeps R2. */
-static size_t head_size(const struct replay *p)
+static size_t replay_head_size(const struct replay *p)
 {
     return p->state == REPLAY_HEAD  ? HEAD
            : p->state == REPLAY_END ? 1 + END_HEAD
                                     : PIECE_HEAD;
 }
 
-static const char *piece_begins(struct replay *p)
+static const char *replay_begin_piece(struct replay *p)
 {
     unsigned char kind = p->head[0];
     if (kind == 'x' || kind == 's')
@@ -131,7 +131,7 @@ static const char *piece_begins(struct replay *p)
     return NULL;
 }
 
-static const char *head_read(struct replay *p)
+static const char *replay_end_head(struct replay *p)
 {
     unsigned char kind = p->head[0];
     p->n_head = 0;
@@ -143,7 +143,7 @@ static const char *head_read(struct replay *p)
         p->state = REPLAY_PIECE;
     } else if (p->state == REPLAY_PIECE) {
         p->fd = kind == 'e' ? STDERR_FILENO : STDOUT_FILENO;
-        p->left = get_length(p->head + 1);
+        p->left = length_read(p->head + 1);
         if (p->left == 0 || p->left > PIECE_MAX)
             return "a piece has a length that is not allowed";
         p->state = REPLAY_BYTES;
@@ -178,11 +178,11 @@ int replay_write(const void *at, size_t n)
 {
     struct replay p = {0};
     struct writing w = {0};
-    (void)replay_feed(&p, at, n, on_bytes, &w);
+    (void)replay_feed(&p, at, n, on_replay_bytes, &w);
     return w.error;
 }
 
-static void on_bytes(int fd, const char *at, size_t n, void *user)
+static void on_replay_bytes(int fd, const char *at, size_t n, void *user)
 {
     struct writing *w = user;
     if (w->error == 0)
@@ -196,7 +196,7 @@ int write_whole(int fd, const char *at, size_t n)
         if (done >= 0) {
             at += done;
             n -= (size_t)done;
-        } else if (errno == EAGAIN) { /* somebody made it non-blocking */
+        } else if (errno == EAGAIN) { /* fd is non-blocking */
             struct pollfd ready = {.fd = fd, .events = POLLOUT};
             (void)poll(&ready, 1, WAIT_MS);
         } else if (errno != EINTR) {

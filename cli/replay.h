@@ -1,45 +1,46 @@
 /* SPDX-License-Identifier: MIT */
-/* replay.h - what a command wrote and how it ended, as bytes for others.
+/* replay.h - the output and the end of a command, as bytes for other processes.
  *
  * HOW   A recording is a head, then pieces in the order in which they were
  *       read, then the end:
  *
  *           "vowr" 1
- *           'o' or 'e', length in 4 bytes (low byte first), that many bytes
+ *           'o' or 'e', length in 4 bytes (low byte first), the bytes
  *           ...
  *           'x', exit code    or    's', number of the signal
  *
- *       It can be read as it comes, in pieces that begin and end anywhere.
- *       Whoever reads it trusts nothing: a recording comes from a store, which
- *       others write to.
+ *       A recording can be read as the bytes arrive, in parts that begin and
+ *       end anywhere. The reader trusts nothing: a recording comes from a
+ *       store, and other users may write to the store.
  */
 #ifndef VOW_CLI_REPLAY_H
 #define VOW_CLI_REPLAY_H
 
 #include "text.h"
 
-/* How a command ended. */
+/* The end of a command. */
 struct ending {
     bool by_signal;
-    int number; /* exit code, or of the signal */
+    int number; /* exit code, or number of the signal */
 };
-/* As a shell says it: 128+n for a signal. */
+/* Returns the exit code of a shell: 128+n for a signal. */
 int ending_code(struct ending e);
 
 /* ---- recording ----------------------------------------------------------- */
 
-/* Zeroed, it is empty. */
+/* A recording; zeroed: empty. */
 struct recording {
     struct text bytes;
-    uint64_t kept; /* of what the command wrote */
-    size_t piece;  /* where the last one begins; 0: it is complete */
+    uint64_t kept; /* bytes of output of the command */
+    size_t piece;  /* offset of the last piece; 0: the piece is complete */
 };
 
-/* `fd` is 1 or 2. */
+/* Adds output of the command. `fd` is 1 or 2. */
 void recording_add(struct recording *r, int fd, const char *at, size_t n);
-/* What is there does not change any more: the next bytes are a new piece. */
+/* Completes the last piece: the bytes so far do not change any more, and the
+ * next bytes begin a new piece. */
 void recording_cut(struct recording *r);
-/* Nothing comes behind it. */
+/* Adds the end of the command. */
 void recording_end(struct recording *r, struct ending e);
 
 /* ---- replaying ----------------------------------------------------------- */
@@ -52,32 +53,33 @@ enum replay_state {
     REPLAY_OVER
 };
 
-/* Zeroed, it is at the beginning. */
+/* A reader of a recording; zeroed: at the beginning. */
 struct replay {
     enum replay_state state;
-    unsigned char head[8]; /* what is there of the one that is being read */
+    unsigned char head[8]; /* bytes of a head read so far */
     size_t n_head;
-    int fd;        /* of the piece */
-    uint32_t left; /* of the piece */
+    int fd;        /* descriptor of the piece */
+    uint32_t left; /* bytes of the piece not yet read */
     struct ending end;
 };
 
 typedef void (*replay_fn)(int fd, const char *at, size_t n, void *user);
 
-/* Read on; `fn` (may be NULL) gets what the command wrote. NULL, or a sentence
- * that says what is wrong: then there is nothing to go on with. */
+/* Reads more bytes; `fn` (may be NULL) gets the output of the command. Returns
+ * NULL, or an error message: then reading cannot go on. */
 const char *replay_feed(struct replay *p, const void *at, size_t n,
                         replay_fn fn, void *user);
-/* It was read to its end, which is in p->end. */
+/* Returns whether the recording was read to the end, which is in p->end. */
 bool replay_over(const struct replay *p);
 
-/* Is that a whole recording? NULL and its end, or a sentence. */
+/* Checks for a whole recording. Returns NULL and the end, or an error
+ * message. */
 const char *replay_check(const void *at, size_t n, struct ending *ret_end);
 
-/* Write one that was checked to stdout and stderr. 0, or an errno. */
+/* Writes a checked recording to stdout and stderr. Returns 0 or an errno. */
 int replay_write(const void *at, size_t n);
 
-/* Write all of it, whoever is slow. 0, or an errno. */
+/* Writes all bytes, and waits for a slow reader. Returns 0 or an errno. */
 int write_whole(int fd, const char *at, size_t n);
 
 #endif

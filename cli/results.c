@@ -12,16 +12,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_in(const struct job *j, const char *dir, const char *name);
-static int write_file(const struct job *j, const char *dir, const char *name,
-                      struct span s);
-static void add_stream(struct stream *json, const char *name, struct stream *s);
+static int results_open_file(const struct job *j, const char *dir,
+                             const char *name);
+static int results_write_file(const struct job *j, const char *dir,
+                              const char *name, struct span s);
+static void json_add_stream(struct stream *json, const char *name,
+                            struct stream *s);
 static size_t whole_characters(const struct text *t);
 
 void results_open(const char *dir)
 {
     if (mkdir(dir, 0777) < 0 && errno != EEXIST)
-        die(EXIT_USAGE, "--results: cannot make the folder %s: %s", dir,
+        die(EXIT_USAGE, "--results: cannot create the folder %s: %s", dir,
             strerror(errno));
 }
 
@@ -34,19 +36,20 @@ void results_begin(struct job *j, const char *dir)
         j->out.error = errno;
         return;
     }
-    stream_keep_in(&j->out, open_in(j, dir, "stdout"));
+    stream_keep_in(&j->out, results_open_file(j, dir, "stdout"));
     if (j->out.file < 0)
-        j->out.error = errno; /* which is told when it has ended */
+        j->out.error = errno; /* reported when the job has ended */
     if (j->err.file >= 0)
         return;
-    stream_keep_in(&j->err, open_in(j, dir, "stderr"));
+    stream_keep_in(&j->err, results_open_file(j, dir, "stderr"));
     if (j->err.file < 0)
         j->err.error = errno;
 }
 
-/* DIR may be where others write too: what they have put there for us to follow,
- * a link or a folder of theirs, is refused. */
-static int open_in(const struct job *j, const char *dir, const char *name)
+/* Opens a file of the job. Other users may write to DIR, too: a symbolic link
+ * or a folder of another user is refused. */
+static int results_open_file(const struct job *j, const char *dir,
+                             const char *name)
 {
     const int flags = O_CLOEXEC | O_NOFOLLOW;
     char path[PATH_MAX];
@@ -71,17 +74,17 @@ int results_end(struct job *j, const char *dir, struct span command)
 {
     char code[16];
     int n = snprintf(code, sizeof(code), "%d\n", job_exit_code(j));
-    int error = write_file(j, dir, "command", command);
+    int error = results_write_file(j, dir, "command", command);
     if (error == 0)
-        error = write_file(j, dir, "exit",
-                           (struct span){.at = code, .n = (size_t)n});
+        error = results_write_file(j, dir, "exit",
+                                   (struct span){.at = code, .n = (size_t)n});
     return error;
 }
 
-static int write_file(const struct job *j, const char *dir, const char *name,
-                      struct span s)
+static int results_write_file(const struct job *j, const char *dir,
+                              const char *name, struct span s)
 {
-    int fd = open_in(j, dir, name);
+    int fd = results_open_file(j, dir, name);
     if (fd < 0)
         return errno;
     ssize_t n = write(fd, s.at, s.n);
@@ -109,8 +112,8 @@ int results_json(struct job *j, const struct record *r)
               (double)r->start_us / 1e6, (double)r->wall_us / 1e6);
     stream_keep(&json, t.at, t.n);
     text_free(&t);
-    add_stream(&json, "stdout", &j->out);
-    add_stream(&json, "stderr", &j->err);
+    json_add_stream(&json, "stdout", &j->out);
+    json_add_stream(&json, "stderr", &j->err);
     stream_keep(&json, "}\n", 2);
     if (json.error == 0)
         stream_emit(&json);
@@ -118,8 +121,9 @@ int results_json(struct job *j, const struct record *r)
     return json.error;
 }
 
-/* Chunk by chunk: what a job wrote may be more than the memory. */
-static void add_stream(struct stream *json, const char *name, struct stream *s)
+/* Adds a stream in chunks: the output of a job may be larger than memory. */
+static void json_add_stream(struct stream *json, const char *name,
+                            struct stream *s)
 {
     struct text left = {0}, made = {0};
     uint64_t at = 0;
@@ -142,7 +146,7 @@ static void add_stream(struct stream *json, const char *name, struct stream *s)
     text_free(&made);
 }
 
-/* Up to the first byte of the last character, if that may be torn. */
+/* Returns the number of bytes without a possibly incomplete last character. */
 static size_t whole_characters(const struct text *t)
 {
     for (size_t i = 1; i < 4 && i <= t->n; i++)

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *word_of(uint32_t role);
-static void add_json(struct text *t, const char *step,
-                     const vow_share_info *info);
+static const char *role_word(uint32_t role);
+static void role_add_json(struct text *t, const char *step,
+                          const vow_share_info *info);
 
 const char *role_us(void)
 {
@@ -30,7 +30,7 @@ void role_tell(const struct shared *s, const char *label, const char *step,
     if (s->verbose) {
         text_addf(&t, "%s: %s", label,
                   info->role == VOW_ROLE_NONE ? "not run"
-                                              : word_of(info->role));
+                                              : role_word(info->role));
         if (info->runner[0] != '\0')
             text_addf(&t, " (%s)", info->runner);
         if (info->fence != 0)
@@ -39,7 +39,7 @@ void role_tell(const struct shared *s, const char *label, const char *step,
         text_clear(&t);
     }
     if (s->role_fd >= 0) {
-        add_json(&t, step, info);
+        role_add_json(&t, step, info);
         int error = write_whole(s->role_fd, t.at, t.n);
         if (error != 0)
             say("--role-fd %d: %s", s->role_fd, strerror(error));
@@ -47,10 +47,10 @@ void role_tell(const struct shared *s, const char *label, const char *step,
     text_free(&t);
 }
 
-static void add_json(struct text *t, const char *step,
-                     const vow_share_info *info)
+static void role_add_json(struct text *t, const char *step,
+                          const vow_share_info *info)
 {
-    text_addf(t, "{\"role\":\"%s\"", word_of(info->role));
+    text_addf(t, "{\"role\":\"%s\"", role_word(info->role));
     if (step != NULL) {
         text_add_str(t, ",\"step\":");
         text_add_json(t, span_of(step));
@@ -61,7 +61,7 @@ static void add_json(struct text *t, const char *step,
     text_add_str(t, "}\n");
 }
 
-static const char *word_of(uint32_t role)
+static const char *role_word(uint32_t role)
 {
     static const char *const words[] = {"none",  "ran",      "joined", "cached",
                                         "stale", "takeover", "alone"};

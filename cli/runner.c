@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* runner.c - see runner.h.
  *
- * HOW   The pipes are waited for by edges: the kernel then lists them in the
- *       order in which they became readable. So each is read until it is empty.
+ * HOW   The pipes are watched with EPOLLET: the kernel then lists the pipes in
+ *       the order in which they became readable. So each pipe is read until
+ *       empty.
  * INVARIANTS
- *   U1  chunks that were sent, one behind the other, are the beginning of the
- *       recording
- *   U2  a pipe that is not empty is being read, or an edge is still to come
+ *   U1  the chunks sent so far, joined, are the beginning of the recording
+ *   U2  a pipe with bytes is being read, or an event of the pipe is still to
+ *       come
  */
 #include "runner.h"
 #include "emit.h"
@@ -25,10 +26,10 @@
 
 enum {
     CHUNK = 64 << 10,
-    TURNS = 16,       /* chunks before others get a turn */
-    PIPE_CHUNKS = 17, /* no pipe holds more */
+    TURNS = 16,       /* chunks read before other events are handled */
+    PIPE_CHUNKS = 17, /* most chunks in a pipe */
     SEND_MAX = 1 << 20,
-    SEND_MS = 20, /* between two chunks for those who follow */
+    SEND_MS = 20, /* time between two chunks for followers */
     LEASE_MS = 10000,
     ENV_ADDED = 7,
     SECOND_US = 1000000
@@ -36,32 +37,32 @@ enum {
 
 static char buffer[CHUNK];
 
-static int launch(struct runner *r);
-static void owe_result(const struct runner *r, bool owes);
-static int open_pipe(struct runner_pipe *p, struct runner *of, int fd);
-static char **make_env(const struct runner *r);
-static bool is_ours(const char *variable);
-static char *entry(const char *format, ...)
+static int runner_launch(struct runner *r);
+static void runner_owe_result(const struct runner *r, bool owes);
+static int runner_open_pipe(struct runner_pipe *p, struct runner *of, int fd);
+static char **runner_make_env(const struct runner *r);
+static bool variable_is_replaced(const char *variable);
+static char *env_format(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
-static int not_started(const struct runner *r, int error);
-static void on_readable(struct poller *e, uint32_t events);
-static void read_pipe(void *pipe);
-static bool read_some(struct runner_pipe *p);
-static void take(struct runner_pipe *p, size_t n);
-static void too_big(struct runner *r);
-static void on_cancel(vow_error *why, void *runner);
-static void watch_lease(struct runner *r);
-static void look_at_lease(void *runner);
-static void lose(struct runner *r);
-static vow_next on_lost(vow_error *e, void *runner);
-static vow_next on_published(vow_value v, void *runner);
-static vow_next on_not_published(vow_error *e, void *runner);
-static void on_end(struct proc *p);
-static void drain(struct runner_pipe *p);
-static void settle(struct runner *r);
-static void send_some(void *runner);
-static vow_next on_sent(vow_value v, void *runner);
-static vow_next on_not_sent(vow_error *e, void *runner);
+static int runner_not_started(const struct runner *r, int error);
+static void on_runner_readable(struct poller *poller, uint32_t events);
+static void runner_read_pipe(void *pipe);
+static bool runner_read_chunk(struct runner_pipe *p);
+static void runner_take_output(struct runner_pipe *p, size_t n);
+static void runner_output_too_big(struct runner *r);
+static void on_runner_cancel(vow_error *why, void *runner);
+static void runner_watch_lease(struct runner *r);
+static void runner_check_lease(void *runner);
+static void runner_lose(struct runner *r);
+static vow_next on_lease_lost(vow_error *poller, void *runner);
+static vow_next on_result_published(vow_value v, void *runner);
+static vow_next on_result_refused(vow_error *poller, void *runner);
+static void on_runner_end(struct proc *p);
+static void runner_drain_pipe(struct runner_pipe *p);
+static void runner_settle(struct runner *r);
+static void runner_send_chunk(void *runner);
+static vow_next on_chunk_sent(vow_value v, void *runner);
+static vow_next on_chunk_not_sent(vow_error *poller, void *runner);
 
 /* ---- starting ------------------------------------------------------------ */
 
@@ -74,25 +75,25 @@ vow_future *runner_start(struct runner *r, const struct runner_opts *o)
     vow_future *f = vow_promise(session_loop(), &r->done);
     if (!vow_deferred_pending(r->done))
         die(EXIT_BROKEN, "out of memory");
-    vow_on_cancel(r->done, on_cancel, r);
+    vow_on_cancel(r->done, on_runner_cancel, r);
     (void)vow_lease_ref(o->lease);
-    int code = launch(r);
+    int code = runner_launch(r);
     if (code != 0)
         session_over(code);
     else
-        watch_lease(r);
-    owe_result(r, code == 0);
+        runner_watch_lease(r);
+    runner_owe_result(r, code == 0);
     return f;
 }
 
-static void owe_result(const struct runner *r, bool owes)
+static void runner_owe_result(const struct runner *r, bool owes)
 {
     if (r->o.shared->mode == VOW_ONCE)
         session_owes_result(owes);
 }
 
-/* 0, or the exit code of what was said. */
-static int launch(struct runner *r)
+/* Starts the process. Returns 0, or the exit code after a message. */
+static int runner_launch(struct runner *r)
 {
     const struct shared *s = r->o.shared;
     char *path = NULL;
@@ -103,14 +104,15 @@ static int launch(struct runner *r)
     if (error == 0 && in < 0 &&
         (in = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
         error = errno;
-    if (error == 0 && ((out = open_pipe(&r->out, r, STDOUT_FILENO)) < 0 ||
-                       (err = open_pipe(&r->err, r, STDERR_FILENO)) < 0))
+    if (error == 0 &&
+        ((out = runner_open_pipe(&r->out, r, STDOUT_FILENO)) < 0 ||
+         (err = runner_open_pipe(&r->err, r, STDERR_FILENO)) < 0))
         error = errno;
     if (error == 0)
         error = proc_start(&r->proc,
                            &(struct proc_opts){.path = path,
                                                .argv = r->o.argv,
-                                               .env = make_env(r),
+                                               .env = runner_make_env(r),
                                                .in = in,
                                                .out = out,
                                                .err = err,
@@ -118,17 +120,17 @@ static int launch(struct runner *r)
                                                .timeout_ms = s->timeout_ms,
                                                .seq = r->seq,
                                                .kill = &s->kill,
-                                               .ended = on_end});
+                                               .ended = on_runner_end});
     const int ends[] = {in, out, err};
     for (size_t i = 0; i < 3; i++)
         if (ends[i] >= 0)
             (void)close(ends[i]);
     free(path);
-    return error == 0 ? 0 : not_started(r, error);
+    return error == 0 ? 0 : runner_not_started(r, error);
 }
 
-/* The command's end, or -1 and errno. */
-static int open_pipe(struct runner_pipe *p, struct runner *of, int fd)
+/* Opens a pipe. Returns the command's end, or -1 and errno. */
+static int runner_open_pipe(struct runner_pipe *p, struct runner *of, int fd)
 {
     int ends[2];
     p->of = of;
@@ -136,15 +138,16 @@ static int open_pipe(struct runner_pipe *p, struct runner *of, int fd)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
     (void)fcntl(ends[1], F_SETFL, 0); /* the command's end blocks */
-    if (poller_watch(&p->poller, ends[0], EPOLLIN | EPOLLET, on_readable))
+    if (poller_watch(&p->poller, ends[0], EPOLLIN | EPOLLET,
+                     on_runner_readable))
         return ends[1];
     (void)close(ends[0]);
     (void)close(ends[1]);
     return -1;
 }
 
-/* It lives as long as the program. */
-static char **make_env(const struct runner *r)
+/* Makes the environment of the command, which is never freed. */
+static char **runner_make_env(const struct runner *r)
 {
     const struct shared *s = r->o.shared;
     struct text word = {0};
@@ -153,14 +156,14 @@ static char **make_env(const struct runner *r)
         all++;
     char **env = mem_new((all + ENV_ADDED + 1) * sizeof(env[0]));
     for (size_t i = 0; i < all; i++)
-        if (!is_ours(environ[i]))
+        if (!variable_is_replaced(environ[i]))
             env[n++] = environ[i];
     reaper_mark(&word, r->seq);
     env[n++] = word.at;
-    env[n++] = entry("VOW_NAME=%.*s", VOW_LABEL_MAX, r->o.label);
-    env[n++] = entry("VOW_FENCE=%llu",
-                     (unsigned long long)vow_lease_fence(r->o.lease));
-    env[n++] = entry("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
+    env[n++] = env_format("VOW_NAME=%.*s", VOW_LABEL_MAX, r->o.label);
+    env[n++] = env_format("VOW_FENCE=%llu",
+                          (unsigned long long)vow_lease_fence(r->o.lease));
+    env[n++] = env_format("VOW_TRY=%u", vow_lease_attempt(r->o.lease));
     uint64_t fence = session_alone() ? 0 : vow_lease_fence(r->o.lease);
     char *held = nested_variable(
         fence == 0 ? NULL
@@ -169,14 +172,14 @@ static char **make_env(const struct runner *r)
         env[n++] = held;
     if (s->timeout_ms > 0) {
         uint64_t due_us = proc_now_us() + s->timeout_ms * 1000;
-        env[n++] = entry("VOW_DEADLINE=%llu.%06llu",
-                         (unsigned long long)(due_us / SECOND_US),
-                         (unsigned long long)(due_us % SECOND_US));
+        env[n++] = env_format("VOW_DEADLINE=%llu.%06llu",
+                              (unsigned long long)(due_us / SECOND_US),
+                              (unsigned long long)(due_us % SECOND_US));
     }
     return env;
 }
 
-static bool is_ours(const char *variable)
+static bool variable_is_replaced(const char *variable)
 {
     static const char *const ours[] = {
         "VOW_RUN=", "VOW_NAME=", "VOW_FENCE=", "VOW_TRY=", "VOW_DEADLINE="};
@@ -186,7 +189,7 @@ static bool is_ours(const char *variable)
     return nested_is_variable(variable);
 }
 
-static char *entry(const char *format, ...)
+static char *env_format(const char *format, ...)
 {
     char *text = NULL;
     va_list args;
@@ -197,8 +200,9 @@ static char *entry(const char *format, ...)
     return text;
 }
 
-/* Who waits may have the program, or the room for it: it is left to them. */
-static int not_started(const struct runner *r, int error)
+/* Writes why the command was not started. Returns the exit code. The name is
+ * left to other waiters: they may have the program, or enough memory. */
+static int runner_not_started(const struct runner *r, int error)
 {
     const char *verb = r->o.shared->store.verb->name;
     if (error == ENOENT) {
@@ -212,27 +216,27 @@ static int not_started(const struct runner *r, int error)
                : EXIT_CANNOT_RUN;
 }
 
-/* ---- what it writes ------------------------------------------------------ */
+/* ---- output of the command ----------------------------------------------- */
 
-static void on_readable(struct poller *e, uint32_t events)
+static void on_runner_readable(struct poller *poller, uint32_t events)
 {
     (void)events;
-    read_pipe(e); /* its first member */
+    runner_read_pipe(poller); /* first member of runner_pipe */
 }
 
 /* Keeps U2. */
-static void read_pipe(void *pipe)
+static void runner_read_pipe(void *pipe)
 {
     struct runner_pipe *p = pipe;
     for (int turns = TURNS; turns > 0; turns--)
-        if (p->poller.fd < 0 || !read_some(p))
+        if (p->poller.fd < 0 || !runner_read_chunk(p))
             return;
     vow_call_at(&p->more, session_loop(), vow_loop_now_ns(session_loop()),
-                read_pipe, p);
+                runner_read_pipe, p);
 }
 
-/* False: nothing more now, or ever. */
-static bool read_some(struct runner_pipe *p)
+/* Reads a chunk. Returns false if there are no more bytes now, or ever. */
+static bool runner_read_chunk(struct runner_pipe *p)
 {
     ssize_t n = read(p->poller.fd, buffer, CHUNK);
     if (n < 0)
@@ -240,12 +244,12 @@ static bool read_some(struct runner_pipe *p)
     if (n == 0)
         poller_close(&p->poller);
     else
-        take(p, (size_t)n);
+        runner_take_output(p, (size_t)n);
     return n > 0;
 }
 
-/* What goes beyond --max-output is left out; the rest of the piece is not. */
-static void take(struct runner_pipe *p, size_t n)
+/* Records, sends and shows a chunk. Bytes beyond --max-output are dropped. */
+static void runner_take_output(struct runner_pipe *p, size_t n)
 {
     struct runner *r = p->of;
     bool hidden = p->fd == STDERR_FILENO ? r->o.hide_err : r->o.hide_out;
@@ -257,16 +261,16 @@ static void take(struct runner_pipe *p, size_t n)
         n = (size_t)room;
     if (n > 0) {
         recording_add(&r->recording, p->fd, buffer, n);
-        send_some(r);
+        runner_send_chunk(r);
         if (!hidden)
             show_bytes(p->fd, buffer, n, NULL);
     }
     if (over)
-        too_big(r);
+        runner_output_too_big(r);
 }
 
-/* Nobody gets it: there is no point in going on. */
-static void too_big(struct runner *r)
+/* Ends the command: output beyond --max-output is no result. */
+static void runner_output_too_big(struct runner *r)
 {
     r->too_big = true;
     if (r->stopped == NULL)
@@ -280,11 +284,11 @@ static void too_big(struct runner *r)
 
 /* ---- being stopped ------------------------------------------------------- */
 
-static void on_cancel(vow_error *why, void *runner)
+static void on_runner_cancel(vow_error *why, void *runner)
 {
     struct runner *r = runner;
     vow_deferred *done = r->done;
-    if (r->proc.pid == 0) { /* it never ran, or is being published */
+    if (r->proc.pid == 0) { /* not started, or being published */
         r->done = NULL;
         (void)vow_reject_drop(done, vow_error_ref(why));
         return;
@@ -293,30 +297,32 @@ static void on_cancel(vow_error *why, void *runner)
         r->stopped = vow_error_ref(why);
     bool lost = vow_error_code(vow_error_root(why)) == VOW_ELOST;
     if (lost)
-        lose(r);
+        runner_lose(r);
     proc_stop(&r->proc, lost ? SIGKILL : 0);
 }
 
 void runner_stop(struct runner *r, vow_error *why)
 {
-    r->ended = false; /* or at least it does not count */
+    r->ended = false; /* the end does not count */
     r->o.hide_out = r->o.hide_err = true;
     if (r->done != NULL)
-        on_cancel(why, r);
+        on_runner_cancel(why, r);
 }
 
-static void watch_lease(struct runner *r)
+static void runner_watch_lease(struct runner *r)
 {
     vow_lease *l = r->o.lease;
     if (!r->o.shared->keep_lost)
-        look_at_lease(r);
-    if (vow_done(vow_lease_lost(l), NULL, on_lost, r) < 0 ||
-        vow_done(vow_lease_settled(l), on_published, on_not_published, r) < 0)
+        runner_check_lease(r);
+    if (vow_done(vow_lease_lost(l), NULL, on_lease_lost, r) < 0 ||
+        vow_done(vow_lease_settled(l), on_result_published, on_result_refused,
+                 r) < 0)
         die(EXIT_BROKEN, "out of memory");
 }
 
-/* A third of the lease is left for ending it. */
-static void look_at_lease(void *runner)
+/* Stops the command when only a third of the lease is left, enough time to end
+ * the command. */
+static void runner_check_lease(void *runner)
 {
     struct runner *r = runner;
     const struct store_opts *s = &r->o.shared->store;
@@ -325,14 +331,14 @@ static void look_at_lease(void *runner)
     if (left > third) {
         vow_call_weakly_at(&r->watch, session_loop(),
                            vow_loop_due_ns(session_loop(), left - third),
-                           look_at_lease, r);
+                           runner_check_lease, r);
         return;
     }
-    lose(r);
+    runner_lose(r);
     proc_stop_within(&r->proc, left - left / 4);
 }
 
-static void lose(struct runner *r)
+static void runner_lose(struct runner *r)
 {
     if (r->lost)
         return;
@@ -340,12 +346,12 @@ static void lose(struct runner *r)
     r->o.lost(r);
 }
 
-static vow_next on_lost(vow_error *e, void *runner)
+static vow_next on_lease_lost(vow_error *poller, void *runner)
 {
     struct runner *r = runner;
-    if (r->proc.pid == 0 || vow_error_code(e) != VOW_ELOST)
+    if (r->proc.pid == 0 || vow_error_code(poller) != VOW_ELOST)
         return vow_ok(vow_nothing());
-    lose(r);
+    runner_lose(r);
     if (!r->o.shared->keep_lost) {
         proc_signal(&r->proc, SIGKILL);
         proc_stop(&r->proc, SIGKILL);
@@ -353,37 +359,38 @@ static vow_next on_lost(vow_error *e, void *runner)
     return vow_ok(vow_nothing());
 }
 
-static vow_next on_published(vow_value v, void *runner)
+static vow_next on_result_published(vow_value v, void *runner)
 {
     struct runner *r = runner;
     (void)v;
     r->published = true;
-    owe_result(r, false);
+    runner_owe_result(r, false);
     if (r->o.published != NULL)
         r->o.published(r);
     return vow_ok(vow_nothing());
 }
 
-/* While it runs that is told by its end; and we may have gone on without. */
-static vow_next on_not_published(vow_error *e, void *runner)
+/* Handles a refused result. While the command runs, on_runner_end() handles the
+ * loss; and the session may already be over. */
+static vow_next on_result_refused(vow_error *poller, void *runner)
 {
     struct runner *r = runner;
-    (void)e;
+    (void)poller;
     if (!r->ended || session_is_over())
         return vow_ok(vow_nothing());
-    lose(r);
+    runner_lose(r);
     r->o.lost_ended(r);
     return vow_ok(vow_nothing());
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
-static void on_end(struct proc *p)
+static void on_runner_end(struct proc *p)
 {
     struct runner *r =
         (struct runner *)(void *)((char *)p - offsetof(struct runner, proc));
-    drain(&r->out);
-    drain(&r->err);
+    runner_drain_pipe(&r->out);
+    runner_drain_pipe(&r->err);
     (void)vow_call_stop(&r->watch);
     if (session_ends())
         return;
@@ -391,14 +398,14 @@ static void on_end(struct proc *p)
         r->o.lost_ended(r);
         return;
     }
-    bool killed = WIFSIGNALED(p->status) && !p->told; /* by somebody else */
+    bool killed = WIFSIGNALED(p->status) && !p->told; /* not by vow */
     if ((r->stopped != NULL || killed) && r->o.doubt != NULL && !r->too_big) {
         r->o.doubt(r);
         return;
     }
-    if (r->stopped != NULL) { /* which says nothing of the next time */
+    if (r->stopped != NULL) { /* not a result to keep */
         vow_deferred *done = r->done;
-        owe_result(r, false);
+        runner_owe_result(r, false);
         r->done = NULL;
         vow_lease_keep(r->o.lease, 0);
         (void)vow_reject_drop(done, r->stopped);
@@ -408,15 +415,16 @@ static void on_end(struct proc *p)
     r->end = runner_ending(p);
     recording_end(&r->recording, r->end);
     r->flushing = true;
-    send_some(r);
+    runner_send_chunk(r);
 }
 
-/* What a process that it left writes later is not its output. */
-static void drain(struct runner_pipe *p)
+/* Reads the rest of a pipe, and closes the pipe. Later output of a process that
+ * the command left behind is not output of the command. */
+static void runner_drain_pipe(struct runner_pipe *p)
 {
     (void)vow_call_stop(&p->more);
     for (int left = PIPE_CHUNKS; left > 0 && p->poller.fd >= 0; left--)
-        if (!read_some(p))
+        if (!runner_read_chunk(p))
             break;
     poller_close(&p->poller);
 }
@@ -431,7 +439,7 @@ struct ending runner_ending(const struct proc *p)
     return (struct ending){.number = WEXITSTATUS(p->status)};
 }
 
-static void settle(struct runner *r)
+static void runner_settle(struct runner *r)
 {
     vow_deferred *done = r->done;
     vow_bytes *bytes = NULL;
@@ -439,7 +447,7 @@ static void settle(struct runner *r)
     vow_on_cancel(done, NULL, NULL);
     vow_error *refused = r->o.made == NULL ? NULL : r->o.made(r);
     if (refused != NULL) {
-        owe_result(r, false);
+        runner_owe_result(r, false);
         (void)vow_reject_drop(done, refused);
         return;
     }
@@ -454,7 +462,8 @@ static void settle(struct runner *r)
     (void)vow_resolve_drop(done, vow_bytes_value(bytes));
 }
 
-/* In chunks: each is given up or written by itself. */
+/* Passes the recording in chunks: each chunk is written or given up on its
+ * own. */
 void runner_replay(const struct runner *r, replay_fn fn)
 {
     struct replay p = {0};
@@ -472,10 +481,11 @@ void runner_replay(const struct runner *r, replay_fn fn)
     }
 }
 
-/* ---- those who follow ---------------------------------------------------- */
+/* ---- followers ----------------------------------------------------------- */
 
-/* One chunk at a time, so that many small ones become one: keeps U1. */
-static void send_some(void *runner)
+/* Sends a chunk to the followers. Only one chunk is sent at a time, so that
+ * many small chunks become one: keeps U1. */
+static void runner_send_chunk(void *runner)
 {
     struct runner *r = runner;
     vow_bytes *chunk = NULL;
@@ -485,7 +495,7 @@ static void send_some(void *runner)
     (void)vow_call_stop(&r->send_again);
     if (!r->o.chunks || n == 0) {
         if (r->flushing && r->done != NULL)
-            settle(r);
+            runner_settle(r);
         return;
     }
     n = n > SEND_MAX ? SEND_MAX : n;
@@ -497,29 +507,30 @@ static void send_some(void *runner)
     r->sending = true;
     vow_future *f = vow_lease_write(r->o.lease, chunk);
     vow_bytes_unref(chunk);
-    if (vow_done(f, on_sent, on_not_sent, r) < 0)
+    if (vow_done(f, on_chunk_sent, on_chunk_not_sent, r) < 0)
         die(EXIT_BROKEN, "out of memory");
 }
 
-static vow_next on_sent(vow_value v, void *runner)
+static vow_next on_chunk_sent(vow_value v, void *runner)
 {
     struct runner *r = runner;
     (void)v;
     r->sending = false;
     if (r->flushing)
-        send_some(r);
+        runner_send_chunk(r);
     else
         vow_call_weakly_at(&r->send_again, session_loop(),
-                           vow_loop_due_ns(session_loop(), SEND_MS), send_some,
-                           r);
+                           vow_loop_due_ns(session_loop(), SEND_MS),
+                           runner_send_chunk, r);
     return vow_ok(vow_nothing());
 }
 
-/* They get it with the result, if there will be one. */
-static vow_next on_not_sent(vow_error *e, void *runner)
+/* After an error, followers get the output with the result, if there will be a
+ * result. */
+static vow_next on_chunk_not_sent(vow_error *poller, void *runner)
 {
     struct runner *r = runner;
-    (void)e;
+    (void)poller;
     r->o.chunks = false;
-    return on_sent(vow_nothing(), r);
+    return on_chunk_sent(vow_nothing(), r);
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.h - one command, run for all who ask for its name.
+/* runner.h - runs one command for all requests of a name.
  *
- *     the command -> two pipes -> our own stdout and stderr, as it comes
+ *     the command -> two pipes -> stdout and stderr of vow, as bytes arrive
  *                              -> a recording, which is the result
- *                              -> chunks of it, for those who follow
+ *                              -> chunks of the recording, for followers
  *
- * HOW   The command has a process group of its own and dies with us. Its lease
- *       is watched: when two thirds of it have passed without a sign of life
- *       that reached the store, it is told to end, and killed before another
- *       one may begin. Both pipes are read as soon as they have something, in
- *       the order in which they got it; but what was written to both before we
- *       came to read has no order any more.
- * LIMITS  What writes more than --max-output is ended. Up to then it is held in
- *       memory: a slow reader of our stdout does not hold up the command, for
- *       whose result others wait.
+ *     A follower is a process that waits for the name and shows the output
+ *     while the command runs.
+ *
+ * HOW   The command has a process group of its own and dies with vow. The lease
+ *       is watched: when two thirds of the lease have passed without a pulse
+ *       that reached the store, the command is stopped, and killed before
+ *       another owner may begin. Both pipes are read as soon as they are
+ *       readable, in the order in which they became so; bytes written to both
+ *       pipes before vow reads have no order any more.
+ * LIMITS  A command that writes more than --max-output is ended. The output is
+ *       held in memory up to this limit: a slow reader of vow's stdout does not
+ *       delay the command, because other processes wait for the result.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_RUNNER_H
@@ -31,91 +34,94 @@ typedef vow_error *(*runner_made_fn)(struct runner *r);
 struct runner_opts {
     const struct shared *shared;
     char *const *argv;
-    const char *label; /* for sentences, and VOW_NAME */
+    const char *label; /* for messages, and VOW_NAME */
     vow_lease *lease;
-    const vow_name *name; /* it stays */
-    int in;               /* its stdin, moved; -1: /dev/null */
-    bool hide_out;        /* what it writes is not for our own stdout, */
-    bool hide_err;        /* nor stderr */
-    bool chunks;          /* for those who follow */
-    bool keeps;           /* what it wrote, for runner_replay() after its end */
-    /* It has ended by itself. Returns why that is no result, owned; NULL: it
-     * is. May be NULL. */
+    const vow_name *name; /* lives as long as the runner */
+    int in;               /* stdin of the command, moved; -1: /dev/null */
+    bool hide_out;        /* the output is not written to vow's stdout, */
+    bool hide_err;        /* nor to vow's stderr */
+    bool chunks;          /* send chunks to followers */
+    bool keeps;           /* keep the recording, for runner_replay() */
+    /* Called when the command has ended by itself. Returns why the output is no
+     * result, owned; NULL: a result. May be NULL. */
     runner_made_fn made;
-    /* The store has taken the result; may be NULL. */
+    /* Called when the store has the result; may be NULL. */
     runner_fn published;
-    /* The lease is lost. The command is being ended, or goes on (--on-lost
-     * keep), or had ended before the store refused its result. */
+    /* Called when the lease is lost. The command is being ended, or goes on
+     * (--on-lost keep), or had ended before the store refused the result. */
     runner_fn lost;
-    /* The same, and the command has ended. */
+    /* Called when the lease is lost and the command has ended. */
     runner_fn lost_ended;
-    /* The same, and no other will have a result. */
+    /* Called when the lease is lost and no other process will have a result. */
     runner_fn hopeless;
-    /* What is not to run twice was canceled, or killed by a signal that is not
-     * ours; NULL if it may run twice. */
+    /* Called when a command that must not run twice was canceled, or killed by
+     * a signal that vow did not send; NULL: the command may run twice. */
     runner_fn doubt;
 };
 
-/* One of its pipes. */
+/* The pipe for stdout or stderr of a command. */
 struct runner_pipe {
     struct poller poller;
     struct runner *of;
-    int fd;        /* 1 or 2 */
-    vow_call more; /* there was more than one turn's */
+    int fd;        /* 1 or 2: the descriptor in the command */
+    vow_call more; /* reads on after TURNS chunks */
 };
 
-/* In the caller's memory, where it stays until the program ends. */
+/* A runner, in the caller's memory until the program ends. */
 struct runner {
     struct runner_opts o;
     uint64_t seq;
     struct proc proc;
     struct runner_pipe out, err;
     struct recording recording;
-    vow_bytes *made;    /* the recording, when it is complete */
-    bool too_big;       /* to be recorded: it is being ended */
-    vow_deferred *done; /* NULL: settled */
-    vow_error *stopped; /* somebody canceled it */
-    bool lost;          /* its lease, before the result was published */
-    unsigned turns;     /* that came since */
-    vow_lease *turn;    /* the one that is being passed on; counted */
+    vow_bytes *made;    /* the complete recording, counted; NULL: not kept */
+    bool too_big;       /* more than --max-output: the command is being ended */
+    vow_deferred *done; /* future of runner_start(); NULL: settled */
+    vow_error *stopped; /* why the command was canceled; NULL: not canceled */
+    bool lost;          /* the lease was lost before the result was published */
+    unsigned turns;     /* leases of the name since the loss */
+    vow_lease *turn;    /* lease to be given back, counted */
     bool published;
-    bool ended; /* by itself, so that `end` counts */
+    bool ended; /* the command ended by itself: `end` is valid */
     struct ending end;
-    vow_call watch; /* looks at the lease */
-    /* those who follow */
+    vow_call watch; /* checks the lease */
+    /* followers: */
     size_t sent;
     bool sending;
-    bool flushing; /* the recording is complete */
+    bool flushing; /* the recording is complete: send the rest */
     vow_call send_again;
 };
 
-/* Start it. The future, owned, is fulfilled with the recording when it has
- * ended; or rejected: VOW_E2BIG, or with why it was canceled. What makes all
- * further work pointless (it cannot be run, a signal, a lost lease, a doubt) is
- * told by session_over(), and the future stays pending. */
+/* Starts the command. The future, owned, is fulfilled with the recording when
+ * the command has ended; or rejected with VOW_E2BIG, or with the reason of the
+ * cancel. Events that make all further work pointless (the command cannot be
+ * run, a signal, a lost lease, a doubt) end the session by session_over(), and
+ * the future stays pending. */
 vow_future *runner_start(struct runner *r, const struct runner_opts *o);
-/* What it has written so far, piece by piece. */
+/* Passes the output so far to `fn`, piece by piece. */
 void runner_replay(const struct runner *r, replay_fn fn);
-/* How its process has ended. */
+/* Returns how the process has ended. */
 struct ending runner_ending(const struct proc *p);
-/* It is of no use any more: end it, and show nothing more. The future, if it is
- * pending, is then rejected with `why`, borrowed. */
+/* Ends a command that is of no use any more, and shows no more output. The
+ * future, if pending, is then rejected with `why`, borrowed. */
 void runner_stop(struct runner *r, vow_error *why);
 
-/* ---- runner_lost.c: its lease was lost ----------------------------------- */
+/* ---- runner_lost.c: after the loss of the lease -------------------------- */
 
-/* It has ended: reject the future, if it is pending. */
+/* Rejects the future with VOW_ELOST, if pending. The command must have
+ * ended. */
 void runner_leave(struct runner *r);
-/* The name is ours again, by this lease, and the command does not start again:
- * whoever else waits is to have it. The future, owned, is for who gave the
- * turn. If nobody waits, it is hopeless. */
+/* Gives back a new lease of the name: the command does not start again, and
+ * other waiters are to get the name. Returns a future, owned, for the caller
+ * that offered the lease. If no process waits, `hopeless` is called. */
 vow_future *runner_pass_turn(struct runner *r, vow_lease *lease);
-/* There is no other result: tell, and end. */
+/* Writes that there is no result, and ends the session. */
 void runner_lost_for_good(const struct runner *r);
-/* Whether a lost runner whose request failed with this code has no result to
- * expect any more. */
+/* Returns whether a request of a lost runner that failed with this code means
+ * that no result will come. */
 bool runner_is_hopeless(int code);
-/* Without the store, nobody else can have the name. */
+/* Returns whether the lease exists without the store: then no other process can
+ * get the name. */
 bool lease_is_alone(const vow_lease *lease);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* say.c - one line on stderr, around whatever else is shown there.
+/* say.c - write a line to stderr, next to a progress bar.
  *
- * HOW   A line is made in memory and written at once, so that lines of several
- *       processes do not mix. No stdio: its buffer would be shared with what a
- *       signal or a hook interrupts. errno is kept, so that a caller may say
- *       something between a failed call and its handling; %m may be used.
- * LIMITS  A line that finds no memory is cut at 1000 bytes.
+ * HOW   A line is made in memory and written with a single write, so lines of
+ *       several processes do not mix. No stdio: a signal or a hook may
+ *       interrupt code that uses the same stdio buffer. errno is preserved, so
+ *       a caller may say something between a failed call and the handling of
+ *       the error; %m may be used.
+ * LIMITS  Without memory, a line is cut at about 1000 bytes.
  */
 #include "say.h"
 #include "table.h"
@@ -21,15 +22,15 @@
 
 enum { SHORT_LINE = 1024 };
 
-static void tell(bool as_is, const char *format, va_list args);
+static void say_line(bool as_is, const char *format, va_list args);
 static void write_line(bool as_is, const char *format, va_list args);
-static bool is_plain(const char *at, size_t n);
+static bool line_is_plain(const char *at, size_t n);
 static size_t make_line(char *into, size_t room, const char *format,
                         va_list args);
-static void write_all(const char *at, size_t n);
-static void call(void (*fn)(void));
+static void write_stderr(const char *at, size_t n);
+static void call_hook(void (*fn)(void));
 
-static void (*through)(int fd, struct text *moved);
+static void (*emit_line)(int fd, struct text *moved);
 static void (*before_line)(void);
 static void (*after_line)(void);
 
@@ -37,7 +38,7 @@ void say(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    tell(false, format, args);
+    say_line(false, format, args);
     va_end(args);
 }
 
@@ -45,27 +46,27 @@ void say_command(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    tell(true, format, args);
+    say_line(true, format, args);
     va_end(args);
 }
 
-static void tell(bool as_is, const char *format, va_list args)
+static void say_line(bool as_is, const char *format, va_list args)
 {
     int saved = errno;
     write_line(as_is, format, args);
-    call(after_line);
+    call_hook(after_line);
     errno = saved;
 }
 
 void say_through(void (*emit)(int fd, struct text *moved))
 {
-    through = emit;
+    emit_line = emit;
 }
 
 _Noreturn void die(int code, const char *format, ...)
 {
     va_list args;
-    through = NULL;
+    emit_line = NULL;
     va_start(args, format);
     write_line(false, format, args);
     va_end(args);
@@ -75,7 +76,7 @@ _Noreturn void die(int code, const char *format, ...)
 _Noreturn void die_lines(int code, const char *format, ...)
 {
     va_list args;
-    through = NULL;
+    emit_line = NULL;
     va_start(args, format);
     write_line(true, format, args);
     va_end(args);
@@ -88,8 +89,9 @@ void say_around(void (*before)(void), void (*after)(void))
     after_line = after;
 }
 
-/* A hook that says something itself is not called for that line again. */
-static void call(void (*fn)(void))
+/* Calls a hook. If the hook itself says a line, no hook is called for this
+ * line. */
+static void call_hook(void (*fn)(void))
 {
     static bool busy;
     if (fn == NULL || busy)
@@ -104,7 +106,7 @@ static void write_line(bool as_is, const char *format, va_list args)
     char line[SHORT_LINE];
     int saved = errno; /* for %m */
     va_list again;
-    call(before_line);
+    call_hook(before_line);
     errno = saved;
     va_copy(again, args);
     size_t n = make_line(line, sizeof(line), format, args);
@@ -119,24 +121,24 @@ static void write_line(bool as_is, const char *format, va_list args)
     va_end(again);
     const char *at = whole != NULL ? whole : line;
     struct text moved = {0};
-    if (!as_is && !is_plain(at, n - 2)) {
+    if (!as_is && !line_is_plain(at, n - 2)) {
         table_add_visible(&moved, (struct span){.at = at, .n = n - 2});
         text_add_str(&moved, "\n");
-    } else if (through != NULL) {
+    } else if (emit_line != NULL) {
         text_add(&moved, at, n - 1);
     }
-    if (through != NULL)
-        through(STDERR_FILENO, &moved);
+    if (emit_line != NULL)
+        emit_line(STDERR_FILENO, &moved);
     else
-        write_all(moved.at != NULL ? moved.at : at,
-                  moved.at != NULL ? moved.n : n - 1);
+        write_stderr(moved.at != NULL ? moved.at : at,
+                     moved.at != NULL ? moved.n : n - 1);
     text_free(&moved);
     free(whole);
 }
 
-/* What is not plain may be visible all the same. That there is no memory is
- * told without any: those words are plain. */
-static bool is_plain(const char *at, size_t n)
+/* Returns whether the line is printable ASCII, and needs no escapes. Messages
+ * about missing memory are plain: a plain line needs no memory. */
+static bool line_is_plain(const char *at, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (at[i] < ' ' || (unsigned char)at[i] >= 0x7f)
@@ -144,8 +146,8 @@ static bool is_plain(const char *at, size_t n)
     return true;
 }
 
-/* Returns how much room the line needs, with the newline and a NUL. A sentence
- * that begins with the name, as in "vow map: ...", does not get it twice. */
+/* Returns the size of the line, with the newline and a NUL. A sentence that
+ * begins with "vow ", as in "vow map: ...", gets no further "vow: ". */
 static size_t make_line(char *into, size_t room, const char *format,
                         va_list args)
 {
@@ -159,8 +161,9 @@ static size_t make_line(char *into, size_t room, const char *format,
     return n + 2;
 }
 
-/* One write, unless somebody made stderr non-blocking or a signal came. */
-static void write_all(const char *at, size_t n)
+/* Writes the line: a single write, unless stderr is non-blocking or a signal
+ * interrupts. */
+static void write_stderr(const char *at, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(STDERR_FILENO, at, n);
@@ -171,7 +174,7 @@ static void write_all(const char *at, size_t n)
             struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
             poll(&ready, 1, 1000);
         } else if (done == 0 || errno != EINTR) {
-            return; /* nobody is left to be told */
+            return; /* stderr cannot be written */
         }
     }
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* say.h - what the command itself tells: one sentence per line, on stderr.
+/* say.h - messages of vow itself on stderr, a sentence per line.
  *
- * WHY   A bar may be on the terminal; it goes away before a line is written and
- *       comes back behind it.
+ * WHY   A progress bar may be on the terminal; the bar is hidden before a line
+ *       is written, and shown again after the line.
  */
 #ifndef VOW_CLI_SAY_H
 #define VOW_CLI_SAY_H
 
 #include "text.h"
 
-/* Exit codes that are not a job's; see vow(1). */
+/* Exit codes of vow itself; see vow(1). */
 enum {
     EXIT_SOME_FAILED = 1,
     EXIT_USAGE = 2,
@@ -21,21 +21,23 @@ enum {
     EXIT_SIGNAL = 128
 };
 
-/* "vow: ...\n" in one write. What would do something to a terminal, as a name
- * that somebody else chose might, is shown as an escape. */
+/* Writes "vow: ...\n" with a single write. Bytes that control a terminal are
+ * shown as escapes: another user may have chosen a name in the message. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same with all bytes as they are: a command, to be copied. */
+/* Does the same without escapes: for a command that the user may copy. */
 void say_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* As say(), and exit with that code. Jobs that run end with us. */
+/* Does the same as say(), and exits with the code. Running jobs are killed by
+ * the reaper. */
 _Noreturn void die(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same with all bytes as they are, such as newlines. */
+/* Does the same as die() without escapes: for several lines. */
 _Noreturn void die_lines(int code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Lines go there from now on, moved; not those of die(). NULL: to stderr. */
+/* Sets the function for lines, which moves the text; not used by die(). NULL:
+ * lines are written to stderr. */
 void say_through(void (*emit)(int fd, struct text *moved));
-/* Called before and after a line is written to stderr; NULL: nothing to do. */
+/* Sets functions to call before and after a line is written; may be NULL. */
 void say_around(void (*before)(void), void (*after)(void));
 
 #endif

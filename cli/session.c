@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* session.c - see session.h.
  *
- * HOW   Whatever is held when it is over is given up by closing the store: so a
- *       run that was ended by a signal, or could not begin, is free for the
- *       next one who waits before we are gone. What must not be done twice is
- *       not given up: with us dead, the store has it in doubt.
+ * HOW   Closing the store releases all names of the process. So after a signal,
+ *       or if the command could not be started, the next waiter gets the name
+ *       before this process has ended. The name of a --once command is not
+ *       released: when the process is dead, the store has the name in doubt.
  */
 #include "session.h"
 #include "emit.h"
@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 enum { PAUSE_MS = 100, PAUSE_MAX_MS = 5000 };
-enum { STALL_MS = 1000 }; /* a signal ends us, whoever does not read */
-#define WITHOUT "others may run the same now"
+enum { STALL_MS = 1000 }; /* after a signal, a slow reader loses the rest */
+#define WITHOUT "other processes may run the same command now"
 #define WAITING "waiting for it"
 #define NOT_WAITING "not waiting for it"
 
@@ -32,56 +32,56 @@ static struct {
     const struct shared *shared;
     vow_loop *loop;
     vow_authority *authority;
-    vow_deferred *over;
-    vow_future *ended;
-    vow_deferred *idle; /* no command runs any more */
-    int code;
-    int by_signal;
-    bool alone;
-    bool listens; /* for events of its own */
-    bool catches; /* signals */
-    bool shows;
-    bool works;
-    bool broken_pipe; /* nobody reads our stdout any more */
-    bool free;        /* nothing in the store is ours */
-    bool owes;        /* or something is, and stays so */
-    char *trouble;    /* of the store, not told; NULL: none */
-    bool down;        /* the store cannot be used */
+    vow_deferred *over; /* resolved by session_over(); NULL: over */
+    vow_future *ended;  /* the future of `over` */
+    vow_deferred *idle; /* resolved when no command runs; NULL: not awaited */
+    int code;           /* exit code */
+    int by_signal;      /* first signal that ends the session; 0: none */
+    bool alone;         /* the store is private */
+    bool polls;         /* the poller is open */
+    bool catches;       /* signals are caught */
+    bool shows;         /* session_show() was called */
+    bool works;         /* session_work() was called */
+    bool broken_pipe;   /* stdout has no reader any more */
+    bool holds_nothing; /* the store need not be closed */
+    bool owes_result;   /* the store must not be closed: doubt */
+    char *trouble;      /* of the store, not reported; NULL: none; owned */
+    bool down;          /* the store cannot be used */
     void (*at_end)(void);
-    vow_call stall; /* looks whether somebody reads what is written */
-    size_t waited;  /* bytes that were to be written when it looked last */
-} meet;
+    vow_call stall;   /* timer that checks for a reader of the output */
+    size_t unwritten; /* bytes that waited at the last check */
+} session;
 
-static void on_event(const vow_event *event, void *unused);
-static uint32_t policy(const struct shared *s);
-static void open_our_own(struct shared *s, vow_error *failed);
-static void tell_trouble(const char *why, const char *so);
-static void note_trouble(const char *why);
+static void on_session_event(const vow_event *event, void *unused);
+static uint32_t store_down_policy(const struct shared *s);
+static void open_private_store(struct shared *s, vow_error *failed);
+static void report_store_trouble(const char *why, const char *so);
+static void session_note_trouble(const char *why);
 static void wait_for_store(struct shared *s, vow_error *failed);
-static void refuse_ourselves(uint64_t fence);
-static void listen_for_signals(void);
-static void as_cat_would(void);
-static void on_signal(int number, bool by_terminal);
-static void on_output_fails(int fd, int error);
-static void write_rest(void);
-static void look_for_reader(void *unused);
+static void refuse_own_ancestor(uint64_t fence);
+static void session_catch_signals(void);
+static void restore_default_signals(void);
+static void on_session_signal(int number, bool by_terminal);
+static void on_session_output_error(int fd, int error);
+static void write_remaining_output(void);
+static void check_output_reader(void *unused);
 
 /* ---- the store ----------------------------------------------------------- */
 
 void session_open(struct shared *s)
 {
     vow_error *failed = NULL;
-    meet.shared = s;
-    if (vow_loop_new(NULL, &meet.loop) < 0)
-        die(EXIT_BROKEN, "cannot make a loop: %s", strerror(errno));
-    meet.ended = vow_promise(meet.loop, &meet.over);
-    s->store.on_event = on_event;
+    session.shared = s;
+    if (vow_loop_new(NULL, &session.loop) < 0)
+        die(EXIT_BROKEN, "cannot create the event loop: %s", strerror(errno));
+    session.ended = vow_promise(session.loop, &session.over);
+    s->store.on_event = on_session_event;
     s->store.mode = s->mode;
-    meet.authority = store_open(meet.loop, &s->store, &failed);
-    if (meet.authority != NULL)
+    session.authority = store_open(session.loop, &s->store, &failed);
+    if (session.authority != NULL)
         return;
     int code = vow_error_code(failed);
-    uint32_t how = policy(s);
+    uint32_t how = store_down_policy(s);
     if (code == VOW_EINVAL || code == VOW_ENOTSUP || how == VOW_DOWN_FAIL ||
         s->peek)
         die(EXIT_BROKEN, "vow %s: the store %s cannot be used: %s",
@@ -90,12 +90,12 @@ void session_open(struct shared *s)
     if (how == VOW_DOWN_WAIT)
         wait_for_store(s, failed);
     else
-        open_our_own(s, failed);
+        open_private_store(s, failed);
     vow_error_unref(failed);
 }
 
-/* As the library has it. */
-static uint32_t policy(const struct shared *s)
+/* Returns the policy for a store that is down, as the library chooses. */
+static uint32_t store_down_policy(const struct shared *s)
 {
     if (s->peek)
         return VOW_DOWN_FAIL;
@@ -104,18 +104,18 @@ static uint32_t policy(const struct shared *s)
     return s->mode == VOW_SHARED ? VOW_DOWN_RUN : VOW_DOWN_FAIL;
 }
 
-/* A store that only we know: the same steps, and nobody else in them. */
-static void open_our_own(struct shared *s, vow_error *failed)
+/* Uses a private store in memory: the same steps, without other processes. */
+static void open_private_store(struct shared *s, vow_error *failed)
 {
-    tell_trouble(vow_error_message(failed), WITHOUT);
+    report_store_trouble(vow_error_message(failed), WITHOUT);
     s->store.url = "memory:";
     s->store.alone = true;
-    meet.authority = store_open_or_die(meet.loop, &s->store);
-    meet.alone = true;
+    session.authority = store_open_or_die(session.loop, &s->store);
+    session.alone = true;
 }
 
-/* Not twice the same words. */
-static void tell_trouble(const char *why, const char *so)
+/* Prints a warning; does not repeat the generic text of VOW_ESTORE. */
+static void report_store_trouble(const char *why, const char *so)
 {
     if (strcmp(why, vow_error_text(VOW_ESTORE)) == 0)
         say("the store cannot be used: %s", so);
@@ -126,72 +126,73 @@ static void tell_trouble(const char *why, const char *so)
 static void wait_for_store(struct shared *s, vow_error *failed)
 {
     uint64_t pause_ms = PAUSE_MS, waited_ms = 0;
-    tell_trouble(vow_error_message(failed),
-                 s->store.no_wait ? NOT_WAITING : WAITING);
+    report_store_trouble(vow_error_message(failed),
+                         s->store.no_wait ? NOT_WAITING : WAITING);
     if (s->store.no_wait)
         exit(s->store.busy_code);
-    while (meet.authority == NULL) {
+    while (session.authority == NULL) {
         if (s->store.waits && waited_ms >= s->store.wait_ms)
             exit(s->store.busy_code);
         if (s->store.waits && pause_ms > s->store.wait_ms - waited_ms)
             pause_ms = s->store.wait_ms - waited_ms;
-        VOW_AUTO(vow_future) f = vow_delay(meet.loop, pause_ms);
-        (void)vow_loop_run_until(meet.loop, f);
+        VOW_AUTO(vow_future) f = vow_delay(session.loop, pause_ms);
+        (void)vow_loop_run_until(session.loop, f);
         waited_ms += pause_ms;
         pause_ms = pause_ms * 2 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause_ms * 2;
         vow_error *again = NULL;
-        meet.authority = store_open(meet.loop, &s->store, &again);
+        session.authority = store_open(session.loop, &s->store, &again);
         vow_error_unref(again);
     }
 }
 
-static void on_event(const vow_event *event, void *unused)
+static void on_session_event(const vow_event *event, void *unused)
 {
     (void)unused;
-    uint32_t how = policy(meet.shared);
-    bool gives_up = meet.shared->store.no_wait && !meet.works;
+    uint32_t how = store_down_policy(session.shared);
+    bool gives_up = session.shared->store.no_wait && !session.works;
     if (event->kind == VOW_EVENT_JOINED) {
-        listen_for_signals();
-        refuse_ourselves(event->fence);
+        session_catch_signals();
+        refuse_own_ancestor(event->fence);
     }
     if (event->kind == VOW_EVENT_UP) {
-        meet.down = false;
-        note_trouble(NULL);
+        session.down = false;
+        session_note_trouble(NULL);
     }
     if (event->kind == VOW_EVENT_DOWN)
-        meet.down = true;
-    if (event->kind != VOW_EVENT_DOWN || meet.shared->refresh)
+        session.down = true;
+    if (event->kind != VOW_EVENT_DOWN || session.shared->refresh)
         return;
     if (how == VOW_DOWN_FAIL)
-        note_trouble(event->text);
+        session_note_trouble(event->text);
     if (how == VOW_DOWN_RUN)
-        tell_trouble(event->text, WITHOUT);
+        report_store_trouble(event->text, WITHOUT);
     else if (how == VOW_DOWN_WAIT)
-        tell_trouble(event->text, gives_up ? NOT_WAITING : WAITING);
+        report_store_trouble(event->text, gives_up ? NOT_WAITING : WAITING);
     if (how == VOW_DOWN_WAIT && gives_up)
-        session_over(meet.shared->store.busy_code);
+        session_over(session.shared->store.busy_code);
 }
 
-static void note_trouble(const char *why)
+static void session_note_trouble(const char *why)
 {
-    free(meet.trouble);
-    meet.trouble = why == NULL ? NULL : mem_copy(why, strlen(why));
+    free(session.trouble);
+    session.trouble = why == NULL ? NULL : mem_copy(why, strlen(why));
 }
 
 const char *session_trouble(void)
 {
-    return meet.trouble;
+    return session.trouble;
 }
 
 bool session_store_is_down(void)
 {
-    return meet.down;
+    return session.down;
 }
 
-/* Who runs it waits for a command that waits for us. */
-static void refuse_ourselves(uint64_t fence)
+/* Ends the session if an ancestor process owns the name: the ancestor waits for
+ * this process, and waiting for the ancestor would be a deadlock. */
+static void refuse_own_ancestor(uint64_t fence)
 {
-    const struct shared *s = meet.shared;
+    const struct shared *s = session.shared;
     pid_t owner = 0;
     if (!s->store.no_wait && !s->store.waits && !session_is_over())
         owner = nested_owner(&s->store, fence);
@@ -199,79 +200,79 @@ static void refuse_ourselves(uint64_t fence)
         return;
     if (s->steps != NULL)
         say("vow pipe: a step is run by process %d, which has started this "
-            "command and waits for it; take another step",
+            "command and waits for it; use another step",
             owner);
     else
         say("vow share: %s is run by process %d, which has started this "
-            "command and waits for it; take another name, -n or -w",
+            "command and waits for it; use another name, -n or -w",
             s->name != NULL ? s->name : s->command[0], owner);
     session_over(EXIT_BROKEN);
 }
 
 vow_loop *session_loop(void)
 {
-    return meet.loop;
+    return session.loop;
 }
 
 vow_authority *session_authority(void)
 {
-    return meet.authority;
+    return session.authority;
 }
 
 bool session_alone(void)
 {
-    return meet.alone;
+    return session.alone;
 }
 
 /* ---- while something runs ------------------------------------------------ */
 
-/* A waiter that is told to end says so to the store. */
-static void listen_for_signals(void)
+/* Catches signals, so that a waiter leaves the wait queue before the end. */
+static void session_catch_signals(void)
 {
-    if (!meet.listens)
-        poller_open(meet.loop);
-    meet.listens = true;
-    if (!meet.catches)
-        signals_open(meet.loop, on_signal);
-    meet.catches = true;
+    if (!session.polls)
+        poller_open(session.loop);
+    session.polls = true;
+    if (!session.catches)
+        signals_open(session.loop, on_session_signal);
+    session.catches = true;
 }
 
 void session_show(void)
 {
-    if (meet.shows)
+    if (session.shows)
         return;
-    meet.shows = true;
-    if (!meet.listens)
-        poller_open(meet.loop);
-    meet.listens = true;
-    emit_open(meet.loop, on_output_fails, NULL);
+    session.shows = true;
+    if (!session.polls)
+        poller_open(session.loop);
+    session.polls = true;
+    emit_open(session.loop, on_session_output_error, NULL);
     say_through(emit_text);
 }
 
 void session_work(void)
 {
     session_show();
-    listen_for_signals();
-    if (meet.works)
+    session_catch_signals();
+    if (session.works)
         return;
-    meet.works = true;
-    procs_open(meet.loop);
+    session.works = true;
+    procs_open(session.loop);
     reaper_start();
 }
 
 bool session_ends(void)
 {
     bool last = procs_running() == 0;
-    if (last && meet.idle != NULL)
-        (void)vow_resolve(meet.idle, vow_nothing());
-    if (last && meet.by_signal != 0)
-        session_over(EXIT_SIGNAL + meet.by_signal);
-    return meet.by_signal != 0 || meet.idle != NULL;
+    if (last && session.idle != NULL)
+        (void)vow_resolve(session.idle, vow_nothing());
+    if (last && session.by_signal != 0)
+        session_over(EXIT_SIGNAL + session.by_signal);
+    return session.by_signal != 0 || session.idle != NULL;
 }
 
-/* Commands have groups of their own: what the terminal sent has not reached
- * them. */
-static void on_signal(int number, bool by_terminal)
+/* Passes signals on. Commands have process groups of their own: a signal of the
+ * terminal has not reached them. */
+static void on_session_signal(int number, bool by_terminal)
 {
     (void)by_terminal;
     if (number == SIGCHLD) {
@@ -282,27 +283,27 @@ static void on_signal(int number, bool by_terminal)
         procs_signal(SIGCONT);
     } else if (number == SIGUSR1 || number == SIGUSR2 || number == SIGWINCH) {
         procs_signal(number);
-    } else if (meet.by_signal != 0) {
+    } else if (session.by_signal != 0) {
         emit_do_not_wait();
         procs_signal(SIGKILL);
     } else {
-        meet.by_signal = number;
+        session.by_signal = number;
         procs_stop(number);
         if (procs_running() == 0)
             session_over(EXIT_SIGNAL + number);
     }
 }
 
-/* Others may want the result all the same. */
-static void on_output_fails(int fd, int error)
+/* Notes the error; the command goes on, because waiters may need the result. */
+static void on_session_output_error(int fd, int error)
 {
     if (fd != STDOUT_FILENO)
         return;
     if (error != EPIPE) {
         say("cannot write to stdout: %s", strerror(error));
-        meet.code = EXIT_BROKEN;
+        session.code = EXIT_BROKEN;
     } else {
-        meet.broken_pipe = true;
+        session.broken_pipe = true;
     }
 }
 
@@ -310,19 +311,20 @@ void session_replay(const void *at, size_t n)
 {
     struct replay p = {0};
     int error = 0;
-    if (meet.catches && !meet.shows)
-        as_cat_would();
-    if (meet.shows)
+    if (session.catches && !session.shows)
+        restore_default_signals();
+    if (session.shows)
         (void)replay_feed(&p, at, n, show_bytes, NULL);
     else
         error = replay_write(at, n);
     if (error != 0)
         die(EXIT_BROKEN, "vow %s: cannot write: %s",
-            meet.shared->store.verb->name, strerror(error));
+            session.shared->store.verb->name, strerror(error));
 }
 
-/* Nothing is left but writing, which may take long: signals end us. */
-static void as_cat_would(void)
+/* Lets signals end the process again: only writing is left, and may take
+ * long. */
+static void restore_default_signals(void)
 {
     struct sigaction was;
     if (sigaction(SIGPIPE, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
@@ -334,78 +336,79 @@ static void as_cat_would(void)
 
 void session_over(int code)
 {
-    if (meet.over == NULL)
+    if (session.over == NULL)
         return;
-    if (meet.code == 0)
-        meet.code = code;
-    (void)vow_resolve_drop(meet.over, vow_nothing());
-    meet.over = NULL;
+    if (session.code == 0)
+        session.code = code;
+    (void)vow_resolve_drop(session.over, vow_nothing());
+    session.over = NULL;
 }
 
 void session_holds_nothing(void)
 {
-    meet.free = true;
+    session.holds_nothing = true;
 }
 
 void session_owes_result(bool owes)
 {
-    meet.owes = owes;
+    session.owes_result = owes;
 }
 
 bool session_is_over(void)
 {
-    return meet.over == NULL;
+    return session.over == NULL;
 }
 
 void session_at_end(void (*fn)(void))
 {
-    meet.at_end = fn;
+    session.at_end = fn;
 }
 
 int session_run(vow_future *asked)
 {
-    (void)vow_loop_run_until(meet.loop, meet.ended);
-    if (meet.works && procs_running() > 0) {
-        procs_stop(0); /* nobody waits for them any more */
-        VOW_AUTO(vow_future) f = vow_promise(meet.loop, &meet.idle);
-        (void)vow_loop_run_until(meet.loop, f);
+    (void)vow_loop_run_until(session.loop, session.ended);
+    if (session.works && procs_running() > 0) {
+        procs_stop(0); /* the result is not needed any more */
+        VOW_AUTO(vow_future) f = vow_promise(session.loop, &session.idle);
+        (void)vow_loop_run_until(session.loop, f);
     }
-    if (meet.works && meet.by_signal != 0) {
+    if (session.works && session.by_signal != 0) {
         (void)reaper_kill_marked(0);
         reaper_kill_children();
     }
-    if (!meet.free && !meet.owes) {
+    if (!session.holds_nothing && !session.owes_result) {
         (void)vow_cancel(asked, NULL);
-        store_close(meet.loop, meet.authority);
+        store_close(session.loop, session.authority);
     }
-    if (meet.at_end != NULL)
-        meet.at_end();
-    if (meet.shows)
-        write_rest();
-    if (meet.works)
+    if (session.at_end != NULL)
+        session.at_end();
+    if (session.shows)
+        write_remaining_output();
+    if (session.works)
         reaper_end();
-    if (meet.by_signal != 0)
-        signals_die(meet.by_signal);
-    if (meet.broken_pipe)
+    if (session.by_signal != 0)
+        signals_die(session.by_signal);
+    if (session.broken_pipe)
         signals_die(SIGPIPE);
-    return meet.code;
+    return session.code;
 }
 
-static void write_rest(void)
+static void write_remaining_output(void)
 {
-    if (meet.by_signal != 0)
-        look_for_reader(NULL);
+    if (session.by_signal != 0)
+        check_output_reader(NULL);
     emit_drain();
-    (void)vow_call_stop(&meet.stall);
+    (void)vow_call_stop(&session.stall);
 }
 
-static void look_for_reader(void *unused)
+static void check_output_reader(void *unused)
 {
     (void)unused;
     size_t waiting = emit_waiting();
-    if (waiting > 0 && waiting == meet.waited)
+    if (waiting > 0 && waiting == session.unwritten)
         emit_do_not_wait();
-    meet.waited = waiting;
-    vow_call_at(&meet.stall, meet.loop, vow_loop_due_ns(meet.loop, STALL_MS),
-                look_for_reader, NULL);
+    session.unwritten = waiting;
+    vow_call_at(&session.stall, session.loop,
+                vow_loop_due_ns(session.loop, STALL_MS), check_output_reader,
+                NULL);
 }

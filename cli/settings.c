@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.c - the options of `map` and `run`: their table, and reading them.
+/* settings.c - the option tables of `map` and `run`, and reading the options.
  *
- * `run` has those of `map` that make sense for one command; they have the same
- * numbers, so one switch reads both.
+ * HOW   `run` has the options of `map` that make sense for a single command.
+ *       Both tables use the same ids, so the same switch reads both.
  */
 #include "settings.h"
 #include "cmd.h"
@@ -87,7 +87,7 @@ static const struct option_def map_options[] = {
     {ID_EVEN, '\0', "even", NULL, "space the starts of --rate evenly", NULL,
      NULL},
     {ID_WEIGHT, '\0', "weight", "N|{N}",
-     "what a job counts in -j and --rate (default 1)", NULL, NULL},
+     "how much a job counts in -j and --rate (default 1)", NULL, NULL},
     {ID_DELAY, '\0', "delay", "D", "at least D between two starts", NULL, NULL},
     {ID_LOAD, '\0', "load", "N", "start nothing while the load is above N",
      NULL, NULL},
@@ -103,7 +103,8 @@ static const struct option_def map_options[] = {
     {ID_BACKOFF, '\0', "backoff", "D..D",
      "wait before a retry, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
-     "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
+     "retry only after these: 1,3-9,signal,timeout,any", NULL,
+     "signal timeout any"},
     {ID_TIMEOUT, '\0', "timeout", "D", "kill an attempt after D", NULL, NULL},
     {ID_DEADLINE, '\0', "deadline", "D", "kill a job after D, waits included",
      NULL, NULL},
@@ -112,24 +113,26 @@ static const struct option_def map_options[] = {
      "signals to kill a job with (default TERM,5s,KILL)", NULL, NULL},
     {ID_FIRST_ERROR, 'e', "fail-fast", NULL,
      "stop at the first failure: --halt now,fail=1", "Failures", NULL},
-    {ID_HALT, '\0', "halt", "WHEN,WHY=N", "now|soon, fail|success|done=N|N%",
-     NULL, "now,fail=1 soon,fail=1 now,success=1 soon,success=1 never"},
-    {ID_EXIT, '\0', "exit", "STYLE", "exit codes as of: vow, count, xargs",
-     NULL, "vow count xargs"},
-    {ID_OUTPUT, '\0', "output", "HOW", "group (default), line, live or none",
-     "Output", "group line live none"},
+    {ID_HALT, '\0', "halt", "WHEN,WHY=N",
+     "stop the run: now|soon, fail|success|done=N|N%", NULL,
+     "now,fail=1 soon,fail=1 now,success=1 soon,success=1 never"},
+    {ID_EXIT, '\0', "exit", "STYLE",
+     "exit codes: vow (default), count or xargs", NULL, "vow count xargs"},
+    {ID_OUTPUT, '\0', "output", "HOW",
+     "output mode: group (default), line, live or none", "Output",
+     "group line live none"},
     {ID_KEEP_ORDER, 'k', "keep-order", NULL, "output in the order of the input",
      NULL, NULL},
-    {ID_TAG, '\0', "tag", NULL, "the item and a tab before each line", NULL,
-     NULL},
+    {ID_TAG, '\0', "tag", NULL, "print the item and a tab before each line",
+     NULL, NULL},
     {ID_RESULTS, '\0', "results", "DIR", "keep what each job wrote in DIR",
      NULL, "DIR"},
     {ID_JSON, '\0', "json", NULL, "one line of JSON per job, with its output",
      NULL, NULL},
     {ID_LOG, '\0', "log", "FILE", "append one line of JSON per job", "State",
      "FILE"},
-    {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
-     "FILE"},
+    {ID_JOBLOG, '\0', "joblog", "FILE",
+     "the same in the columns of GNU parallel", NULL, "FILE"},
     {ID_RESUME, '\0', "resume", NULL, "skip jobs that are in the log", NULL,
      NULL},
     {ID_RESUME_FAILED, '\0', "resume-failed", NULL,
@@ -139,9 +142,9 @@ static const struct option_def map_options[] = {
     {ID_BAR, '\0', "bar", NULL, "show a progress bar", "Show", NULL},
     {ID_ETA, '\0', "eta", NULL, "show a progress bar with the time left", NULL,
      NULL},
-    {ID_PROGRESS, '\0', "progress", "[HOW]", "auto, bar, plain or none", NULL,
-     "auto bar plain none"},
-    {ID_COLOR, '\0', "color", "WHEN", "auto, always or never", NULL,
+    {ID_PROGRESS, '\0', "progress", "[HOW]",
+     "progress display: auto, bar, plain or none", NULL, "auto bar plain none"},
+    {ID_COLOR, '\0', "color", "WHEN", "colors: auto, always or never", NULL,
      "auto always never"},
     {ID_VERBOSE, 'v', "verbose", NULL, "print each command and a summary", NULL,
      NULL},
@@ -169,16 +172,17 @@ static const struct option_def run_options[] = {
     {ID_BACKOFF, '\0', "backoff", "D..D",
      "wait before a retry, growing (default 100ms..10s)", NULL, NULL},
     {ID_RETRY_ON, '\0', "retry-on", "CODES",
-     "only after these: 1,3-9,signal,timeout,any", NULL, "signal timeout any"},
+     "retry only after these: 1,3-9,signal,timeout,any", NULL,
+     "signal timeout any"},
     {ID_TIMEOUT, '\0', "timeout", "D", "kill an attempt after D", NULL, NULL},
     {ID_DEADLINE, '\0', "deadline", "D",
      "kill the command after D, waits included", NULL, NULL},
     {ID_KILL_SEQ, '\0', "kill-seq", "SEQ",
      "signals to kill it with (default TERM,5s,KILL)", NULL, NULL},
     {ID_LOG, '\0', "log", "FILE", "append one line of JSON", "State", "FILE"},
-    {ID_JOBLOG, '\0', "joblog", "FILE", "the columns of GNU parallel", NULL,
-     "FILE"},
-    {ID_VERBOSE, 'v', "verbose", NULL, "tell each try", "Show", NULL},
+    {ID_JOBLOG, '\0', "joblog", "FILE",
+     "the same in the columns of GNU parallel", NULL, "FILE"},
+    {ID_VERBOSE, 'v', "verbose", NULL, "print each attempt", "Show", NULL},
     STORE_ROW,
     LEASE_ROWS,
     {.id = ID_END}};
@@ -188,12 +192,12 @@ const struct verb_def map_verb = {
     .usage = "[OPTION...] COMMAND [ARG...] [::: ITEM... | :::: FILE...]",
     .about = "run a command once per item, under limits",
     .story =
-        "Items are the words behind :::, the lines of files behind ::::, or\n"
+        "Items are the words after :::, the lines of the files after ::::, or\n"
         "the lines of stdin. In COMMAND, {} is the item, {.} without its\n"
         "extension, {/} its base name, {//} its folder, {/.} both, {#} the\n"
         "number of the job, {%} its slot, {1} a column; without any, the item\n"
         "is the last argument. A COMMAND that is one word with blanks is a\n"
-        "line for the shell, in which items stay data.\n"
+        "shell line; items in it are never run as shell code.\n"
         "\n"
         "  vow map -j8 gzip ::: *.log\n"
         "  vow map -j20 --rate 50/s curl -sf {} :::: urls\n"
@@ -208,8 +212,8 @@ const struct verb_def run_verb = {
     .usage = "[OPTION...] [--] COMMAND [ARG...]",
     .about = "run one command with retries and time limits",
     .story =
-        "The exit code is the command's own; 128+n if it died by signal n;\n"
-        "124 when --timeout or --deadline ended it.\n"
+        "The exit code is that of the command; 128+n if signal n killed it,\n"
+        "124 if --timeout or --deadline killed it.\n"
         "\n"
         "  vow run --retries 5 --backoff 1s..1m -- ./deploy\n"
         "  vow run --timeout 30s --kill-seq INT,2s,KILL -- make check\n"
@@ -218,20 +222,26 @@ const struct verb_def run_verb = {
     .run = cmd_run,
     .usage_code = EXIT_BROKEN};
 
-static void take(void *settings, int id, const struct options *o);
-static void read_one(struct settings *s, int id, const struct options *o);
-static void read_limit(struct settings *s, int id, const struct options *o);
-static void read_time(struct settings *s, int id, const struct options *o);
-static void read_output(struct settings *s, int id, const struct options *o);
+static void settings_take_option(void *settings, int id,
+                                 const struct options *o);
+static void settings_read_option(struct settings *s, int id,
+                                 const struct options *o);
+static void read_limit_option(struct settings *s, int id,
+                              const struct options *o);
+static void read_time_option(struct settings *s, int id,
+                             const struct options *o);
+static void read_output_option(struct settings *s, int id,
+                               const struct options *o);
 static void check_weight(const struct options *o);
-static char delimiter(const struct options *o);
+static char read_delimiter(const struct options *o);
 static char *read_separator(const struct options *o);
 static bool looks_like_pattern(const char *s);
-static char *unescaped(const struct options *o);
-static int one_of(const struct options *o, const char *const *words);
-static void check(const struct options *o, const char *sentence);
-static void lend_terminal(struct settings *s, const struct options *o);
-static void check_together(const struct settings *s, const struct options *o);
+static char *unescape_value(const struct options *o);
+static int choose_word(const struct options *o, const char *const *words);
+static void settings_check_value(const struct options *o, const char *sentence);
+static void settings_apply_tty(struct settings *s, const struct options *o);
+static void settings_check_conflicts(const struct settings *s,
+                                     const struct options *o);
 
 int settings_read(struct settings *s, const struct verb_def *verb, int argc,
                   char **argv)
@@ -242,30 +252,32 @@ int settings_read(struct settings *s, const struct verb_def *verb, int argc,
     memset(s->retry_on.codes, 0xff, sizeof(s->retry_on.codes));
     s->retry_on.signal = s->retry_on.timeout = true;
     (void)units_kill_seq("TERM,5s,KILL", &s->kill);
-    store_config(verb, take, s);
+    store_config(verb, settings_take_option, s);
     uint32_t jobs = s->jobs;
     struct options o = options_of(verb, argc, argv);
     int id;
     s->jobs = 0;
     s->output_said = s->retry_on_said = false;
     while ((id = options_next(&o)) > 0)
-        take(s, id, &o);
+        settings_take_option(s, id, &o);
     if (s->tty)
-        lend_terminal(s, &o);
-    check_together(s, &o);
+        settings_apply_tty(s, &o);
+    settings_check_conflicts(s, &o);
     if (s->jobs == 0 && (verb == &map_verb || s->pool != NULL))
-        s->jobs = jobs; /* without a pool it says nothing to `run` */
+        s->jobs = jobs; /* config files: `run` uses -j only with --pool */
     return o.at;
 }
 
-static void take(void *settings, int id, const struct options *o)
+static void settings_take_option(void *settings, int id,
+                                 const struct options *o)
 {
     struct settings *s = settings;
     if (!store_option(&s->store, id, o))
-        read_one(s, id, o);
+        settings_read_option(s, id, o);
 }
 
-static void read_one(struct settings *s, int id, const struct options *o)
+static void settings_read_option(struct settings *s, int id,
+                                 const struct options *o)
 {
     uint64_t n;
     switch ((enum id)id) {
@@ -277,18 +289,18 @@ static void read_one(struct settings *s, int id, const struct options *o)
         s->input.delimiter = '\0';
         break;
     case ID_DELIMITER:
-        s->input.delimiter = delimiter(o);
+        s->input.delimiter = read_delimiter(o);
         break;
     case ID_COLUMNS:
         s->input.columns = read_separator(o);
         break;
     case ID_HEADER:
         if (o->value != NULL && strcmp(o->value, ":") != 0)
-            options_refuse(o, "the first line is the header; write --header");
+            options_refuse(o, "use --header without a value, or --header=:");
         s->input.header = true;
         break;
     case ID_PER_JOB:
-        check(o, units_count(o->value, &n));
+        settings_check_value(o, units_count(o->value, &n));
         if (n == 0)
             options_refuse(o, "a job needs at least one item");
         s->input.per_job = n;
@@ -308,20 +320,22 @@ static void read_one(struct settings *s, int id, const struct options *o)
         s->tty = true;
         break;
     default:
-        read_limit(s, id, o);
+        read_limit_option(s, id, o);
     }
 }
 
-static void read_limit(struct settings *s, int id, const struct options *o)
+static void read_limit_option(struct settings *s, int id,
+                              const struct options *o)
 {
     char *end;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     switch ((enum id)id) {
     case ID_JOBS:
-        check(o, units_jobs(o->value, cpus < 1 ? 1 : (uint32_t)cpus, &s->jobs));
+        settings_check_value(
+            o, units_jobs(o->value, cpus < 1 ? 1 : (uint32_t)cpus, &s->jobs));
         break;
     case ID_RATE:
-        check(o, units_rate(o->value, &s->rate));
+        settings_check_value(o, units_rate(o->value, &s->rate));
         break;
     case ID_EVEN:
         s->even = true;
@@ -331,7 +345,7 @@ static void read_limit(struct settings *s, int id, const struct options *o)
         check_weight(o);
         break;
     case ID_DELAY:
-        check(o, units_duration(o->value, &s->delay_ms));
+        settings_check_value(o, units_duration(o->value, &s->delay_ms));
         break;
     case ID_LOAD:
         s->load = strtod(o->value, &end);
@@ -339,10 +353,10 @@ static void read_limit(struct settings *s, int id, const struct options *o)
             options_refuse(o, "a load is a number above 0, such as 4 or 1.5");
         break;
     case ID_MEMFREE:
-        check(o, units_size(o->value, &s->memfree));
+        settings_check_value(o, units_size(o->value, &s->memfree));
         break;
     case ID_QUEUE:
-        check(o, units_count(o->value, &s->queue));
+        settings_check_value(o, units_count(o->value, &s->queue));
         if (s->queue == 0 || s->queue > 1000000)
             options_refuse(o, "a queue has 1 to 1000000 items");
         break;
@@ -350,52 +364,54 @@ static void read_limit(struct settings *s, int id, const struct options *o)
         s->pool = o->value;
         break;
     default:
-        read_time(s, id, o);
+        read_time_option(s, id, o);
     }
 }
 
-static void read_time(struct settings *s, int id, const struct options *o)
+static void read_time_option(struct settings *s, int id,
+                             const struct options *o)
 {
     uint64_t n;
     switch ((enum id)id) {
     case ID_RETRIES:
-        check(o, units_count(o->value, &n));
+        settings_check_value(o, units_count(o->value, &n));
         if (n > 1000000)
-            options_refuse(o, "more than a million tries make no sense");
+            options_refuse(o, "use at most 1000000");
         s->retries = (uint32_t)n;
         break;
     case ID_BACKOFF:
-        check(o, units_backoff(o->value, &s->backoff));
+        settings_check_value(o, units_backoff(o->value, &s->backoff));
         break;
     case ID_RETRY_ON:
         memset(&s->retry_on, 0, sizeof(s->retry_on));
         s->retry_on_said = true;
-        check(o, units_retry_on(o->value, &s->retry_on));
+        settings_check_value(o, units_retry_on(o->value, &s->retry_on));
         break;
     case ID_TIMEOUT:
-        check(o, units_duration(o->value, &s->timeout_ms));
+        settings_check_value(o, units_duration(o->value, &s->timeout_ms));
         break;
     case ID_DEADLINE:
-        check(o, units_duration(o->value, &s->deadline_ms));
+        settings_check_value(o, units_duration(o->value, &s->deadline_ms));
         break;
     case ID_STOP_AFTER:
-        check(o, units_duration(o->value, &s->stop_after_ms));
+        settings_check_value(o, units_duration(o->value, &s->stop_after_ms));
         break;
     case ID_KILL_SEQ:
-        check(o, units_kill_seq(o->value, &s->kill));
+        settings_check_value(o, units_kill_seq(o->value, &s->kill));
         break;
     case ID_FIRST_ERROR:
         s->halt = (struct halt){.when = HALT_NOW, .what = HALT_FAIL, .n = 1};
         break;
     case ID_HALT:
-        check(o, units_halt(o->value, &s->halt));
+        settings_check_value(o, units_halt(o->value, &s->halt));
         break;
     default:
-        read_output(s, id, o);
+        read_output_option(s, id, o);
     }
 }
 
-static void read_output(struct settings *s, int id, const struct options *o)
+static void read_output_option(struct settings *s, int id,
+                               const struct options *o)
 {
     static const char *const outputs[] = {"group", "line", "live", "none",
                                           NULL};
@@ -405,10 +421,10 @@ static void read_output(struct settings *s, int id, const struct options *o)
     static const char *const colors[] = {"auto", "always", "never", NULL};
     switch ((enum id)id) {
     case ID_EXIT:
-        s->exit_style = (enum exit_style)one_of(o, styles);
+        s->exit_style = (enum exit_style)choose_word(o, styles);
         break;
     case ID_OUTPUT:
-        s->output = (enum output)one_of(o, outputs);
+        s->output = (enum output)choose_word(o, outputs);
         s->output_said = true;
         break;
     case ID_KEEP_ORDER:
@@ -443,10 +459,11 @@ static void read_output(struct settings *s, int id, const struct options *o)
         s->bar = true;
         break;
     case ID_PROGRESS:
-        s->progress = o->value == NULL ? "auto" : progress[one_of(o, progress)];
+        s->progress =
+            o->value == NULL ? "auto" : progress[choose_word(o, progress)];
         break;
     case ID_COLOR:
-        s->color = colors[one_of(o, colors)];
+        s->color = colors[choose_word(o, colors)];
         break;
     case ID_VERBOSE:
         s->verbose = true;
@@ -458,13 +475,13 @@ static void read_output(struct settings *s, int id, const struct options *o)
 
 /* ---- values -------------------------------------------------------------- */
 
-static void check(const struct options *o, const char *sentence)
+static void settings_check_value(const struct options *o, const char *sentence)
 {
     if (sentence != NULL)
         options_refuse(o, sentence);
 }
 
-static int one_of(const struct options *o, const char *const *words)
+static int choose_word(const struct options *o, const char *const *words)
 {
     static char sentence[128];
     size_t n = 0;
@@ -481,7 +498,7 @@ static int one_of(const struct options *o, const char *const *words)
     options_refuse(o, sentence);
 }
 
-/* A number from 1 on, or a column: {2}. */
+/* Checks the form of --weight: a number from 1 on, or a column like {2}. */
 static void check_weight(const struct options *o)
 {
     uint64_t n = 0;
@@ -494,9 +511,9 @@ static void check_weight(const struct options *o)
         options_refuse(o, "a weight is a number from 1 on, or a column: {2}");
 }
 
-static char delimiter(const struct options *o)
+static char read_delimiter(const struct options *o)
 {
-    char *s = unescaped(o);
+    char *s = unescape_value(o);
     bool nul = strcmp(o->value, "\\0") == 0;
     char c = s[0];
     if (!nul && (s[0] == '\0' || s[1] != '\0'))
@@ -507,19 +524,20 @@ static char delimiter(const struct options *o)
 
 static char *read_separator(const struct options *o)
 {
-    char *s = unescaped(o);
+    char *s = unescape_value(o);
     if (s[0] == '\0')
-        options_refuse(o, "columns need something between them");
+        options_refuse(o, "use a separator of at least one character");
     if (looks_like_pattern(o->value))
-        options_refuse(o, "the separator is a text and no pattern; put a "
-                          "backslash before + * ? [ { | that are meant as they "
-                          "are, or make the separators equal before, as with "
+        options_refuse(o, "the separator is plain text, not a pattern; put a "
+                          "backslash before each of + * ? [ { | that is part "
+                          "of it, or make the separators equal first, as with "
                           "tr -s");
     return s;
 }
 
-/* As elsewhere ' +', ', *', '[,;]', ' {2,}' or ',|;' would be written. Signs
- * alone or doubled, as + or ||, and | between blanks are separators. */
+/* Returns whether the text looks like a regular expression: ' +', ', *',
+ * '[,;]', ' {2,}' or ',|;'. Signs alone or doubled, as + or ||, and | before a
+ * blank are plain separators. */
 static bool looks_like_pattern(const char *s)
 {
     for (const char *c = s; *c != '\0'; c++) {
@@ -541,13 +559,14 @@ static bool looks_like_pattern(const char *s)
     return false;
 }
 
-/* \n \t \r \\ \xHH, and signs that mean nothing else. */
-static char *unescaped(const struct options *o)
+/* Returns the value with \n \t \r \xHH and escaped signs replaced; owned by the
+ * caller. \0, for a delimiter, gives an empty text. */
+static char *unescape_value(const struct options *o)
 {
     struct text t = {0};
     text_add(&t, "", 0);
     if (strcmp(o->value, "\\0") == 0)
-        return t.at; /* for a delimiter */
+        return t.at; /* see read_delimiter() */
     for (const char *s = o->value; *s != '\0'; s++) {
         static const char letters[] = "ntr", meant[] = "\n\t\r";
         char hex[3] = {0}, c = *s;
@@ -565,16 +584,17 @@ static char *unescaped(const struct options *o)
             c = (char)strtol(hex, NULL, 16);
             s += 2;
         } else if (isalnum((unsigned char)c)) {
-            options_refuse(o, "behind a backslash may stand n, t, r, xHH, or a "
-                              "sign: this is a text and no pattern");
+            options_refuse(o, "after a backslash use n, t, r, xHH or a "
+                              "punctuation character: this is plain text, not "
+                              "a pattern");
         }
         text_add(&t, &c, 1);
     }
     return t.at;
 }
 
-/* As xargs -o and parallel --tty do. */
-static void lend_terminal(struct settings *s, const struct options *o)
+/* Sets a single job with live output, as xargs -o and parallel --tty do. */
+static void settings_apply_tty(struct settings *s, const struct options *o)
 {
     int code = o->verb->usage_code;
     const char *verb = o->verb->name;
@@ -596,7 +616,8 @@ static void lend_terminal(struct settings *s, const struct options *o)
     s->output = OUTPUT_LIVE;
 }
 
-static void check_together(const struct settings *s, const struct options *o)
+static void settings_check_conflicts(const struct settings *s,
+                                     const struct options *o)
 {
     int code = o->verb->usage_code;
     const char *verb = o->verb->name;
@@ -606,10 +627,7 @@ static void check_together(const struct settings *s, const struct options *o)
             "resume",
             verb);
     if (s->retry_on_said && s->retries == 0)
-        die(code,
-            "vow %s: --retry-on tells which failures are tried again; add "
-            "--retries N",
-            verb);
+        die(code, "vow %s: --retry-on requires --retries N", verb);
     if (s->even && s->rate.n == 0)
         die(code, "vow %s: --even requires --rate N/U", verb);
     if (s->pool == NULL && (s->store.url != NULL || s->store.lease_ms > 0 ||

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_advice.c - what is said of a placeholder that is refused: why, where,
- * and a script that works.
+/* shell_advice.c - explains the refusal of a placeholder: why, where, and a
+ * script that works.
  *
- * HOW   A draft is the script with another text in place of the placeholders
- *       that were refused. Several kinds of drafts are tried, and a draft is
- *       shown only if the guard has nothing against it: no advice leads to
- *       another refusal, or to a script that runs its input.
+ * HOW   A draft is the script with another text in place of the refused
+ *       placeholders. Several kinds of drafts are tried, and a draft is shown
+ *       only if the guard accepts the draft: no advice leads to another
+ *       refusal, or to a script that runs its input.
  */
 #include "shell_scan.h"
 
@@ -13,18 +13,18 @@
 
 struct draft {
     struct text script;
-    struct hole *holes; /* in the order of the draft */
+    struct hole *holes; /* holes of the draft, in order */
     size_t n;
 };
 
-static char *explain(const struct scanner *s, const struct mark *bad);
+static char *explain_refusal(const struct scanner *s, const struct mark *bad);
 static void show_place(struct text *into, const struct scanner *s,
                        const struct mark *bad);
 static char *find_better(const struct scanner *s, const struct mark *bad,
                          size_t kind);
 static char *finish_draft(const struct scanner *s, struct draft *d,
                           bool any_value);
-static void free_scanner(struct scanner *s);
+static void scanner_free(struct scanner *s);
 static void copy_script(const struct scanner *s, struct draft *d, size_t from,
                         size_t to);
 static void add_hole(const struct scanner *s, struct draft *d, size_t hole);
@@ -33,10 +33,11 @@ static void put_variable(const struct scanner *s, struct draft *d,
 static size_t draft_special(const struct scanner *s, struct draft *d,
                             const struct mark *m);
 static char *pass_as_argument(const struct scanner *s);
-static void unquote(const struct scanner *s, struct draft *inner, size_t hole);
+static void unquote_text(const struct scanner *s, struct draft *inner,
+                         size_t hole);
 static bool write_inner(struct draft *inner, bool numbered);
 
-/* To be read behind "{} cannot stand". */
+/* Texts that continue "{} cannot stand". */
 static const char *const sentences[] = {
     [WHY_NOT] = NULL,
     [WHY_BRACE] = "in ${...} or behind a $",
@@ -85,21 +86,21 @@ char *shell_form_scan(struct span script, const struct shell_form *form,
     }
     *ret_better = NULL;
     if (bad != NULL)
-        error = explain(&s, bad);
+        error = explain_refusal(&s, bad);
     else if (plain)
         *ret_better = pass_as_argument(&s);
-    free_scanner(&s);
+    scanner_free(&s);
     return error;
 }
 
-static void free_scanner(struct scanner *s)
+static void scanner_free(struct scanner *s)
 {
     free(s->marks);
     free(s->words);
     free(s->taints);
 }
 
-static char *explain(const struct scanner *s, const struct mark *bad)
+static char *explain_refusal(const struct scanner *s, const struct mark *bad)
 {
     struct text error = {0};
     struct span what = bad->name.at == NULL
@@ -119,7 +120,7 @@ static char *explain(const struct scanner *s, const struct mark *bad)
     return error.at;
 }
 
-/* The line, with carets under the place. */
+/* Adds the line of the script, with carets below the mark. */
 static void show_place(struct text *into, const struct scanner *s,
                        const struct mark *bad)
 {
@@ -138,7 +139,7 @@ static void show_place(struct text *into, const struct scanner *s,
         text_add(into, shown.at, shown.n);
         bool here = i >= bad->at && i < bad->at + bad->n;
         for (size_t k = 0; k < shown.n && i < bad->at + bad->n; k++)
-            if ((shown.at[k] & 0xc0) != 0x80) /* one for each character */
+            if ((shown.at[k] & 0xc0) != 0x80) /* a column for each character */
                 text_add_str(&below, here                  ? "^"
                                      : shown.at[k] == '\t' ? "\t"
                                                            : " ");
@@ -149,8 +150,8 @@ static void show_place(struct text *into, const struct scanner *s,
 
 /* ---- drafts -------------------------------------------------------------- */
 
-/* Kinds: what the place itself needs; a variable; a number. Returns NULL if
- * that is no help. */
+/* Makes a draft. Kind 0: a rewriting for the place; 1: a variable; 2: a number.
+ * Returns NULL if the draft does not help. */
 static char *find_better(const struct scanner *s, const struct mark *bad,
                          size_t kind)
 {
@@ -194,7 +195,8 @@ static char *find_better(const struct scanner *s, const struct mark *bad,
     return finish_draft(s, &d, false);
 }
 
-/* NULL, unless the guard lets it pass. */
+/* Returns the draft as text if the guard accepts the draft, else NULL. With
+ * `any_value`, no value may need to be plain. */
 static char *finish_draft(const struct scanner *s, struct draft *d,
                           bool any_value)
 {
@@ -214,7 +216,7 @@ static char *finish_draft(const struct scanner *s, struct draft *d,
             shown = d->holes[hole++].text;
         text_add(&out, shown.at, shown.n);
     }
-    free_scanner(&check);
+    scanner_free(&check);
     text_free(&d->script);
     free(d->holes);
     if (good)
@@ -244,7 +246,8 @@ static void add_hole(const struct scanner *s, struct draft *d, size_t hole)
     text_add(&d->script, "", 1);
 }
 
-/* In the way that the place needs. A $ before the braces is the variable's. */
+/* Writes the variable as the place requires. A $ before the placeholder is
+ * dropped. */
 static void put_variable(const struct scanner *s, struct draft *d,
                          const struct mark *m, const char *name)
 {
@@ -263,7 +266,7 @@ static void put_variable(const struct scanner *s, struct draft *d,
     text_add_str(&d->script, place == HOLE_SINGLE ? "'" : "");
 }
 
-/* Returns where the script goes on. */
+/* Writes the text of kind 0. Returns where the script goes on. */
 static size_t draft_special(const struct scanner *s, struct draft *d,
                             const struct mark *m)
 {
@@ -275,7 +278,7 @@ static size_t draft_special(const struct scanner *s, struct draft *d,
     } else if (m->why == WHY_BACKSLASH) {
         text_add_str(&d->script, "\\");
         add_hole(s, d, m->hole);
-    } else if (m->why == WHY_COPY) { /* >& f is > f 2>&1 */
+    } else if (m->why == WHY_COPY) { /* >& f becomes > f 2>&1 */
         char *amp = memrchr(d->script.at, '&', d->script.n);
         memmove(amp, amp + 1, (size_t)(d->script.at + d->script.n - amp));
         d->script.n--;
@@ -291,8 +294,8 @@ static size_t draft_special(const struct scanner *s, struct draft *d,
 
 /* ---- text for another shell ---------------------------------------------- */
 
-/* sh -c "f {}" becomes sh -c 'f "$1"' _ {}, and eval "f {}" becomes item={};
- * eval 'f "$item"'. */
+/* Makes a script that passes values as arguments: sh -c "f {}" becomes
+ * sh -c 'f "$1"' _ {}, and eval "f {}" becomes item={}; eval 'f "$item"'. */
 static char *pass_as_argument(const struct scanner *s)
 {
     struct draft d = {0}, inner = {0};
@@ -302,7 +305,7 @@ static char *pass_as_argument(const struct scanner *s)
     d.holes = mem_new((2 * s->hole + 1) * sizeof(*d.holes));
     for (size_t i = 0; i < s->text.from; i++)
         hole += s->script.at[i] == '\0';
-    unquote(s, &inner, hole);
+    unquote_text(s, &inner, hole);
     bool good = write_inner(&inner, s->text.takes_more);
     if (!s->text.takes_more) {
         text_add_str(&d.script, "item=");
@@ -327,8 +330,9 @@ static char *pass_as_argument(const struct scanner *s)
     return NULL;
 }
 
-/* The text of the word without its quotes. */
-static void unquote(const struct scanner *s, struct draft *inner, size_t hole)
+/* Copies the text of the word without quotes. */
+static void unquote_text(const struct scanner *s, struct draft *inner,
+                         size_t hole)
 {
     char quote = '\0';
     inner->holes = mem_new((s->hole + 1) * sizeof(*inner->holes));
@@ -348,8 +352,8 @@ static void unquote(const struct scanner *s, struct draft *inner, size_t hole)
     }
 }
 
-/* Puts "$1" and so on, or "$item", in place of its placeholders, and leaves
- * each of these once. Returns whether the text can have them. */
+/* Puts "$1" and so on, or "$item", in place of the placeholders, and lists each
+ * placeholder once. Returns whether the guard accepts the text with these. */
 static bool write_inner(struct draft *inner, bool numbered)
 {
     struct shell_form form = {0};
@@ -389,7 +393,7 @@ static bool write_inner(struct draft *inner, bool numbered)
         good = good && k < 9 && (numbered || n == 1) &&
                !(open && scan_name_char(next));
     }
-    free_scanner(&check);
+    scanner_free(&check);
     text_free(&inner->script);
     inner->script = out;
     inner->n = n;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_form.c - how the values of a job are written into a script.
+/* shell_form.c - writes the values of a job into a script.
  *
- * HOW   A value reaches the script as a positional parameter, in the way that
- *       the quotes around its placeholder need, so that it arrives as one word,
- *       byte for byte:
+ * HOW   A value reaches the script as a positional parameter, quoted as the
+ *       quotes around the placeholder require, so that the value arrives as
+ *       one word, byte for byte:
  *
  *           bare {}     "${1}"           "a {} b"   "a ${1} b"
  *           $(f {})     $(f "${1}")      'a {} b'   'a '"${1}"' b'
  *
- *       shell_scan.c finds the quotes; shell_guard.c says which values may
- *       stand there, and why no mistake about quotes can run a value.
+ *       shell_scan.c finds the quotes; shell_guard.c decides which values are
+ *       allowed, and explains why a mistake about quotes cannot run a value.
  */
 #include "shell_scan.h"
 
@@ -29,11 +29,11 @@ bool shell_form_fits(enum value_need need, struct span value)
     return need == NEED_NOTHING || value.n > 0;
 }
 
-/* What a shell would do something with; quotes and blanks first of all. These
- * are not enough: a tilde that does not begin the word, = # % ! { } , and ],
- * which in one word without blanks are what file names and options hold. So
- * ./my%prog, a=b and c# are run as they are, and ~/bin/prog and 'A=1 prog' by
- * a shell. */
+/* Looks for characters that are special for a shell, quotes and blanks first of
+ * all. Not enough are = # % ! { } , and ], and a tilde not at the beginning of
+ * the word: in a word without blanks they belong to file names and options. So
+ * ./my%prog, a=b and c# are run without a shell, and ~/bin/prog and 'A=1 prog'
+ * by a shell. */
 bool shell_form_wanted(struct span rest, bool begins)
 {
     if (begins && rest.n > 0 && rest.at[0] == '~')
@@ -77,7 +77,7 @@ void shell_form_show(struct text *into, const struct hole *hole,
             text_add_quoted(into, value);
             break;
         }
-        text_add_str(into, "'"); /* a$b{}, ~{}, v{}=: a part of nothing */
+        text_add_str(into, "'"); /* as in a$b{}, ~{}, v{}= */
         show_in_single(into, value);
         text_add_str(into, "'");
         break;
@@ -95,8 +95,9 @@ void shell_form_show(struct text *into, const struct hole *hole,
     }
 }
 
-/* As it is, unless something in it is special there or it would lengthen the
- * name of a variable before it: then the quotes are closed around it. */
+/* Writes a value within "...": unchanged, unless the value has a character that
+ * is special there or would lengthen the name of a variable before the value;
+ * then the quotes are closed around the value. */
 static void show_in_double(struct text *into, struct span value)
 {
     bool plain = into->n == 0 || !scan_name_char(into->at[into->n - 1]);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_form.h - where the placeholders of a shell script stand, which values
- * they may have there, and how a value is written.
+/* shell_form.h - finds the places of the placeholders in a shell script and
+ * the values allowed there, and writes values.
  *
- * A script is given with a NUL byte in place of each placeholder, a "hole":
- * neither a command line nor a shell can hold that byte, so that no look ahead
- * mistakes it for something else.
+ * A script is given with a NUL byte, a "hole", in place of each placeholder.
+ * Neither a command line nor a shell can contain a NUL, so the scanner cannot
+ * mistake a hole for any other character.
  */
 #ifndef VOW_CLI_SHELL_FORM_H
 #define VOW_CLI_SHELL_FORM_H
@@ -12,15 +12,15 @@
 #include "text.h"
 
 enum hole_place {
-    HOLE_WORDS,  /* a bare word of its own, where several words may stand */
-    HOLE_BARE,   /* outside of quotes, where only one word may stand */
+    HOLE_WORDS,  /* a bare word of its own; several words are allowed */
+    HOLE_BARE,   /* outside of quotes; only one word is allowed */
     HOLE_DOUBLE, /* within "..." */
     HOLE_SINGLE, /* within '...' */
     HOLE_MATH,   /* a number in $((...)) */
-    HOLE_COMMENT /* nothing is written */
+    HOLE_COMMENT /* in a comment: nothing is written */
 };
 
-/* Which values may stand in a hole. */
+/* The values allowed in a hole. */
 enum value_need {
     NEED_NOTHING, /* any value */
     NEED_PLAIN,   /* letters, digits and _@%+=:,./- only */
@@ -28,47 +28,50 @@ enum value_need {
 };
 
 struct hole {
-    bool number;      /* given: stands for digits only, harmless in $((...)) */
-    struct span text; /* given: how the placeholder is written */
-    enum hole_place place; /* found, as are the others */
-    bool argument;         /* behind the name of a command, in nothing else */
-    bool redirected;       /* `>` or `<` comes next: 2> would be a descriptor */
-    bool single;           /* an operand: several items are joined */
+    bool number;           /* given: only digits, harmless in $((...)) */
+    struct span text;      /* given: the placeholder as written */
+    enum hole_place place; /* found by the scan, like all fields below */
+    bool argument;         /* behind the name of a command, at the top level */
+    bool redirected;       /* `>` or `<` follows: 2> would be a descriptor */
+    bool single;           /* an operand of test: several items are joined */
     enum value_need need;
 };
 
 struct shell_form {
-    bool exec;   /* words of a command that no shell reads */
-    bool strict; /* the shell is none of sh, dash, bash and ash: its builtins
-                    may calculate with every word */
+    bool exec;   /* words of a command that is run without a shell */
+    bool strict; /* not sh, dash, bash or ash: builtins of other shells may
+                    calculate with every word */
 };
 
-/* Finds the places of all holes, in their order. Returns NULL, or an error
- * (owned by the caller) that shows the place and a script that works.
- * *ret_better (owned by the caller) is a script in which values need not be
- * plain, if some need to be and there is one; else NULL. */
+/* Finds the places of all holes, in order. Returns NULL, or an error (owned by
+ * the caller) that shows the place and a script that works. If some values must
+ * be plain, *ret_better (owned by the caller) is a script without this need, or
+ * NULL if none was found; else NULL. */
 char *shell_form_scan(struct span script, const struct shell_form *form,
                       struct hole *holes, char **ret_better);
 
-/* The positional parameters `first` and the n - 1 behind it. n is 1 but for
- * HOLE_WORDS. */
+/* Writes the positional parameters from `first` to first + n - 1. n is 1 except
+ * for HOLE_WORDS. */
 void shell_form_write(struct text *into, enum hole_place place, size_t first,
                       size_t n);
 
-/* The value itself, for people who paste the script elsewhere. */
+/* Writes the value itself, for pasting the script into a shell. */
 void shell_form_show(struct text *into, const struct hole *hole,
                      struct span value);
 
-/* Whether a command of one word has to be given to a shell: `rest` is some of
- * it, without placeholders; `begins`: it is where the word begins. */
+/* Returns whether a command of one word must be run by a shell. `rest` is a
+ * part of the word, without placeholders; `begins`: `rest` is the beginning of
+ * the word. */
 bool shell_form_wanted(struct span rest, bool begins);
 
-/* The name of a shell that has -c, perhaps with a path before it. */
+/* Returns whether the word is the name of a shell with -c, perhaps with a
+ * path. */
 bool shell_form_is_shell(struct span word);
-/* The name of sh, dash, bash or ash. */
+/* Returns whether the word is sh, dash, bash, rbash, ash or busybox, perhaps
+ * with a path. */
 bool shell_form_is_common(struct span word);
 
-/* Whether the value is what the need says. */
+/* Returns whether the value meets the need. */
 bool shell_form_fits(enum value_need need, struct span value);
 
 #endif

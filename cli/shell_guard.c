@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_guard.c - which values may stand in which word of a command.
+/* shell_guard.c - decides which values a word of a command may have.
  *
- * WHY   Input is never shell text. A value reaches a script as a positional
- *       parameter only, and a shell does not read as commands what it has
- *       expanded. Three things undo that: a place where a shell does read once
- *       more what it has expanded (arithmetic, a subscript, the word behind >&
- *       in bash); a builtin that does so with its operands (let, declare,
- *       read); a command that is a shell itself (sh -c, eval, ssh).
+ * WHY   Input is never shell text. A value reaches a script only as a
+ *       positional parameter, and a shell does not read the result of an
+ *       expansion as commands. Three things undo this: a place where a shell
+ *       does read the result of an expansion once more (arithmetic, a
+ *       subscript, the word behind >& in bash); a builtin that does so with its
+ *       operands (let, declare, read); a command that is a shell itself
+ *       (sh -c, eval, ssh).
  *
- * GRAMMAR   What is allowed; all else is refused before the first job.
+ * TERMS   A text runner is a shell, or a command that reads words as shell text
+ *       (eval, ssh, xargs; see text_runners). A plain value has only letters,
+ *       digits and _@%+=:,./- , and at least one of these.
+ *
+ * GRAMMAR   All that is allowed; the rest is refused before the first job.
  *
  *       script    commands with ; & && || | and newlines, ( ) { } if while
  *                 until for case, $(...) and `...` without a backslash
@@ -16,20 +21,21 @@
  *       place     a placeholder stands in a word, a value, the word of a
  *                 redirection but >&, a list of for, a word or pattern of case
  *
- *       word, by its form                          takes
+ *       word, by its form                          allows
  *         ALONE  {} "{}" '{}'                      any value
- *         MIXED  and plain characters: a{}.c       any value; plain ones where
- *                                                  a shell's text may stand
- *         TEXT   and blanks, operators, $x:        any value if the name of the
+ *         MIXED  with plain characters: a{}.c      any value; plain values if
+ *                                                  the word may be the text of
+ *                                                  a shell
+ *         TEXT   with blanks, operators, $x:       any value if the name of the
  *                "a {}"                            command is literal and no
- *                                                  word names a shell or kin,
- *                                                  else plain ones
+ *                                                  word names a text runner,
+ *                                                  else plain values
  *       word, by the name of its command
  *         let declare read unset ...               refused
  *         exit return shift [ -eq printf %d        a number
  *         eval trap alias                          plain values; `eval {}` and
- *                                                  `trap {} EXIT` run the item:
- *                                                  that was asked for
+ *                                                  `trap {} EXIT` run the item
+ *                                                  on purpose
  *         a name with * ? [ {, or behind an alias  plain values
  *       NAME=value, an element of NAME=(...), for NAME in ..., set -- ...
  *         BASH_ENV ENV PS4 PROMPT_COMMAND          refused
@@ -38,43 +44,43 @@
  *         any, if a command of the script          plain values
  *         evaluates an expansion: eval "$x"
  *
- *       The form of a word with $(...) is TEXT, also for the placeholders that
- *       are within the $(...). A variable that was given a placeholder (x={},
- *       for x in {}) and the script's own $1 and $@ stand under the same rules
- *       as the placeholder: x={}; sh -c "f $x" is sh -c "f {}". Where a command
- *       evaluates an expansion, variables are not told apart: eval "$y" may get
- *       the value of x by ${y:=$x}, read or a function. The literal text of a
- *       shell or of eval is read in the same way: sh -c 'eval "$x"'.
+ *       The form of a word with $(...) is TEXT, also for the placeholders
+ *       within the $(...). A variable that was assigned a placeholder (x={},
+ *       for x in {}) and the script's own $1 and $@ follow the same rules as
+ *       the placeholder: x={}; sh -c "f $x" is sh -c "f {}". If a command
+ *       evaluates an expansion, all variables are treated alike: eval "$y" may
+ *       get the value of x by ${y:=$x}, read or a function. The literal text of
+ *       a shell or of eval is scanned in the same way: sh -c 'eval "$x"'.
  *
- * HOW   A literal word is compared without its quotes: \eval, "sh" and s''h are
- *       names too. The name of a command is its first word behind assignments
+ * HOW   A literal word is compared without quotes: \eval, "sh" and s''h are
+ *       names too. The name of a command is the first word behind assignments
  *       and behind command, builtin, exec and the like.
  *
  * SHELLS   The tables have the builtins and variables of dash, bash, busybox
- *       ash, ksh93 and zsh, which tests/cli/shell_fuzz_test.c tries.
+ *       ash, ksh93 and zsh; tests/cli/shell_fuzz_test.c tries these shells.
  *
- * LIMITS   What a command does with its arguments is not known: the text of an
- *       awk program, a file that a script writes and runs, what a function of
- *       the script calculates with its own $1, ssh host {}, sh -s {} with a
- *       script in its input. A value that begins with
- *       - may be an option. The name of a variable that is only text is not
- *       followed: x={}; y=x; $((y)). `set --` and `shift` move the script's
- *       parameters, and a {} behind these gets something else.
+ * LIMITS   The guard does not know how a command uses its arguments: the text
+ *       of an awk program, a file that a script writes and runs, calculations
+ *       of a function of the script with its own $1, ssh host {}, sh -s {} with
+ *       a script as input. A value that begins with - may be an option. The
+ *       name of a variable given as text is not followed: x={}; y=x; $((y)).
+ *       `set --` and `shift` move the script's parameters, and a {} behind
+ *       these commands gets another value.
  */
 #include "shell_scan.h"
 
 #include <stdlib.h>
 
-/* A word without its quotes. */
+/* A word without quotes. */
 struct content {
     struct span raw;
-    struct text literal; /* what is left without placeholders and variables */
+    struct text literal; /* text without placeholders and variables */
     size_t holes;
-    size_t variables; /* $x and ${x} */
-    bool other;       /* other expansions */
-    bool operators;   /* blanks and operators, within quotes */
-    bool pattern;     /* * ? [ { ~: may become other words */
-    bool glob;        /* * ? [ {: may become the name of any program */
+    size_t variables; /* number of $x and ${x} */
+    bool other;       /* has other expansions */
+    bool operators;   /* has blanks or operators, within quotes */
+    bool pattern;     /* has unquoted * ? [ { ~: may become other words */
+    bool glob;        /* has unquoted * ? [ {: may name any program */
 };
 
 struct guard {
@@ -82,11 +88,11 @@ struct guard {
     const struct word *words;
     struct content *content;
     size_t n;
-    size_t name;    /* of the command; n: there is none */
-    bool unsure;    /* a variable stands before the name */
-    bool named;     /* a word names a shell or kin */
-    bool runs_text; /* so does a word, an alias or a function */
-    bool nested;    /* the text for a shell evaluates its own parameters */
+    size_t name;    /* index of the command's name; n: no name */
+    bool unsure;    /* a variable before the name may be empty */
+    bool named;     /* a word names a text runner */
+    bool runs_text; /* a word, an alias or a function names a text runner */
+    bool nested;    /* the text of a shell evaluates its own parameters */
 };
 
 enum form { ALONE, MIXED, TEXT };
@@ -100,15 +106,15 @@ struct ruling {
 enum rule {
     RULE_NONE,
     RULE_CALCULATE, /* operands are expressions */
-    RULE_DECLARE,   /* operands are names, values perhaps expressions */
+    RULE_DECLARE,   /* operands are names, values may be expressions */
     RULE_NAME,      /* operands are names of variables */
     RULE_EXPORT,
     RULE_NUMBER,
     RULE_TEST,
     RULE_PRINTF,
-    RULE_DASHES, /* any value behind -- */
+    RULE_DASHES, /* any value is allowed behind -- */
     RULE_LOOP,
-    RULE_EVAL, /* this one and those below: operands are shell text */
+    RULE_EVAL, /* this rule and all below: operands are shell text */
     RULE_TRAP,
     RULE_ALIAS
 };
@@ -174,18 +180,19 @@ static const char *const shells[] = {
     "lksh", "oksh", "zsh",  "rzsh",  "yash",  "posh",   "csh", "tcsh", "fish",
     "pwsh", "osh",  "ysh",  "nu",    "xonsh", "elvish", NULL};
 
-/* They read a word of theirs as shell text, or all of them joined. */
+/* Text runners other than shells: they read a word, or all words joined, as
+ * shell text. */
 static const char *const text_runners[] = {
     "eval",    "trap",  "alias",   "ssh",    "rsh",       "mosh",  "su",
     "runuser", "sg",    "flock",   "script", "watch",     "xargs", "parallel",
     "emulate", "at",    "batch",   "tmux",   "vow",       "entr",  "pdsh",
     "slogin",  "remsh", "autossh", "screen", "hyperfine", NULL};
 
-/* Of these, only the word behind -c is text. */
+/* Programs for which only the word behind -c is text. */
 static const char *const option_runners[] = {"su",     "runuser", "sg", "flock",
                                              "script", "env",     NULL};
 
-/* A shell runs their values. */
+/* Variables with values that a shell runs. */
 static const char *const run_variables[] = {"BASH_ENV",
                                             "ENV",
                                             "PROMPT_COMMAND",
@@ -212,7 +219,7 @@ static const char *const run_variables[] = {"BASH_ENV",
                                             "BASH_ALIASES",
                                             NULL};
 
-/* A shell calculates with what they are given. */
+/* Variables with values that a shell calculates. */
 static const char *const number_variables[] = {"ARGC",
                                                "BASHPID",
                                                "COLUMNS",
@@ -288,7 +295,7 @@ void shell_guard_command(struct scanner *s, const struct word *words, size_t n,
     enum rule rule = find_rule(&g);
     if (rule == RULE_CALCULATE || rule == RULE_DECLARE)
         shell_scan_names(s, words[0].from, words[n - 1].to, WHY_LET);
-    /* From now on, any name may be that of a shell. */
+    /* From now on, any name may be a text runner. */
     if (rule == RULE_ALIAS || (g.named && function))
         s->hides_runner = true;
     if (rule == RULE_ALIAS || (evaluates && function))
@@ -300,8 +307,9 @@ void shell_guard_command(struct scanner *s, const struct word *words, size_t n,
     free(operands);
 }
 
-/* A word goes on behind a backslash and a newline: it may be a reserved word or
- * an assignment, which the scanner has not seen. */
+/* Returns whether a word goes on behind a backslash and a newline: the joined
+ * word may be a reserved word or an assignment that the scanner has not
+ * recognized. */
 static bool has_joined_lines(const struct guard *g, const struct word *words,
                              size_t n)
 {
@@ -317,7 +325,8 @@ static bool has_joined_lines(const struct guard *g, const struct word *words,
     return false;
 }
 
-/* Behind assignments and words that only say how to run it. */
+/* Finds the name of the command, behind assignments and words that only say how
+ * to run the command. */
 static void find_command_name(struct guard *g)
 {
     static const char *const before[] = {
@@ -336,7 +345,8 @@ static void find_command_name(struct guard *g)
     }
 }
 
-/* $x let: without quotes, an empty variable is no word. */
+/* Skips unquoted variables before the name of a builtin with a rule: an empty
+ * variable without quotes is no word, as in $x let. */
 static void skip_empty_words(struct guard *g)
 {
     size_t name = g->name;
@@ -350,8 +360,9 @@ static void skip_empty_words(struct guard *g)
     }
 }
 
-/* A word that is not literal may be a shell if it looks like the name of one,
- * or if an option with a c follows. */
+/* Returns whether a word names a text runner. A word that is not literal may be
+ * a shell if the word looks like the name of a shell, or if an option with a c
+ * follows; env -S runs text, too. */
 static bool names_text_runner(const struct guard *g)
 {
     bool unknown = false;
@@ -380,7 +391,8 @@ static bool names_text_runner(const struct guard *g)
     return false;
 }
 
-/* . /dev/stdin, and read PS4: a shell evaluates the input of the command. */
+/* Returns whether a shell evaluates the input of the command: . /dev/stdin,
+ * read PS4. */
 static bool reads_text(const struct guard *g)
 {
     static const char *const files[] = {".", "source", NULL};
@@ -392,8 +404,8 @@ static bool reads_text(const struct guard *g)
     return reads;
 }
 
-/* Whether a word that a shell reads as text has the value of a variable, or the
- * output of a command. Such a variable needs plain values. */
+/* Returns whether a word that a shell reads as text has the value of a
+ * variable, or the output of a command. Such a variable needs plain values. */
 static bool evaluates_words(struct guard *g)
 {
     bool evaluates = false;
@@ -426,7 +438,8 @@ static bool is_evaluated_by(const struct guard *g, size_t runner, size_t i)
            may_be_text(g, runner, i);
 }
 
-/* The literal text of eval or sh -c is a script too. */
+/* Returns whether the literal text of eval or sh -c, which is a script too,
+ * evaluates an expansion. */
 static bool text_evaluates(const struct guard *g, struct span text)
 {
     struct shell_form form = {.strict = g->scanner->form->strict};
@@ -438,7 +451,8 @@ static bool text_evaluates(const struct guard *g, struct span text)
     return inner.evaluates || inner.hides_eval;
 }
 
-/* e=eval, for e in eval sh: a later $e is a shell or kin. */
+/* Returns whether a variable gets the name of a text runner: e=eval, for e in
+ * eval sh. A later $e is then a text runner. */
 static bool stores_runner_name(const struct guard *g)
 {
     bool loop = find_rule(g) == RULE_LOOP;
@@ -458,7 +472,8 @@ static bool stores_runner_name(const struct guard *g)
     return false;
 }
 
-/* The elements of NAME=(...), which were ruled on as words of a command. */
+/* Rules on the elements of NAME=(...), which were already ruled on as words of
+ * a command. */
 static void rule_on_array(struct guard *g)
 {
     struct scanner *s = g->scanner;
@@ -476,7 +491,8 @@ static void rule_on_array(struct guard *g)
     }
 }
 
-/* A loop without a list goes over the script's own parameters. */
+/* Taints the variable of a loop without a list: the loop goes over the script's
+ * own parameters. */
 static void taint_loop(const struct guard *g)
 {
     struct scanner *s = g->scanner;
@@ -521,7 +537,8 @@ static void rule_on_target(struct guard *g, const struct word *word)
     apply_rulings(g, word, rulings);
 }
 
-/* One for the placeholders, and one for the variables in that word. */
+/* Applies the first ruling to the placeholders and the second to the variables
+ * of a word. */
 static void apply_rulings(struct guard *g, const struct word *word,
                           const struct ruling rulings[2])
 {
@@ -540,7 +557,8 @@ static void apply_rulings(struct guard *g, const struct word *word,
     }
 }
 
-/* The text of sh -c, and the last word. */
+/* Returns whether the word is the text of sh -c and the last word of the
+ * command. */
 static bool takes_more_words(const struct guard *g, size_t i)
 {
     bool shell = false;
@@ -568,7 +586,8 @@ static struct ruling find_ruling(const struct guard *g, size_t i, bool variable)
     return r;
 }
 
-/* <<< gives a shell its script, and read its value. */
+/* Rules on the word behind <<<: the script of a shell, or the value for
+ * read. */
 static struct ruling rule_on_stdin(const struct guard *g,
                                    const struct word *word, enum form form,
                                    bool variable)
@@ -602,7 +621,7 @@ static struct ruling rule_on_form(const struct guard *g, size_t i,
     static const char *const setters[] = {"env", "sudo", "doas", NULL};
     bool known =
         !g->unsure && (g->name == g->n || is_literal(&g->content[g->name]));
-    bool set = false; /* the word may be NAME=value for a command behind it */
+    bool set = false; /* the word may be NAME=value for a command behind */
     for (size_t k = 0; k < i; k++)
         set = set || is_word(&g->content[k], setters);
     if (may_be_sourced(&g->content[i], set || g->runs_text))
@@ -618,8 +637,10 @@ static struct ruling rule_on_form(const struct guard *g, size_t i,
     return (struct ruling){.need = plain ? NEED_PLAIN : NEED_NOTHING};
 }
 
-/* Whether the command may be eval, or its text may be. The name of a program is
- * literal, or a variable that was given none of a shell. */
+/* Returns whether the command, or its text, may be eval: the text evaluates its
+ * own parameters; or there is an alias, or a function that evaluates text; or
+ * the name is a pattern; or the name is not literal, and a variable has the
+ * name of a text runner. */
 static bool hides_eval(const struct guard *g)
 {
     const struct content *name = &g->content[g->name];
@@ -629,7 +650,9 @@ static bool hides_eval(const struct guard *g)
            (name->glob || (!is_literal(name) && g->scanner->stores_runner));
 }
 
-/* make ENV={} is no shell's. */
+/* Returns whether the word may assign a variable that a shell runs.
+ * `for_shell`: a shell may get the variable ENV; in make ENV={}, no shell
+ * does. */
 static bool may_be_sourced(const struct content *c, bool for_shell)
 {
     static const char *const sourced[] = {"BASH_ENV", "PS4", "PROMPT_COMMAND",
@@ -640,9 +663,9 @@ static bool may_be_sourced(const struct content *c, bool for_shell)
            strncmp(literal.at, "BASH_FUNC_", 10) == 0;
 }
 
-/* Whether word i, with a placeholder and plain characters, may be what the
- * shell that word `runner` names reads as its text. It is not behind the name
- * of a script's file, or behind text that is literal. */
+/* Returns whether word i, with a placeholder and plain characters, may be the
+ * text of the shell that word `runner` names. Not so behind the name of a
+ * script file, or behind a literal text. */
 static bool may_be_text(const struct guard *g, size_t runner, size_t i)
 {
     static const char *const joiners[] = {
@@ -725,7 +748,7 @@ static enum rule find_rule(const struct guard *g)
     };
     if (g->scanner->form->exec || g->name == g->n)
         return RULE_NONE;
-    /* "$x"let is a name too if x is empty. */
+    /* "$x"let is a name too if x is empty */
     struct span name = text_span(&g->content[g->name].literal);
     for (size_t i = 0; i < sizeof(builtins) / sizeof(*builtins); i++)
         if (span_is(name, builtins[i].name))
@@ -733,9 +756,10 @@ static enum rule find_rule(const struct guard *g)
     return RULE_NONE;
 }
 
-/* Shells that are not common calculate with the operands of more builtins: a
- * placeholder within $(...) may only be plain there, because its value may be
- * what the command prints. */
+/* Rules on an operand by the name of the command. Shells that are not common
+ * calculate with the operands of more builtins: there a placeholder within
+ * $(...), or a variable, must be plain, because the command may print the
+ * value. */
 static struct ruling rule_on_operand(const struct guard *g, size_t i,
                                      enum form form, bool variable)
 {
@@ -784,7 +808,8 @@ static struct ruling rule_on_operand(const struct guard *g, size_t i,
     return (struct ruling){0};
 }
 
-/* set -- {}; and print, which may store its words with -v or -z. */
+/* Rules on a word behind --: of set -- {}, and of print, which may store words
+ * with -v or -z. */
 static struct ruling rule_on_parameter(const struct guard *g, size_t i)
 {
     struct ruling r =
@@ -793,7 +818,8 @@ static struct ruling rule_on_parameter(const struct guard *g, size_t i)
     return set ? r : (struct ruling){0};
 }
 
-/* for NAME in {}: an assignment to NAME, or to several in zsh. */
+/* Rules on a word of for NAME in {}: an assignment to NAME, or to several names
+ * in zsh. */
 static struct ruling rule_on_loop(const struct guard *g, size_t i)
 {
     struct ruling worst = {0};
@@ -809,8 +835,8 @@ static struct ruling rule_on_loop(const struct guard *g, size_t i)
     return worst;
 }
 
-/* NAME={}, also behind export and readonly: with options these may declare an
- * array, whose value bash reads again. */
+/* Rules on NAME={}, also behind export and readonly: with options, these may
+ * declare an array, and bash reads the value of an array again. */
 static struct ruling rule_on_value(const struct guard *g, size_t i)
 {
     const struct content *c = &g->content[i];
@@ -827,7 +853,7 @@ static struct ruling rule_on_value(const struct guard *g, size_t i)
     bool array =
         value != NULL && value + 1 < c->raw.at + c->raw.n && value[1] == '(';
     if (array && r.need == NEED_PLAIN)
-        r.need = NEED_NOTHING; /* its elements were ruled on */
+        r.need = NEED_NOTHING; /* the elements were ruled on */
     return r;
 }
 
@@ -838,8 +864,9 @@ static enum special find_special(struct span name)
                                                 : SPECIAL_NOT;
 }
 
-/* The variable is given this word. Text takes plain values, because a command
- * that is not known may evaluate the variable. */
+/* Rules on a word assigned to a variable. A word with operators needs plain
+ * values, because a command that the guard does not know may evaluate the
+ * variable. */
 static struct ruling rule_on_variable(const struct guard *g, struct span name,
                                       const struct word *word,
                                       const struct content *c)
@@ -855,8 +882,9 @@ static struct ruling rule_on_variable(const struct guard *g, struct span name,
     return (struct ruling){.need = text ? NEED_PLAIN : NEED_NOTHING};
 }
 
-/* An operator stands beside it, so that the value is none; and that operator
- * does not calculate, or take the name of a variable. */
+/* Rules on an operand of test. Any value is allowed next to an operator,
+ * because there the value is not read as an operator; unless an operator of the
+ * test calculates, or takes the name of a variable. */
 static struct ruling rule_on_test(const struct guard *g, size_t i,
                                   struct ruling number)
 {
@@ -891,7 +919,8 @@ bool shell_guard_calculates(struct span word)
     return scan_among(word, number_operators) || scan_among(word, names);
 }
 
-/* The format is literal and has no other conversions than %s, %b and %q. */
+/* Rules on a word of printf. Any value is allowed if the format is literal and
+ * has no conversions but %s, %b and %q. */
 static struct ruling rule_on_printf(const struct guard *g, size_t i,
                                     struct ruling number)
 {
@@ -934,8 +963,9 @@ static void add_taint(struct scanner *s, struct span name,
         (struct taint){name, shell_scan_depth(s), word->marks, word->marks_end};
 }
 
-/* Whether the variable may have an item. What is needed of it is needed of the
- * placeholders that it was given, directly or by other variables. */
+/* Returns whether the variable may have the value of a placeholder. Applies the
+ * need of the variable to the placeholders assigned to the variable, directly
+ * or through other variables. */
 static bool spread_need(struct scanner *s, struct span name,
                         enum value_need need, int steps)
 {
@@ -965,7 +995,8 @@ static bool spread_need(struct scanner *s, struct span name,
     return given;
 }
 
-/* Any variable may be the one that is evaluated. */
+/* Requires plain values of all variables: any variable may be the evaluated
+ * variable. */
 static void need_plain_variables(struct scanner *s)
 {
     for (size_t m = 0; m < s->n_marks; m++)
@@ -1043,7 +1074,7 @@ static void read_content(const struct guard *g, const struct word *word,
         c->pattern = c->glob = false;
 }
 
-/* Returns where its last byte is. */
+/* Reads an expansion. Returns the index of the last byte read. */
 static size_t read_dollar(struct span raw, size_t at, struct content *c)
 {
     bool brace = at + 1 < raw.n && raw.at[at + 1] == '{';
@@ -1066,20 +1097,21 @@ static bool is_literal(const struct content *c)
     return c->holes == 0 && c->variables == 0 && !c->other && !c->pattern;
 }
 
-/* A literal word, one of these. */
+/* Returns whether the word is literal and in the list. */
 static bool is_word(const struct content *c, const char *const *words)
 {
     return is_literal(c) && scan_among(text_span(&c->literal), words);
 }
 
-/* A literal word, one of these or a path to one. */
+/* Returns whether the word is literal and in the list, perhaps with a path. */
 static bool is_program(const struct content *c, const char *const *names)
 {
     return is_literal(c) &&
            scan_among(base_name(text_span(&c->literal)), names);
 }
 
-/* -x or +x, with one of these letters; NULL: with any. */
+/* Returns whether the word is an option -x or +x with one of these letters;
+ * NULL: with any letter. */
 static bool is_option(const struct content *c, const char *letters)
 {
     return c->literal.n > 1 && scan_one_of(c->literal.at[0], "-+") &&
@@ -1093,7 +1125,7 @@ static struct span base_name(struct span word)
     return (struct span){name, word.n - (size_t)(name - word.at)};
 }
 
-/* Also with a version behind it: ksh93, zsh-5.9, bash-static. */
+/* Accepts a version behind the name: ksh93, zsh-5.9, bash-static. */
 bool shell_form_is_shell(struct span word)
 {
     struct span name = base_name(word);
@@ -1111,7 +1143,8 @@ bool shell_form_is_common(struct span word)
     return scan_among(base_name(word), common);
 }
 
-/* Letters of the word, in either case, are one of the names: $SHELL, b?sh. */
+/* Returns whether a run of letters in the word, in either case, is one of the
+ * names: $SHELL, b?sh. */
 static bool is_name_within(struct span raw, const char *const *names)
 {
     for (size_t i = 0; i < raw.n; i++) {

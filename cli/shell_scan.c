@@ -1,60 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* shell_scan.c - reads a script as a shell would: quotes, words, commands.
+/* shell_scan.c - reads a script like a shell: quotes, words, commands.
  *
  * HOW   One pass over the bytes with a stack of levels: commands (the script,
- *       $(...), `...`, (...), {...}, case with its patterns, whose `)` closes
- *       nothing) and what is inside of words ("...", ${...}, $((...))). Quotes
- *       that do not nest are passed over at once. When a command ends, its
- *       words go to shell_guard.c. Of grammar only as much is known as tells a
- *       reserved word: is it the first word of its command?
+ *       $(...), `...`, (...), {...}, case with patterns, where `)` closes
+ *       nothing) and the inside of words ("...", ${...}, $((...))). Quotes that
+ *       do not nest are passed over at once. When a command ends, the words go
+ *       to shell_guard.c. The scanner knows only as much grammar as is needed
+ *       to recognize a reserved word, the first word of a command.
  *
- *       A placeholder becomes a mark, and so does every variable, because its
- *       value may come from a placeholder. Marks in a place that no value may
- *       have are refused here; marks in the words of commands are ruled on by
- *       shell_guard.c.
+ *       A placeholder becomes a mark, and so does every variable, because the
+ *       value may come from a placeholder. Marks in a place where no value is
+ *       allowed are refused here; shell_guard.c rules on marks in the words of
+ *       commands.
  *
- * LIMITS   A here-document whose word was put together by $'...': a value behind
- *       it may be split into words. See shell_guard.c for why it is not worse.
+ * LIMITS   A here-document with an end word written as $'...': a value behind
+ *       the here-document may be split into words. shell_guard.c explains why
+ *       nothing worse can happen.
  */
 #include "shell_scan.h"
 
 #include <stdlib.h>
 
 static bool has_split_operator(struct span script);
-static void step(struct scanner *s);
-static void step_command(struct scanner *s);
-static void step_double(struct scanner *s);
-static void step_brace(struct scanner *s);
-static void step_math(struct scanner *s);
+static void scan_step(struct scanner *s);
+static void scan_step_command(struct scanner *s);
+static void scan_step_double(struct scanner *s);
+static void scan_step_brace(struct scanner *s);
+static void scan_step_math(struct scanner *s);
 
 static void begin_word(struct scanner *s);
 static void end_word(struct scanner *s);
 static bool end_first_word(struct scanner *s, struct span word);
 static void end_command(struct scanner *s);
-static void start_command(struct scanner *s);
-static void newline(struct scanner *s);
-static void comment(struct scanner *s);
-static void separator(struct scanner *s);
+static void begin_command(struct scanner *s);
+static void scan_newline(struct scanner *s);
+static void scan_comment(struct scanner *s);
+static void scan_separator(struct scanner *s);
 static void open_paren(struct scanner *s);
 static void close_paren(struct scanner *s);
-static void redirection(struct scanner *s);
+static void scan_redirection(struct scanner *s);
 static void announce_doc(struct scanner *s);
 static void read_doc(struct scanner *s, const struct doc *d);
 static size_t find_doc_end(const struct scanner *s, const struct doc *d);
 static bool ends_in_backslash(struct span line);
 
-static void dollar(struct scanner *s);
-static void backslash(struct scanner *s);
-static void single(struct scanner *s);
-static void raw(struct scanner *s, char end, enum why why);
-static void backquote(struct scanner *s);
+static void scan_dollar(struct scanner *s);
+static void scan_backslash(struct scanner *s);
+static void scan_single_quotes(struct scanner *s);
+static void scan_raw_quotes(struct scanner *s, char end, enum why why);
+static void scan_backquote(struct scanner *s);
 static bool close_backquote(struct scanner *s);
 static size_t find_backquote(const struct scanner *s);
 static void open_brace(struct scanner *s);
-static void meet_variable(struct scanner *s, size_t at, size_t name, size_t n);
-static void meet_subscript(struct scanner *s);
+static void mark_variable(struct scanner *s, size_t at, size_t name, size_t n);
+static void mark_subscript(struct scanner *s);
 
-static void meet_hole(struct scanner *s, enum hole_place place);
+static void mark_hole(struct scanner *s, enum hole_place place);
 static enum why hole_refusal(const struct scanner *s, const struct level *l,
                              enum hole_place place);
 static bool stands_alone(const struct scanner *s, const struct level *l);
@@ -63,12 +64,12 @@ static void add_mark(struct scanner *s, struct mark mark);
 static void add_word(struct scanner *s, struct word word);
 static bool is_evaluated(const struct scanner *s);
 
-static struct level *push(struct scanner *s, enum kind kind);
-static void pop(struct scanner *s);
-static void close_level(struct scanner *s);
-static struct level *top(const struct scanner *s);
-static bool ahead(const struct scanner *s, const char *text);
-static size_t skip_blanks(const struct scanner *s, size_t ahead);
+static struct level *level_push(struct scanner *s, enum kind kind);
+static void level_pop(struct scanner *s);
+static void level_close(struct scanner *s);
+static struct level *level_top(const struct scanner *s);
+static bool scan_is_ahead(const struct scanner *s, const char *text);
+static size_t scan_skip_blanks(const struct scanner *s, size_t ahead);
 static size_t name_length(const struct scanner *s, size_t at);
 static bool is_digit(char c);
 static bool follows_name(const struct scanner *s);
@@ -78,12 +79,12 @@ static bool follows_name(const struct scanner *s);
 void shell_scan(struct scanner *s)
 {
     if (has_split_operator(s->script))
-        s->lost = WHY_SPLIT;
-    push(s, TOP);
+        s->refuse_rest = WHY_SPLIT;
+    level_push(s, TOP);
     while (s->at < s->script.n)
-        step(s);
+        scan_step(s);
     while (s->n_levels > 0)
-        close_level(s);
+        level_close(s);
     shell_guard_finish(s);
     for (size_t i = 0; i < s->n_docs; i++)
         text_free(&s->docs[i].end);
@@ -91,8 +92,9 @@ void shell_scan(struct scanner *s)
     free(s->levels);
 }
 
-/* A shell joins lines before it reads operators: > and & of two lines are >&.
- * Quotes are not looked at, so that a few scripts are refused for nothing. */
+/* Returns whether the script has an operator split over two lines. A shell
+ * joins lines before reading operators: > and & of two lines are >&. Quotes are
+ * ignored here, so that a few harmless scripts are refused. */
 static bool has_split_operator(struct span script)
 {
     for (size_t i = 1; i + 2 < script.n; i++)
@@ -103,117 +105,118 @@ static bool has_split_operator(struct span script)
     return false;
 }
 
-static void step(struct scanner *s)
+static void scan_step(struct scanner *s)
 {
     if (scan_peek(s, 0) == '`' && close_backquote(s))
         return;
-    switch (top(s)->kind) {
+    switch (level_top(s)->kind) {
     case DOUBLE:
     case DOC:
-        step_double(s);
+        scan_step_double(s);
         break;
     case BRACE:
-        step_brace(s);
+        scan_step_brace(s);
         break;
     case MATH:
-        step_math(s);
+        scan_step_math(s);
         break;
     default:
-        step_command(s);
+        scan_step_command(s);
     }
 }
 
-static void step_command(struct scanner *s)
+static void scan_step_command(struct scanner *s)
 {
     int c = scan_peek(s, 0);
     if (c == '\n')
-        newline(s);
+        scan_newline(s);
     else if (c == ' ' || c == '\t') {
         end_word(s);
         s->at++;
-    } else if (c == '#' && top(s)->word == NO_WORD)
-        comment(s);
-    else if (ahead(s, "&>"))
-        redirection(s);
+    } else if (c == '#' && level_top(s)->word == NO_WORD)
+        scan_comment(s);
+    else if (scan_is_ahead(s, "&>"))
+        scan_redirection(s);
     else if (scan_one_of(c, ";&|"))
-        separator(s);
+        scan_separator(s);
     else if (scan_one_of(c, "<>"))
-        redirection(s);
+        scan_redirection(s);
     else if (c == '(')
         open_paren(s);
     else if (c == ')')
         close_paren(s);
-    else if (ahead(s, "\\\n"))
-        s->at += 2; /* the line goes on, and so does the word */
+    else if (scan_is_ahead(s, "\\\n"))
+        s->at += 2; /* the line and the word go on */
     else {
-        bool begins = top(s)->word == NO_WORD;
+        bool begins = level_top(s)->word == NO_WORD;
         begin_word(s);
         if (c == '\0')
-            meet_hole(s, HOLE_BARE);
+            mark_hole(s, HOLE_BARE);
         else if (c == '"') {
-            push(s, DOUBLE);
+            level_push(s, DOUBLE);
             s->at++;
         } else if (c == '\'')
-            single(s);
+            scan_single_quotes(s);
         else if (c == '`')
-            backquote(s);
+            scan_backquote(s);
         else if (c == '$')
-            dollar(s);
+            scan_dollar(s);
         else if (c == '\\')
-            backslash(s);
+            scan_backslash(s);
         else {
-            if (c == '[' && (begins ? top(s)->array : follows_name(s)))
-                meet_subscript(s);
+            if (c == '[' && (begins ? level_top(s)->array : follows_name(s)))
+                mark_subscript(s);
             s->at++;
         }
     }
 }
 
-static void step_double(struct scanner *s)
+static void scan_step_double(struct scanner *s)
 {
     switch (scan_peek(s, 0)) {
     case '"':
-        if (top(s)->kind == DOUBLE)
-            pop(s);
+        if (level_top(s)->kind == DOUBLE)
+            level_pop(s);
         s->at++;
         break;
     case '\0':
-        meet_hole(s, HOLE_DOUBLE);
+        mark_hole(s, HOLE_DOUBLE);
         break;
     case '`':
-        backquote(s);
+        scan_backquote(s);
         break;
     case '$':
-        dollar(s);
+        scan_dollar(s);
         break;
     case '\\':
-        backslash(s);
+        scan_backslash(s);
         break;
     default:
         s->at++;
     }
 }
 
-/* A ' is a quote here, but within "..." it is none: dash and POSIX say so, and
- * bash differs only when there is a } between two of them. */
-static void step_brace(struct scanner *s)
+/* Reads a byte within ${...}. A ' is a quote here, except within "...": dash
+ * and POSIX say so, and bash differs only when there is a } between two
+ * quotes. */
+static void scan_step_brace(struct scanner *s)
 {
     int c = scan_peek(s, 0);
     if (c == '}') {
-        pop(s);
+        level_pop(s);
         s->at++;
     } else if (c == '"') {
-        push(s, DOUBLE);
+        level_push(s, DOUBLE);
         s->at++;
-    } else if (c == '\'' && !top(s)->quoted)
-        single(s);
+    } else if (c == '\'' && !level_top(s)->quoted)
+        scan_single_quotes(s);
     else
-        step_double(s);
+        scan_step_double(s);
 }
 
-static void step_math(struct scanner *s)
+static void scan_step_math(struct scanner *s)
 {
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     int c = scan_peek(s, 0);
     if (c == l->open) {
         l->depth++;
@@ -221,31 +224,31 @@ static void step_math(struct scanner *s)
     } else if (c == (l->open == '(' ? ')' : ']')) {
         s->at++;
         if (--l->depth == 0)
-            pop(s);
+            level_pop(s);
     } else if (c == '"') {
-        push(s, DOUBLE);
+        level_push(s, DOUBLE);
         s->at++;
     } else if (c == '\'')
-        single(s);
+        scan_single_quotes(s);
     else if (c == '\0')
-        meet_hole(s, HOLE_MATH);
+        mark_hole(s, HOLE_MATH);
     else
-        step_double(s);
+        scan_step_double(s);
 }
 
 /* ---- commands and their words -------------------------------------------- */
 
 static void begin_word(struct scanner *s)
 {
-    if (top(s)->word != NO_WORD)
+    if (level_top(s)->word != NO_WORD)
         return;
-    top(s)->word = s->at;
-    top(s)->marks = s->n_marks;
+    level_top(s)->word = s->at;
+    level_top(s)->marks = s->n_marks;
 }
 
 static void end_word(struct scanner *s)
 {
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     if (l->word == NO_WORD)
         return;
     struct span word = {.at = s->script.at + l->word, .n = s->at - l->word};
@@ -257,7 +260,7 @@ static void end_word(struct scanner *s)
     } else if (l->kind == TEST) {
         l->evaluated = l->evaluated || shell_guard_calculates(word);
         if (span_is(word, "]]"))
-            pop(s);
+            level_pop(s);
     } else if (l->kind == CASE_HEAD && l->position == LATER) {
         if (span_is(word, "in"))
             *l = (struct level){.kind = CASE_PATTERN,
@@ -266,7 +269,7 @@ static void end_word(struct scanner *s)
                                 .words = l->words,
                                 .docs = l->docs};
     } else if (s->form->exec || l->array) {
-        l->position = LATER; /* no word is reserved */
+        l->position = LATER; /* no reserved words */
         add_word(s, w);
     } else if (l->kind != CASE_HEAD &&
                (l->position == FIRST || (l->body_next && span_is(word, "{")))) {
@@ -274,7 +277,7 @@ static void end_word(struct scanner *s)
             add_word(s, w);
     } else {
         bool body = l->loop > 0 && --l->loop == 0 && span_is(word, "do");
-        l->position = body ? FIRST : LATER; /* for x do */
+        l->position = body ? FIRST : LATER; /* as in `for x do` */
         if (body)
             end_command(s);
         else if (l->kind != CASE_HEAD && l->kind != CASE_PATTERN)
@@ -282,8 +285,9 @@ static void end_word(struct scanner *s)
     }
 }
 
-/* Returns whether the word is reserved: only the first of a command may be (-p
- * and -- belong to time). A pattern of case has no such words but esac. */
+/* Returns whether the word is reserved: only the first word of a command may be
+ * (-p and -- belong to time). A pattern of case has no reserved word but
+ * esac. */
 static bool end_first_word(struct scanner *s, struct span word)
 {
     static const char *const openers[] = {"if",   "then",  "else",  "elif",
@@ -291,7 +295,7 @@ static bool end_first_word(struct scanner *s, struct span word)
                                           "time", "-p",    "--",    NULL};
     static const char *const closers[] = {"fi", "done", NULL};
     static const char *const loops[] = {"for", "select", NULL};
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     bool pattern = l->kind == CASE_PATTERN;
     if (!pattern && scan_among(word, openers))
         return true;
@@ -300,17 +304,17 @@ static bool end_first_word(struct scanner *s, struct span word)
     l->position = !pattern && scan_among(word, closers) ? CLOSED : LATER;
     l->loop = !pattern && scan_among(word, loops) ? 2 : 0;
     if (span_is(word, "esac") && (pattern || l->kind == CASE_BODY))
-        pop(s);
+        level_pop(s);
     else if (pattern || l->position == CLOSED)
         return true;
     else if (span_is(word, "}") && l->kind == GROUP)
-        pop(s);
+        level_pop(s);
     else if (span_is(word, "{"))
-        push(s, GROUP);
+        level_push(s, GROUP);
     else if (span_is(word, "case"))
-        push(s, CASE_HEAD);
+        level_push(s, CASE_HEAD);
     else if (span_is(word, "[["))
-        push(s, TEST)->position = LATER;
+        level_push(s, TEST)->position = LATER;
     else if (span_is(word, "function"))
         l->body_next = true;
     else
@@ -320,7 +324,7 @@ static bool end_first_word(struct scanner *s, struct span word)
 
 static void end_command(struct scanner *s)
 {
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     if (l->kind <= TEST && s->n_words > l->words)
         shell_guard_command(s, s->words + l->words, s->n_words - l->words,
                             l->function || l->body_next);
@@ -328,29 +332,29 @@ static void end_command(struct scanner *s)
     l->both = false;
 }
 
-static void start_command(struct scanner *s)
+static void begin_command(struct scanner *s)
 {
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     end_command(s);
     if (l->kind != CASE_HEAD && l->kind != TEST)
         l->position = FIRST;
     l->target = NO_TARGET;
 }
 
-static void newline(struct scanner *s)
+static void scan_newline(struct scanner *s)
 {
     end_word(s);
     s->at++;
-    start_command(s);
-    for (size_t i = top(s)->docs; i < s->n_docs; i++)
+    begin_command(s);
+    for (size_t i = level_top(s)->docs; i < s->n_docs; i++)
         read_doc(s, &s->docs[i]);
-    while (s->n_docs > top(s)->docs)
+    while (s->n_docs > level_top(s)->docs)
         text_free(&s->docs[--s->n_docs].end);
-    start_command(s); /* the documents were levels of their own */
+    begin_command(s); /* the here-documents were levels of their own */
     s->line_runs_text = false;
 }
 
-static void comment(struct scanner *s)
+static void scan_comment(struct scanner *s)
 {
     int end = find_backquote(s) > 0 ? '`' : '\n';
     for (; s->at < s->script.n && scan_peek(s, 0) != '\n' &&
@@ -360,38 +364,39 @@ static void comment(struct scanner *s)
             s->holes[s->hole++].place = HOLE_COMMENT;
 }
 
-static void separator(struct scanner *s)
+static void scan_separator(struct scanner *s)
 {
     end_word(s);
-    if (top(s)->kind == CASE_BODY && (ahead(s, ";;") || ahead(s, ";&"))) {
-        top(s)->kind = CASE_PATTERN;
-        s->at += ahead(s, ";;&") ? 3 : 2;
+    if (level_top(s)->kind == CASE_BODY &&
+        (scan_is_ahead(s, ";;") || scan_is_ahead(s, ";&"))) {
+        level_top(s)->kind = CASE_PATTERN;
+        s->at += scan_is_ahead(s, ";;&") ? 3 : 2;
     } else {
         s->at++;
     }
-    start_command(s);
+    begin_command(s);
 }
 
 static void open_paren(struct scanner *s)
 {
-    struct level *l = top(s);
-    size_t close = skip_blanks(s, 1);
+    struct level *l = level_top(s);
+    size_t close = scan_skip_blanks(s, 1);
     size_t before = l->word != NO_WORD ? s->at - l->word : 0;
     struct span word = {s->script.at + s->at - before, before};
     bool array = before > 0 && word.at[before - 1] == '=' &&
                  shell_scan_assigned(word) > 0;
     if (scan_peek(s, close) == ')' && !array) {
-        end_word(s); /* the name of a function */
-        for (size_t i = s->n_words; i > top(s)->words; i--)
+        end_word(s); /* ends the name of a function */
+        for (size_t i = s->n_words; i > level_top(s)->words; i--)
             for (size_t m = s->words[i - 1].marks; m < s->n_marks; m++)
                 s->marks[m].why = WHY_FUNCTION_NAME;
-        top(s)->body_next = true;
-        start_command(s);
+        level_top(s)->body_next = true;
+        begin_command(s);
         s->at += close + 1;
     } else if (l->kind == CASE_PATTERN && l->word == NO_WORD) {
         s->at++;
-    } else if (ahead(s, "((") && l->word == NO_WORD) {
-        push(s, MATH)->open = '(';
+    } else if (scan_is_ahead(s, "((") && l->word == NO_WORD) {
+        level_push(s, MATH)->open = '(';
     } else {
         /* A pattern for zsh, which evaluates its end even if quoted */
         bool evaluated =
@@ -400,7 +405,7 @@ static void open_paren(struct scanner *s)
                         : l->position == LATER && l->target == NO_TARGET);
         if (l->target != NO_TARGET) /* <(...) is a word */
             begin_word(s);
-        l = push(s, PAREN);
+        l = level_push(s, PAREN);
         l->array = array;
         l->evaluated = evaluated;
         s->at++;
@@ -411,40 +416,41 @@ static void close_paren(struct scanner *s)
 {
     end_word(s);
     s->at++;
-    if (top(s)->kind == CASE_PATTERN) {
-        top(s)->kind = CASE_BODY;
-        start_command(s);
+    if (level_top(s)->kind == CASE_PATTERN) {
+        level_top(s)->kind = CASE_BODY;
+        begin_command(s);
         return;
     }
-    while (top(s)->kind != PAREN && top(s)->kind != SUBST && s->n_levels > 1)
-        pop(s); /* something in it was not ended */
-    if (top(s)->kind == SUBST && s->n_docs > top(s)->docs)
-        s->lost = WHY_LATE_DOC;
+    while (level_top(s)->kind != PAREN && level_top(s)->kind != SUBST &&
+           s->n_levels > 1)
+        level_pop(s); /* levels that were not closed */
+    if (level_top(s)->kind == SUBST && s->n_docs > level_top(s)->docs)
+        s->refuse_rest = WHY_LATE_DOC;
     if (s->n_levels > 1)
-        pop(s);
+        level_pop(s);
 }
 
-/* A number or {name} directly before it is the descriptor. Of <<< no more is to
- * be known than of < : a word follows. */
-static void redirection(struct scanner *s)
+/* Reads a redirection. A number or {name} directly before the operator is the
+ * descriptor. <<< is read like < : a word follows. */
+static void scan_redirection(struct scanner *s)
 {
-    struct level *l = top(s);
+    struct level *l = level_top(s);
     size_t n = l->word == NO_WORD ? 0 : s->at - l->word;
     const char *word = s->script.at + s->at - n;
     if (n > 0 && (strspn(word, "0123456789") >= n ||
                   (word[0] == '{' && word[n - 1] == '}')))
         l->word = NO_WORD;
     end_word(s);
-    l = top(s);
-    if (ahead(s, "<<") && !ahead(s, "<<<")) {
+    l = level_top(s);
+    if (scan_is_ahead(s, "<<") && !scan_is_ahead(s, "<<<")) {
         s->at += 2;
         announce_doc(s);
         return;
     }
-    l->both = l->both || ahead(s, "&>");
-    l->target = ahead(s, ">&")    ? TARGET_COPY
-                : ahead(s, "<<<") ? TARGET_TEXT
-                                  : TARGET;
+    l->both = l->both || scan_is_ahead(s, "&>");
+    l->target = scan_is_ahead(s, ">&")    ? TARGET_COPY
+                : scan_is_ahead(s, "<<<") ? TARGET_TEXT
+                                          : TARGET;
     s->at++;
     while (scan_one_of(scan_peek(s, 0), "<>&|"))
         s->at++;
@@ -452,7 +458,7 @@ static void redirection(struct scanner *s)
 
 /* ---- here-documents ------------------------------------------------------ */
 
-/* The word behind << without its quotes. */
+/* Reads the word behind << without the quotes. */
 static void announce_doc(struct scanner *s)
 {
     struct doc d = {.tabs = scan_peek(s, 0) == '-'};
@@ -481,7 +487,8 @@ static void announce_doc(struct scanner *s)
     s->docs[s->n_docs++] = d;
 }
 
-/* No placeholder may stand in it, but the variables in it are marked. */
+/* Reads a here-document. Placeholders are refused there, and variables are
+ * marked. */
 static void read_doc(struct scanner *s, const struct doc *d)
 {
     size_t to = find_doc_end(s, d);
@@ -490,16 +497,16 @@ static void read_doc(struct scanner *s, const struct doc *d)
     struct span script = s->script;
     s->script.n = to;
     if (!d->quoted)
-        push(s, DOC);
+        level_push(s, DOC);
     while (s->at < to)
         if (!d->quoted)
-            step(s);
+            scan_step(s);
         else if (scan_peek(s, 0) == '\0')
-            meet_hole(s, HOLE_DOUBLE);
+            mark_hole(s, HOLE_DOUBLE);
         else
             s->at++;
     while (s->n_levels > levels)
-        close_level(s);
+        level_close(s);
     s->script = script;
     for (; mark < s->n_marks; mark++) {
         if (s->marks[mark].name.at == NULL)
@@ -511,7 +518,7 @@ static void read_doc(struct scanner *s, const struct doc *d)
     }
 }
 
-/* Line by line, until one is the end word. Returns where the next begins. */
+/* Looks for the line with the end word. Returns where the next line begins. */
 static size_t find_doc_end(const struct scanner *s, const struct doc *d)
 {
     bool joined = false;
@@ -541,62 +548,63 @@ static bool ends_in_backslash(struct span line)
 
 /* ---- inside of words ----------------------------------------------------- */
 
-static void dollar(struct scanner *s)
+static void scan_dollar(struct scanner *s)
 {
     int next = scan_peek(s, 1);
-    bool bare = top(s)->kind <= TEST;
+    bool bare = level_top(s)->kind <= TEST;
     if (next == '\0') {
         s->at++;
         refuse_hole(s, WHY_BRACE);
         s->at++;
-    } else if (ahead(s, "$((") || next == '[') {
-        push(s, MATH)->open = (char)next;
+    } else if (scan_is_ahead(s, "$((") || next == '[') {
+        level_push(s, MATH)->open = (char)next;
         s->at++;
     } else if (next == '(') {
-        push(s, SUBST)->docs = s->n_docs;
+        level_push(s, SUBST)->docs = s->n_docs;
         s->at += 2;
     } else if (next == '{') {
         open_brace(s);
     } else if (next == '\'' && bare) {
         s->at++;
-        raw(s, '\'', WHY_ANSI);
+        scan_raw_quotes(s, '\'', WHY_ANSI);
     } else if (scan_name_char(next) || scan_one_of(next, "$#?!@*-")) {
         size_t n = name_length(s, s->at + 1);
         if (n > 0)
-            meet_variable(s, s->at, s->at + 1, n);
+            mark_variable(s, s->at, s->at + 1, n);
         s->at += 1 + (n > 0 ? n : 1);
         if (scan_peek(s, 0) == '[') /* zsh: $x[1] */
-            meet_subscript(s);
+            mark_subscript(s);
     } else {
         s->at++;
     }
 }
 
-/* ${name}, ${#name}; then perhaps a subscript, an offset or @P. What begins
- * otherwise, as ${!name} of bash and ${(e)name} of zsh, reads a value again. */
+/* Reads ${name} or ${#name}, then perhaps a subscript, an offset or @P. Other
+ * forms, such as ${!name} of bash and ${(e)name} of zsh, read a value again. */
 static void open_brace(struct scanner *s)
 {
-    bool quoted = top(s)->kind == DOUBLE || top(s)->quoted;
+    bool quoted = level_top(s)->kind == DOUBLE || level_top(s)->quoted;
     size_t start = s->at;
     s->at += 2;
     s->at += scan_peek(s, 0) == '#' && scan_peek(s, 1) != '}';
     size_t n = name_length(s, s->at);
     int next = scan_peek(s, n);
     if (n > 0)
-        meet_variable(s, start, s->at, n);
-    struct level *l = push(s, BRACE);
+        mark_variable(s, start, s->at, n);
+    struct level *l = level_push(s, BRACE);
     l->quoted = quoted;
     l->evaluated = n == 0 || scan_one_of(next, "[@") ||
                    (next == ':' && !scan_one_of(scan_peek(s, n + 1), "-=?+"));
     s->at += n;
     if (next != '@')
-        l->start = s->at; /* else the name itself is read again */
+        l->start = s->at; /* with @, the name is read again */
 }
 
-/* $1 of a function is its own. */
-static void meet_variable(struct scanner *s, size_t at, size_t name, size_t n)
+/* Marks a variable. $1 in a function is a parameter of the function, and not
+ * marked. */
+static void mark_variable(struct scanner *s, size_t at, size_t name, size_t n)
 {
-    const struct level *l = top(s);
+    const struct level *l = level_top(s);
     struct span span = {s->script.at + name, n};
     bool ours = is_digit(span.at[0]) || scan_one_of(span.at[0], "@*");
     if (ours && (l->function || l->body_next))
@@ -609,9 +617,9 @@ static void meet_variable(struct scanner *s, size_t at, size_t name, size_t n)
                                                             : WHY_NOT});
 }
 
-/* x[...], $x[...], an element of x=([...]=): up to the bracket that closes it,
- * all of it if there is none. */
-static void meet_subscript(struct scanner *s)
+/* Reads a subscript x[...], $x[...], or an element of x=([...]=): up to the
+ * closing bracket, or to the end of the script without a closing bracket. */
+static void mark_subscript(struct scanner *s)
 {
     size_t depth = 0;
     size_t to = s->at;
@@ -645,7 +653,7 @@ void shell_scan_names(struct scanner *s, size_t from, size_t to, enum why why)
     }
 }
 
-static void backslash(struct scanner *s)
+static void scan_backslash(struct scanner *s)
 {
     s->at++;
     if (scan_peek(s, 0) == '\0')
@@ -653,20 +661,21 @@ static void backslash(struct scanner *s)
     s->at += s->at < s->script.n;
 }
 
-static void single(struct scanner *s)
+static void scan_single_quotes(struct scanner *s)
 {
     s->at++;
     while (s->at < s->script.n && scan_peek(s, 0) != '\'') {
         if (scan_peek(s, 0) == '\0')
-            meet_hole(s, HOLE_SINGLE);
+            mark_hole(s, HOLE_SINGLE);
         else
             s->at++;
     }
     s->at += s->at < s->script.n;
 }
 
-/* Up to the same character again, which a backslash may hide. */
-static void raw(struct scanner *s, char end, enum why why)
+/* Skips to the next `end`, which a backslash may hide, and refuses
+ * placeholders. */
+static void scan_raw_quotes(struct scanner *s, char end, enum why why)
 {
     for (s->at++; s->at < s->script.n && scan_peek(s, 0) != end; s->at++) {
         s->at += scan_peek(s, 0) == '\\';
@@ -676,18 +685,19 @@ static void raw(struct scanner *s, char end, enum why why)
     s->at += s->at < s->script.n;
 }
 
-/* Commands, unless a backslash in it makes quotes mean something else. */
-static void backquote(struct scanner *s)
+/* Reads `...` as commands, unless a backslash within changes the meaning of
+ * quotes. */
+static void scan_backquote(struct scanner *s)
 {
     const char *from = s->script.at + s->at + 1;
     const char *end = memchr(from, '`', s->script.n - s->at - 1);
     size_t n = end != NULL ? (size_t)(end - from) : 0;
     if (n == 0 || memchr(from, '\\', n) != NULL ||
         (memchr(from, '\0', n) == NULL && memchr(from, '$', n) == NULL)) {
-        raw(s, '`', WHY_BACKQUOTES);
+        scan_raw_quotes(s, '`', WHY_BACKQUOTES);
         return;
     }
-    push(s, BACKQUOTE)->docs = s->n_docs;
+    level_push(s, BACKQUOTE)->docs = s->n_docs;
     s->at++;
 }
 
@@ -697,12 +707,12 @@ static bool close_backquote(struct scanner *s)
     if (n == 0)
         return false;
     while (s->n_levels >= n)
-        close_level(s);
+        level_close(s);
     s->at++;
     return true;
 }
 
-/* How many levels there are, up to the one of the innermost `; or 0. */
+/* Returns the number of levels up to the innermost `; 0: no ` is open. */
 static size_t find_backquote(const struct scanner *s)
 {
     size_t n = s->n_levels;
@@ -713,10 +723,10 @@ static size_t find_backquote(const struct scanner *s)
 
 /* ---- marks --------------------------------------------------------------- */
 
-static void meet_hole(struct scanner *s, enum hole_place place)
+static void mark_hole(struct scanner *s, enum hole_place place)
 {
     struct hole *h = &s->holes[s->hole];
-    const struct level *l = top(s);
+    const struct level *l = level_top(s);
     while (l->kind == DOUBLE)
         l--;
     if (place == HOLE_BARE && stands_alone(s, l))
@@ -735,8 +745,8 @@ static enum why hole_refusal(const struct scanner *s, const struct level *l,
                              enum hole_place place)
 {
     bool number = s->holes[s->hole].number;
-    if (s->lost != WHY_NOT)
-        return s->lost;
+    if (s->refuse_rest != WHY_NOT)
+        return s->refuse_rest;
     if (l->function || l->body_next)
         return WHY_FUNCTION;
     if (l->kind == BRACE)
@@ -754,7 +764,8 @@ static enum why hole_refusal(const struct scanner *s, const struct level *l,
     return l->both && l->target == NO_TARGET ? WHY_BOTH : WHY_NOT;
 }
 
-/* Also in a $(...) there: a shell calculates with what the command prints. */
+/* Returns whether the present place is evaluated, also within $(...): a shell
+ * calculates with the output of the command. */
 static bool is_evaluated(const struct scanner *s)
 {
     for (size_t i = 0; i < s->n_levels; i++)
@@ -764,8 +775,8 @@ static bool is_evaluated(const struct scanner *s)
     return false;
 }
 
-/* Whether several words may stand there. Behind `>` only the first would be
- * the file and the second perhaps a command; behind `v=` as well. */
+/* Returns whether several words are allowed. Behind `>` only the first word
+ * would be the file and the second perhaps a command; behind `v=` likewise. */
 static bool stands_alone(const struct scanner *s, const struct level *l)
 {
     int next = scan_peek(s, 1);
@@ -804,12 +815,12 @@ static void add_word(struct scanner *s, struct word word)
 
 /* ---- levels and bytes ---------------------------------------------------- */
 
-static struct level *push(struct scanner *s, enum kind kind)
+static struct level *level_push(struct scanner *s, enum kind kind)
 {
     struct level l = {.kind = kind, .start = s->at, .word = NO_WORD};
     l.words = s->n_words;
     if (s->n_levels > 0) {
-        struct level *outer = top(s);
+        struct level *outer = level_top(s);
         l.function = outer->function || outer->body_next;
         l.docs = outer->docs;
         if (kind == GROUP || kind == PAREN)
@@ -817,13 +828,13 @@ static struct level *push(struct scanner *s, enum kind kind)
     }
     s->levels = scan_grow(s->levels, s->n_levels, sizeof(*s->levels));
     s->levels[s->n_levels++] = l;
-    return top(s);
+    return level_top(s);
 }
 
-/* What was no part of a word was a command of its own. */
-static void pop(struct scanner *s)
+/* Closes a level. A level outside of any word was a command of its own. */
+static void level_pop(struct scanner *s)
 {
-    const struct level *l = top(s);
+    const struct level *l = level_top(s);
     end_command(s);
     if (l->kind == MATH || (l->kind >= TEST && l->evaluated))
         shell_scan_names(s, l->start, s->at, WHY_MATH);
@@ -831,35 +842,36 @@ static void pop(struct scanner *s)
         if (s->marks[m].at >= l->start && s->marks[m].need < NEED_PLAIN)
             s->marks[m].need = NEED_PLAIN; /* [[ $(f {}) -eq 1 ]] */
     s->n_levels--;
-    if (s->n_levels > 0 && top(s)->word == NO_WORD) {
-        top(s)->position = CLOSED;
+    if (s->n_levels > 0 && level_top(s)->word == NO_WORD) {
+        level_top(s)->position = CLOSED;
         end_command(s);
     }
 }
 
-/* Whether it was ended by its last word or not. */
-static void close_level(struct scanner *s)
+/* Closes a level, unless the last word of the level has closed the level. */
+static void level_close(struct scanner *s)
 {
     size_t n = s->n_levels;
     end_word(s);
     if (s->n_levels == n)
-        pop(s);
+        level_pop(s);
 }
 
-static struct level *top(const struct scanner *s)
+static struct level *level_top(const struct scanner *s)
 {
     return &s->levels[s->n_levels - 1];
 }
 
-static bool ahead(const struct scanner *s, const char *text)
+static bool scan_is_ahead(const struct scanner *s, const char *text)
 {
     size_t n = strlen(text);
     return s->script.n - s->at >= n &&
            memcmp(s->script.at + s->at, text, n) == 0;
 }
 
-/* Blanks and newlines, from so many bytes ahead. */
-static size_t skip_blanks(const struct scanner *s, size_t ahead)
+/* Skips blanks and newlines from `ahead` on. Returns the offset of the next
+ * byte. */
+static size_t scan_skip_blanks(const struct scanner *s, size_t ahead)
 {
     while (scan_one_of(scan_peek(s, ahead), " \t\n") ||
            (scan_peek(s, ahead) == '\\' && scan_peek(s, ahead + 1) == '\n'))
@@ -867,7 +879,7 @@ static size_t skip_blanks(const struct scanner *s, size_t ahead)
     return ahead;
 }
 
-/* Of the name of a variable, of $1 or of $@; 0: there is none. */
+/* Returns the length of the name of a variable, or of $1 or $@; 0: no name. */
 static size_t name_length(const struct scanner *s, size_t at)
 {
     size_t n = 0;
@@ -883,7 +895,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* The word so far ends like x or x[1]; lines may have been joined. */
+/* Returns whether the word so far ends like x or x[1]; lines may have been
+ * joined. */
 static bool follows_name(const struct scanner *s)
 {
     size_t at = s->at;

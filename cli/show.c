@@ -2,8 +2,8 @@
 /* show.c - see show.h.
  *
  * INVARIANTS
- *   W1  what is held of a descriptor is what its reader has seen of the attempt
- *       that is shown, as long as `seen` is not behind its end
+ *   W1  `held` has the bytes of the present attempt that the reader has seen,
+ *       as long as `seen` is not beyond the end of `held`
  */
 #include "show.h"
 #include "emit.h"
@@ -13,18 +13,18 @@
 #include <unistd.h>
 
 struct shown {
-    uint64_t most; /* 0: nothing is held */
-    struct text held;
-    size_t seen; /* of the attempt, so far */
+    uint64_t most;    /* bytes in `held`; 0: nothing is held */
+    struct text held; /* bytes that were shown */
+    size_t seen;      /* bytes of the present attempt so far */
 };
 
 static struct shown out, err;
-static bool told; /* that attempts differ */
+static bool difference_reported;
 
 static struct shown *shown_of(int fd);
 
-static size_t same(const struct shown *s, const char *at, size_t n);
-static void differs(struct shown *s);
+static size_t count_same_bytes(const struct shown *s, const char *at, size_t n);
+static void report_difference(struct shown *s);
 
 void show_hold(int fd, uint64_t most)
 {
@@ -47,12 +47,12 @@ void show_bytes(int fd, const char *at, size_t n, void *unused)
     struct text t = {0};
     (void)unused;
     if (s->most > 0) {
-        size_t skip = same(s, at, n);
+        size_t skip = count_same_bytes(s, at, n);
         s->seen += skip;
         at += skip;
         n -= skip;
         if (n > 0 && s->seen < s->held.n)
-            differs(s);
+            report_difference(s);
         text_add(&s->held, at, n); /* keeps W1 */
         s->seen += n;
         if (s->held.n > s->most)
@@ -65,8 +65,8 @@ void show_bytes(int fd, const char *at, size_t n, void *unused)
     emit_text(fd, &t);
 }
 
-/* How many of these were shown already. */
-static size_t same(const struct shown *s, const char *at, size_t n)
+/* Returns how many of the first bytes were shown before. */
+static size_t count_same_bytes(const struct shown *s, const char *at, size_t n)
 {
     size_t there = s->held.n - s->seen;
     size_t most = n < there ? n : there;
@@ -79,11 +79,11 @@ static size_t same(const struct shown *s, const char *at, size_t n)
     return i;
 }
 
-static void differs(struct shown *s)
+static void report_difference(struct shown *s)
 {
-    if (!told)
-        say("the runner was lost, and the next one writes something else: what "
-            "follows is from there on");
-    told = true;
+    if (!difference_reported)
+        say("the runner was lost, and the output of the next runner differs: "
+            "it is shown from the first difference on");
+    difference_reported = true;
     s->held.n = s->seen;
 }

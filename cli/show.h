@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h - what others write, to our stdout and stderr, and nothing twice.
+/* show.h - show the output of a runner on stdout and stderr, no byte twice.
  *
- * WHY   Who follows a run has shown part of it when the runner is lost. The
- *       next one begins anew; if it writes the same, that is not to be seen
- *       again.
- * HOW   What was shown is held. Of a new attempt, the bytes that are the same
- *       are passed over. Where it begins to differ, that is told once, and from
- *       there on it is shown.
+ * WHY   A process that follows a run has shown a part of the output when the
+ *       runner is lost. The next runner begins again; equal output must not be
+ *       shown again.
+ * HOW   The shown bytes are kept. Equal bytes of a new attempt are skipped. At
+ *       the first difference a message is printed, once, and the output of the
+ *       new attempt is shown from there on.
  */
 #ifndef VOW_CLI_SHOW_H
 #define VOW_CLI_SHOW_H
 
 #include "text.h"
 
-/* Hold what is shown on that descriptor, but not more than so many bytes;
- * 0, as in the beginning: hold nothing. */
+/* Keeps the bytes shown on descriptor 1 or 2, at most `most`; more bytes end
+ * the program. 0, the default: keeps nothing. */
 void show_hold(int fd, uint64_t most);
-/* A new attempt, or the result, from its beginning. */
+/* Says that a new attempt, or the result, follows from the beginning. */
 void show_from_start(int fd);
-/* To descriptor 1 or 2, by emit_text(); a replay_fn. */
+/* Shows bytes on descriptor 1 or 2, by emit_text(). Is a replay_fn. */
 void show_bytes(int fd, const char *at, size_t n, void *unused);
 
 #endif

@@ -9,9 +9,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-static const int cared_for[] = {SIGCHLD, SIGINT,  SIGTERM,  SIGHUP, SIGQUIT,
-                                SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP};
-enum { N_CARED = sizeof(cared_for) / sizeof(cared_for[0]), AT_ONCE = 16 };
+static const int handled_signals[] = {SIGCHLD, SIGINT,   SIGTERM,
+                                      SIGHUP,  SIGQUIT,  SIGUSR1,
+                                      SIGUSR2, SIGWINCH, SIGTSTP};
+enum {
+    N_HANDLED = sizeof(handled_signals) / sizeof(handled_signals[0]),
+    AT_ONCE = 16
+};
 enum { SAME_NS = 20000000, SAME_SENDER_NS = 1000000000 };
 
 static struct {
@@ -19,29 +23,29 @@ static struct {
     sigset_t before;
     signal_fn fn;
     struct poller poller;
-    int last;             /* of those that end us; 0: none */
+    int last;             /* the last of INT, TERM, HUP and QUIT; 0: none */
     uint32_t last_sender; /* process id; 0: the kernel */
     uint64_t last_ns;
 } signals;
 
-static void on_signals(struct poller *e, uint32_t events);
-static bool is_same_again(int number, uint32_t sender);
-static void quiet(int number);
-static void nothing(int number);
+static void on_signals(struct poller *poller, uint32_t events);
+static bool signal_is_repeated(int number, uint32_t sender);
+static void signal_catch(int number);
+static void on_signal_ignored(int number);
 
 void signals_open(vow_loop *loop, signal_fn fn)
 {
     sigset_t ours;
     struct sigaction was;
     (void)sigemptyset(&ours);
-    (void)signal(SIGCHLD, SIG_DFL); /* ignored, our children would vanish */
-    for (int i = 0; i < N_CARED; i++)
-        if (sigaction(cared_for[i], NULL, &was) == 0 &&
+    (void)signal(SIGCHLD, SIG_DFL); /* SIG_IGN would reap children */
+    for (int i = 0; i < N_HANDLED; i++)
+        if (sigaction(handled_signals[i], NULL, &was) == 0 &&
             was.sa_handler != SIG_IGN)
-            (void)sigaddset(&ours, cared_for[i]);
+            (void)sigaddset(&ours, handled_signals[i]);
     (void)sigprocmask(SIG_BLOCK, &ours, &signals.before);
-    quiet(SIGPIPE);
-    quiet(SIGXFSZ);
+    signal_catch(SIGPIPE);
+    signal_catch(SIGXFSZ);
     signals.loop = loop;
     signals.fn = fn;
     int fd = signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -54,32 +58,34 @@ const sigset_t *signals_before(void)
     return &signals.before;
 }
 
-/* An error of write() instead; exec forgets a handler. */
-static void quiet(int number)
+/* Catches a signal so that write() fails instead; exec resets a handler to the
+ * default. */
+static void signal_catch(int number)
 {
-    struct sigaction was, now = {.sa_handler = nothing};
+    struct sigaction was, now = {.sa_handler = on_signal_ignored};
     if (sigaction(number, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
         (void)sigaction(number, &now, NULL);
 }
 
-static void nothing(int number)
+static void on_signal_ignored(int number)
 {
     (void)number;
 }
 
-static void on_signals(struct poller *e, uint32_t events)
+static void on_signals(struct poller *poller, uint32_t events)
 {
     struct signalfd_siginfo some[AT_ONCE];
     (void)events;
-    ssize_t n = read(e->fd, some, sizeof(some));
+    ssize_t n = read(poller->fd, some, sizeof(some));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(some[0]); i++)
-        if (!is_same_again((int)some[i].ssi_signo, some[i].ssi_pid))
+        if (!signal_is_repeated((int)some[i].ssi_signo, some[i].ssi_pid))
             signals.fn((int)some[i].ssi_signo, some[i].ssi_code == SI_KERNEL);
 }
 
-/* timeout(1) and shells signal a process and its group: two signals, one wish.
- * A busy machine delays the second signal; both signals have the same sender. */
-static bool is_same_again(int number, uint32_t sender)
+/* Returns whether the signal only repeats the last signal. timeout(1) and
+ * shells signal a process and then the group: two signals mean one request. A
+ * busy machine delays the second signal; both signals have the same sender. */
+static bool signal_is_repeated(int number, uint32_t sender)
 {
     if (number != SIGINT && number != SIGTERM && number != SIGHUP &&
         number != SIGQUIT)
@@ -109,5 +115,5 @@ void signals_die(int number)
     (void)sigaddset(&only, number);
     (void)kill(getpid(), number);
     (void)sigprocmask(SIG_UNBLOCK, &only, NULL);
-    _exit(EXIT_SIGNAL + number); /* for one that does not kill */
+    _exit(EXIT_SIGNAL + number); /* for a signal that does not kill */
 }

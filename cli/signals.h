@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* signals.h - signals as events of the loop.
  *
- * HOW   Those we care for are blocked and come by a signalfd. What was ignored
- *       when we were started stays ignored, for us and for jobs: nohup and
- *       background jobs of scripts work as ever. Jobs get the mask we got.
+ * HOW   The handled signals are blocked and arrive by a signalfd. A signal that
+ *       was ignored when vow started stays ignored, for vow and for jobs: nohup
+ *       and background jobs of scripts work as usual. Jobs get the signal mask
+ *       that vow got.
  */
 #ifndef VOW_CLI_SIGNALS_H
 #define VOW_CLI_SIGNALS_H
@@ -12,19 +13,19 @@
 #include <stdbool.h>
 #include <vow.h>
 
-/* `by_terminal`: the whole group in the foreground got it. */
+/* `by_terminal`: the terminal sent the signal to the whole foreground group. */
 typedef void (*signal_fn)(int number, bool by_terminal);
 
-/* fn is called from the loop, not from a handler. SIGCHLD, INT, TERM, HUP,
- * QUIT, USR1, USR2, WINCH, TSTP. INT, TERM, HUP and QUIT that come again at
- * once are told once. SIGPIPE and SIGXFSZ become errors of write(). Needs
- * poller_open(). */
+/* Blocks the signals, and calls `fn` from the loop, not from a handler, for
+ * SIGCHLD, INT, TERM, HUP, QUIT, USR1, USR2, WINCH and TSTP. INT, TERM, HUP and
+ * QUIT that repeat at once are reported once. SIGPIPE and SIGXFSZ become errors
+ * of write(). Needs poller_open(). */
 void signals_open(vow_loop *loop, signal_fn fn);
-/* The mask for jobs. */
+/* Returns the signal mask for jobs. */
 const sigset_t *signals_before(void);
-/* Stop as Ctrl-Z does; returns when we go on. */
+/* Stops vow as Ctrl-Z does; returns when vow continues. */
 void signals_stop_us(void);
-/* Die by that signal, as if we had never caught it. */
+/* Ends vow by the signal, as if the signal had never been caught. */
 _Noreturn void signals_die(int number);
 
 #endif

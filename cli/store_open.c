@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* store_open.c - see store_open.h.
  *
- * HOW   The home of the authority is the program's own loop: no thread is made,
- *       and the first answer is there after one step of the store. So whoever
- *       uses it must not block the loop for as long as a lease.
+ * HOW   The authority runs on the loop of the program: no thread is started,
+ *       and the first answer needs a single step of the store. So the program
+ *       must not block the loop for as long as a lease.
  */
 #include "store_open.h"
 #include "leftovers.h"
@@ -19,109 +19,114 @@
 #include <unistd.h>
 
 enum { CLOSE_MS = 1000, LEASE_MS = 10000, REQUEST_MS = 1000 };
-enum { MOST_OF_REDIS = 256 << 20 }; /* a server takes 512 MiB at once */
+enum { MOST_OF_REDIS = 256 << 20 }; /* bytes; a server accepts 512 MiB */
 
 #define MEMORY "memory:"
 
-/* A line of a config file: what it is about, and its value as of an option. */
+/* Takes a line of a config file: the option's name, and the value in `o`. */
 typedef void (*line_fn)(void *user, const char *name, const struct options *o);
 struct config {
     const struct verb_def *verb;
     line_fn take;
     void *user;
 };
-struct taker {
+struct config_sink {
     store_option_fn take;
     void *user;
 };
 
-static void read_configs(const struct config *c);
-static bool read_config(const struct config *c, const char *path);
-static void check_config(const struct config *c, const char *path, int fd);
-static bool is_out_of_reach(const char *path);
-static void read_line(const struct config *c, char *line, const char *path,
-                      unsigned number);
-static void take_store(void *opts, const char *name, const struct options *o);
-static void take_other(void *taker, const char *name, const struct options *o);
-static int store_id(const char *name);
-static const struct option_def *find(const struct verb_def *verb,
-                                     const char *name);
-static bool known_to_any(const char *name);
-static char *user_config(void);
-static void check(const struct options *o, const char *sentence);
-static uint32_t down_of(const struct options *o);
+static void config_read_files(const struct config *c);
+static bool config_read_file(const struct config *c, const char *path);
+static void config_check_owner(const struct config *c, const char *path,
+                               int fd);
+static bool config_is_unreachable(const char *path);
+static void config_read_line(const struct config *c, char *line,
+                             const char *path, unsigned number);
+static void config_take_store(void *opts, const char *name,
+                              const struct options *o);
+static void config_take_other(void *config_sink, const char *name,
+                              const struct options *o);
+static int store_option_id(const char *name);
+static const struct option_def *find_verb_option(const struct verb_def *verb,
+                                                 const char *name);
+static bool known_to_any_verb(const char *name);
+static char *user_config_path(void);
+static void store_check_value(const struct options *o, const char *sentence);
+static uint32_t read_store_down(const struct options *o);
 static void refuse_password(const struct options *o);
-static bool has_password(const char *url);
+static bool address_has_password(const char *url);
 static bool results_have_password(const char *value);
-static void show_server(struct text *t, const char *url);
-static bool are_hosts(const char *at);
-static bool is_path(const char *url);
-static const char *default_folder(void);
-static void warn_of_others(const char *folder, long pid, void *unused);
-static vow_future *open_store(vow_loop *loop, const char *url,
-                              const struct store_opts *s);
-static void check_mode(const struct store_opts *s, const vow_store *store);
-static void on_damage(const char *moved_to, void *unused);
-static void give_up(void *future);
+static void add_server_address(struct text *t, const char *url);
+static bool text_is_hosts(const char *at);
+static bool address_is_path(const char *url);
+static const char *default_store_folder(void);
+static void warn_of_leftover(const char *folder, long pid, void *unused);
+static vow_future *store_open_address(vow_loop *loop, const char *url,
+                                      const struct store_opts *s);
+static void check_store_mode(const struct store_opts *s,
+                             const vow_store *store);
+static void on_store_damage(const char *moved_to, void *unused);
+static void on_close_timeout(void *future);
 
 /* ---- settings ------------------------------------------------------------ */
 
 struct store_opts store_opts_of(const struct verb_def *verb)
 {
     struct store_opts s = {.verb = verb, .busy_code = EXIT_BUSY};
-    const char *said = getenv("VOW_STORE");
-    read_configs(
-        &(struct config){.verb = verb, .take = take_store, .user = &s});
-    if (said != NULL && said[0] != '\0')
-        s.url = said;
+    const char *url = getenv("VOW_STORE");
+    config_read_files(
+        &(struct config){.verb = verb, .take = config_take_store, .user = &s});
+    if (url != NULL && url[0] != '\0')
+        s.url = url;
     return s;
 }
 
 void store_config(const struct verb_def *verb, store_option_fn take, void *user)
 {
-    struct taker t = {.take = take, .user = user};
-    read_configs(
-        &(struct config){.verb = verb, .take = take_other, .user = &t});
+    struct config_sink t = {.take = take, .user = user};
+    config_read_files(
+        &(struct config){.verb = verb, .take = config_take_other, .user = &t});
 }
 
-/* What is not there is looked for once. */
-static void read_configs(const struct config *c)
+/* Reads both config files. A missing file is looked for only once. */
+static void config_read_files(const struct config *c)
 {
     static bool none, none_own;
-    char *own = none_own ? NULL : user_config();
-    none = none || !read_config(c, "/etc/vow.conf");
-    none_own = own == NULL || !read_config(c, own);
+    char *own = none_own ? NULL : user_config_path();
+    none = none || !config_read_file(c, "/etc/vow.conf");
+    none_own = own == NULL || !config_read_file(c, own);
     free(own);
 }
 
-static char *user_config(void)
+static char *user_config_path(void)
 {
     const char *config = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
     struct text path = {0};
-    if (config != NULL && config[0] == '/') /* others are to be ignored */
+    if (config != NULL &&
+        config[0] == '/') /* the XDG rules: ignore relative paths */
         text_addf(&path, "%s/vow/config", config);
     else if (home != NULL && home[0] == '/')
         text_addf(&path, "%s/.config/vow/config", home);
     return path.at;
 }
 
-/* False: there is none. */
-static bool read_config(const struct config *c, const char *path)
+/* Returns false if there is no file. */
+static bool config_read_file(const struct config *c, const char *path)
 {
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     FILE *f = fopen(path, "re");
     if (f == NULL && errno != ENOENT && errno != ENOTDIR &&
-        !is_out_of_reach(path))
+        !config_is_unreachable(path))
         die(c->verb->usage_code, "vow %s: %s: %m", c->verb->name, path);
     if (f != NULL)
-        check_config(c, path, fileno(f));
+        config_check_owner(c, path, fileno(f));
     for (unsigned i = 1; f != NULL && (n = getline(&line, &room, f)) > 0; i++) {
         while (n > 0 && isspace((unsigned char)line[n - 1]))
             line[--n] = '\0';
-        read_line(c, line, path, i);
+        config_read_line(c, line, path, i);
     }
     if (f != NULL)
         (void)fclose(f);
@@ -129,9 +134,9 @@ static bool read_config(const struct config *c, const char *path)
     return f != NULL;
 }
 
-/* A file of options decides what runs: --shell, --store. With sudo, HOME may be
- * that of another user. */
-static void check_config(const struct config *c, const char *path, int fd)
+/* Exits if another user can write the file: options such as --shell and --store
+ * decide which program runs. With sudo, HOME may belong to another user. */
+static void config_check_owner(const struct config *c, const char *path, int fd)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
@@ -147,8 +152,9 @@ static void check_config(const struct config *c, const char *path, int fd)
             c->verb->name, path);
 }
 
-/* In a folder that we may not enter, as the home of who we were before. */
-static bool is_out_of_reach(const char *path)
+/* Returns whether the file is in a folder that this process may not enter, such
+ * as the home of the user before su. */
+static bool config_is_unreachable(const char *path)
 {
     struct stat unused;
     int why = errno;
@@ -157,9 +163,9 @@ static bool is_out_of_reach(const char *path)
     return out;
 }
 
-/* --name=value, or name value. */
-static void read_line(const struct config *c, char *line, const char *path,
-                      unsigned number)
+/* Reads a line: --name=value, or name value. */
+static void config_read_line(const struct config *c, char *line,
+                             const char *path, unsigned number)
 {
     struct text spelled = {0};
     char *name = line + strspn(line, " \t");
@@ -172,8 +178,8 @@ static void read_line(const struct config *c, char *line, const char *path,
     text_addf(&spelled, "--%s (%s:%u)", name, path, number);
     struct options o = {.verb = c->verb, .spelled = spelled.at};
     if (value[0] != '\0')
-        o.value = mem_copy(value, strlen(value)); /* it stays */
-    if (!known_to_any(name)) { /* perhaps an address with a password */
+        o.value = mem_copy(value, strlen(value)); /* never freed */
+    if (!known_to_any_verb(name)) { /* may be an address with a password */
         const char *letters = "abcdefghijklmnopqrstuvwxyz-";
         bool plain = name[strspn(name, letters)] == '\0';
         die(c->verb->usage_code, "vow %s: unknown option %s%s (%s:%u)",
@@ -184,25 +190,28 @@ static void read_line(const struct config *c, char *line, const char *path,
     text_free(&spelled);
 }
 
-static void take_store(void *opts, const char *name, const struct options *o)
+static void config_take_store(void *opts, const char *name,
+                              const struct options *o)
 {
     struct store_opts *s = opts;
-    int id = store_id(name);
+    int id = store_option_id(name);
     if (id != 0 && o->value == NULL)
         options_refuse(o, "a value is missing");
-    if (id == ID_STORE) /* a password may be in it: nobody else sees it */
+    if (id == ID_STORE) /* may contain a password, so no refuse_password() */
         s->url = o->value;
     else if (id != 0)
         (void)store_option(s, id, o);
 }
 
-static void take_other(void *taker, const char *name, const struct options *o)
+static void config_take_other(void *config_sink, const char *name,
+                              const struct options *o)
 {
-    const struct taker *t = taker;
-    const struct option_def *def = find(o->verb, name);
-    if (def == NULL || store_id(name) != 0)
+    const struct config_sink *t = config_sink;
+    const struct option_def *def = find_verb_option(o->verb, name);
+    if (def == NULL || store_option_id(name) != 0)
         return;
-    if (def->id == ID_RESULTS_IN) /* in a file it is the folder of vow map */
+    if (def->id ==
+        ID_RESULTS_IN) /* in a file, --results is the folder of vow map */
         return;
     bool optional = def->value != NULL && def->value[0] == '[';
     if ((def->value == NULL) != (o->value == NULL) && !optional)
@@ -211,7 +220,7 @@ static void take_other(void *taker, const char *name, const struct options *o)
     t->take(t->user, def->id, o);
 }
 
-static int store_id(const char *name)
+static int store_option_id(const char *name)
 {
     static const struct {
         const char *name;
@@ -226,8 +235,8 @@ static int store_id(const char *name)
     return 0;
 }
 
-static const struct option_def *find(const struct verb_def *verb,
-                                     const char *name)
+static const struct option_def *find_verb_option(const struct verb_def *verb,
+                                                 const char *name)
 {
     for (const struct option_def *d = verb->options; d != NULL && d->id != 0;
          d++)
@@ -236,12 +245,13 @@ static const struct option_def *find(const struct verb_def *verb,
     return NULL;
 }
 
-/* One file is for all verbs: what another one knows is not for this one. */
-static bool known_to_any(const char *name)
+/* Returns whether any verb has the option: the files have options of all
+ * verbs. */
+static bool known_to_any_verb(const char *name)
 {
-    bool known = store_id(name) != 0;
+    bool known = store_option_id(name) != 0;
     for (size_t i = 0; verbs[i] != NULL && !known; i++)
-        known = find(verbs[i], name) != NULL;
+        known = find_verb_option(verbs[i], name) != NULL;
     return known;
 }
 
@@ -256,20 +266,20 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
     case ID_RESULTS_IN:
         refuse_password(o);
         if (strncmp(o->value, MEMORY, strlen(MEMORY)) == 0)
-            options_refuse(o, "two commands do not meet in memory: give a "
+            options_refuse(o, "memory: is private to one process: use a "
                               "folder, or redis://HOST");
         s->results = o->value;
         break;
     case ID_STORE_DOWN:
-        s->down = down_of(o);
+        s->down = read_store_down(o);
         break;
     case ID_LEASE:
-        check(o, units_duration(o->value, &s->lease_ms));
+        store_check_value(o, units_duration(o->value, &s->lease_ms));
         if (s->lease_ms < 100)
             options_refuse(o, "a lease is 100ms or longer");
         break;
     case ID_PULSE:
-        check(o, units_duration(o->value, &s->pulse_ms));
+        store_check_value(o, units_duration(o->value, &s->pulse_ms));
         if (s->pulse_ms < 10)
             options_refuse(o, "a pulse is 10ms or longer");
         break;
@@ -278,10 +288,10 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
         break;
     case ID_WAIT:
         s->waits = true;
-        check(o, units_duration(o->value, &s->wait_ms));
+        store_check_value(o, units_duration(o->value, &s->wait_ms));
         break;
     case ID_BUSY_CODE:
-        check(o, units_count(o->value, &n));
+        store_check_value(o, units_count(o->value, &n));
         if (n > 255)
             options_refuse(o, "an exit code is 0 to 255");
         s->busy_code = (int)n;
@@ -292,7 +302,7 @@ bool store_option(struct store_opts *s, int id, const struct options *o)
     return true;
 }
 
-static void check(const struct options *o, const char *sentence)
+static void store_check_value(const struct options *o, const char *sentence)
 {
     if (sentence != NULL)
         options_refuse(o, sentence);
@@ -300,7 +310,7 @@ static void check(const struct options *o, const char *sentence)
 
 static void refuse_password(const struct options *o)
 {
-    if (has_password(o->value))
+    if (address_has_password(o->value))
         die(o->verb->usage_code,
             "vow %s: %s: everybody sees a password in the arguments of a "
             "command: put it into a file, and give that as "
@@ -308,7 +318,7 @@ static void refuse_password(const struct options *o)
             o->verb->name, o->spelled);
 }
 
-static uint32_t down_of(const struct options *o)
+static uint32_t read_store_down(const struct options *o)
 {
     if (strcmp(o->value, "run") == 0)
         return VOW_DOWN_RUN;
@@ -327,12 +337,13 @@ char *store_address(const struct store_opts *s)
     if (s->url != NULL)
         text_add_str(&t, s->url);
     else
-        text_addf(&t, "file:%s", default_folder());
+        text_addf(&t, "file:%s", default_store_folder());
     return t.at;
 }
 
-/* The same for every command of this user, whatever its environment. */
-static const char *default_folder(void)
+/* Returns the same folder for every process of the user, independent of the
+ * environment. */
+static const char *default_store_folder(void)
 {
 #ifdef VOW_HAVE_SQLITE
     static char folder[PATH_MAX];
@@ -358,25 +369,24 @@ bool store_has_leases(const struct store_opts *s)
     return s->url != NULL && strncmp(s->url, "etcd", 4) == 0;
 }
 
-/* Without a password, should one be in it; options have no place in a sentence,
- * and one of them might be meant as a password. */
+/* Leaves out the password and the options: an option may be a password, too. */
 char *store_shown(const struct store_opts *s)
 {
     char *url = store_address(s);
     struct text t = {0};
-    if (is_path(url))
+    if (address_is_path(url))
         text_add(&t, url,
                  strncmp(url, "file:", 5) == 0 ? strlen(url)
                                                : strcspn(url, "?"));
     else
-        show_server(&t, url);
+        add_server_address(&t, url);
     free(url);
     return t.at;
 }
 
-/* What is not the address of a server may be a password at the wrong place: of
- * such an address only the scheme is shown. */
-static void show_server(struct text *t, const char *url)
+/* Adds the scheme, the user and the hosts. A malformed address may have a
+ * password in the wrong place: only the scheme is shown. */
+static void add_server_address(struct text *t, const char *url)
 {
     size_t scheme = strspn(url, "abcdefghijklmnopqrstuvwxyz-");
     if (strpbrk(url, ":@") == NULL) {
@@ -397,16 +407,16 @@ static void show_server(struct text *t, const char *url)
         text_add(t, user, strcspn(user, ":@"));
         text_add(t, "@", 1);
     }
-    if (are_hosts(hosts))
+    if (text_is_hosts(hosts))
         text_add(t, hosts, n);
     else
         text_add_str(t, "...");
 }
 
-/* HOST[:PORT],..., up to a path or the options. */
-static bool are_hosts(const char *at)
+/* Returns whether the text is HOST[:PORT],... up to a path or the options. */
+static bool text_is_hosts(const char *at)
 {
-    while (strchr("/?", *at) == NULL) { /* also at the end */
+    while (strchr("/?", *at) == NULL) { /* true also for the NUL at the end */
         size_t port = *at == ':' ? strspn(at + 1, "0123456789") : 0;
         size_t v6 = *at == '[' ? strcspn(at, "]") : 0;
         if (!isalnum((unsigned char)*at) && strchr(".-_,%", *at) == NULL &&
@@ -418,20 +428,21 @@ static bool are_hosts(const char *at)
     return true;
 }
 
-/* An @ in it is part of the path. unix://HOST is none. */
-static bool is_path(const char *url)
+/* Returns whether the address is a path, in which @ is a plain character.
+ * unix://HOST is no path. */
+static bool address_is_path(const char *url)
 {
     if (strncmp(url, "unix:/", 6) == 0)
         return url[6] != '/' || url[7] == '/';
     return strncmp(url, "file:", 5) == 0 || url[0] == '/' || url[0] == '.';
 }
 
-/* A password ends at the last @: should a sign in it not be escaped, all of it
- * is still before that. The place for results is an address of its own. */
-static bool has_password(const char *url)
+/* A password ends at the last @, even if the password has an unescaped @. The
+ * option results= has an address of its own. */
+static bool address_has_password(const char *url)
 {
     const char *options = strchr(url, '?');
-    const char *at = is_path(url) ? NULL : strrchr(url, '@');
+    const char *at = address_is_path(url) ? NULL : strrchr(url, '@');
     const char *slashes = strstr(url, "://");
     const char *colon = strchr(slashes == NULL ? url : slashes + 3, ':');
     if (strncmp(url, "file:", 5) == 0)
@@ -462,7 +473,7 @@ static bool results_have_password(const char *value)
         }
         text_add(&t, &sign, 1);
     }
-    bool has = t.at != NULL && has_password(t.at);
+    bool has = t.at != NULL && address_has_password(t.at);
     text_free(&t);
     return has;
 }
@@ -480,25 +491,25 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
                             .on_event_user = s->on_event_user};
     if (s->pulse_ms >= lease_ms)
         die(s->verb->usage_code,
-            "vow %s: --pulse is shorter than --lease, best a third of it",
+            "vow %s: --pulse must be shorter than --lease, best a third of it",
             s->verb->name);
     if (!s->alone && strncmp(url, MEMORY, strlen(MEMORY)) == 0)
         die(EXIT_BROKEN,
-            "vow %s: memory: is for programs: two commands do not meet there; "
-            "give file:DIR, redis://HOST or etcd://HOST",
+            "vow %s: memory: is private to one process, commands cannot share "
+            "it; use file:DIR, redis://HOST or etcd://HOST",
             s->verb->name);
     if (s->results != NULL && strncmp(url, "etcd", 4) != 0)
         die(s->verb->usage_code,
-            "vow %s: --results is for a store on etcd: others keep long "
-            "results themselves",
+            "vow %s: --results requires --store etcd://HOST: other stores "
+            "keep long results themselves",
             s->verb->name);
     if (s->url == NULL)
-        leftovers_find(default_folder(), warn_of_others, NULL);
-    VOW_AUTO(vow_future) f = open_store(loop, url, s);
+        leftovers_find(default_store_folder(), warn_of_leftover, NULL);
+    VOW_AUTO(vow_future) f = store_open_address(loop, url, s);
     int rc = vow_loop_run_until(loop, f);
     if (rc == 0) {
         o.store = vow_as_ptr(vow_get(f));
-        check_mode(s, o.store);
+        check_store_mode(s, o.store);
         vow_future_unref(f);
         f = vow_authority_open(loop, url, &o);
         rc = vow_loop_run_until(loop, f);
@@ -507,34 +518,34 @@ vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
     if (rc == 0)
         return vow_authority_ref(vow_as_ptr(vow_get(f)));
     vow_error *e = vow_error_of(f);
-    *ret_failed = e != NULL ? vow_error_ref(e)
-                            : vow_error_new(loop, rc, "it never answers");
+    *ret_failed =
+        e != NULL ? vow_error_ref(e) : vow_error_new(loop, rc, "no answer");
     return NULL;
 }
 
-static void warn_of_others(const char *folder, long pid, void *unused)
+static void warn_of_leftover(const char *folder, long pid, void *unused)
 {
     (void)unused;
     if (pid != 0)
-        say("process %ld uses the store in %s, perhaps by an older vow: what "
-            "it "
-            "holds is not seen in %s. Wait until it has ended, or give --store "
-            "file:%s",
-            pid, folder, default_folder(), folder);
+        say("process %ld uses the store in %s, perhaps with an older vow: its "
+            "locks and names are not seen in %s. Wait until it has ended, or "
+            "use --store file:%s",
+            pid, folder, default_store_folder(), folder);
 }
 
-/* A folder is opened so that we hear of damage, and wait for hundreds who come
- * at the same time as long as the pulse can spare; a server so that it keeps
- * what a command may write. */
-static vow_future *open_store(vow_loop *loop, const char *url,
-                              const struct store_opts *s)
+/* Opens the store. A folder: damage is reported; a request waits for a third of
+ * the lease, at least a second, so hundreds of processes can start at the same
+ * time, and the pulse is still in time. Redis: results may have MOST_OF_REDIS
+ * bytes. */
+static vow_future *store_open_address(vow_loop *loop, const char *url,
+                                      const struct store_opts *s)
 {
 #ifdef VOW_HAVE_SQLITE
     uint64_t third = (s->lease_ms > 0 ? s->lease_ms : LEASE_MS) / 3;
     if (strncmp(url, "file:", 5) == 0 && url[5] != '\0')
         return vow_store_sqlite_open(
             loop, url + 5,
-            VOW_SQLITE_OPTS(.on_damage = on_damage,
+            VOW_SQLITE_OPTS(.on_damage = on_store_damage,
                             .request_ms =
                                 third > REQUEST_MS ? third : REQUEST_MS));
 #endif
@@ -549,26 +560,27 @@ static vow_future *open_store(vow_loop *loop, const char *url,
                                    VOW_ETCD_OPTS(.results = s->results));
 #endif
     (void)s;
-    (void)on_damage;
+    (void)on_store_damage;
     return vow_store_open(loop, url);
 }
 
-/* What a store cannot promise is not tried. */
-static void check_mode(const struct store_opts *s, const vow_store *store)
+/* Exits if the store does not support the mode. */
+static void check_store_mode(const struct store_opts *s, const vow_store *store)
 {
     if ((store->ops->modes & 1u << s->mode) != 0)
         return;
     die(EXIT_BROKEN,
-        "vow %s: the store %s cannot promise %s: it may forget who had what; "
-        "file: and etcd: can",
+        "vow %s: the store %s does not support %s, because it may lose "
+        "records; use file: or etcd:",
         s->verb->name, store_shown(s),
         s->mode == VOW_ONCE ? "--once" : "--fenced");
 }
 
-static void on_damage(const char *moved_to, void *unused)
+static void on_store_damage(const char *moved_to, void *unused)
 {
     (void)unused;
-    say("the store was damaged: it begins anew, what was there is now %s",
+    say("the store was damaged: a new store was created, the old file is now "
+        "%s",
         moved_to);
 }
 
@@ -588,13 +600,14 @@ void store_close(vow_loop *loop, vow_authority *a)
     if (a == NULL)
         return;
     VOW_AUTO(vow_future) f = vow_authority_close(a);
-    vow_call_at(&bound, loop, vow_loop_due_ns(loop, CLOSE_MS), give_up, f);
+    vow_call_at(&bound, loop, vow_loop_due_ns(loop, CLOSE_MS), on_close_timeout,
+                f);
     (void)vow_loop_run_until(loop, f);
     (void)vow_call_stop(&bound);
     vow_authority_unref(a);
 }
 
-static void give_up(void *future)
+static void on_close_timeout(void *future)
 {
     (void)vow_cancel(future, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* store_open.h - the store where the verbs meet: which, and opening it.
+/* store_open.h - choosing and opening the store; options for the store.
  *
- * WHY   share, lock, pipe, status and their kin are told of it in the same way.
- * HOW   What was said last wins: /etc/vow.conf, then the user's config, then
+ * WHY   share, lock, pipe, status and other verbs have the same options for the
+ *       store.
+ * HOW   The last source wins: /etc/vow.conf, then the user's config, then
  *       VOW_STORE, then the option. Nothing is read from the current folder: a
- *       folder of somebody else must not choose where we meet. A password may
- *       stand in the files and in VOW_STORE, not in the option, and is shown
- *       nowhere.
+ *       folder of another user must not choose the store. A password is allowed
+ *       in the files and in VOW_STORE, not in the option, and is never shown.
  *
  *     static const struct option_def options[] = {
  *         {ID_TTL, '\0', "ttl", ...}, STORE_ROWS, LEASE_ROWS, {.id = 0}};
@@ -25,10 +25,10 @@
 
 #include <vow.h>
 
-/* Exit codes of verbs that meet others; see say.h for the rest. */
+/* Exit codes of verbs with a store; see say.h for the others. */
 enum { EXIT_NOTHING = 66, EXIT_BUSY = 75, EXIT_LOST = 121 };
 
-/* Above those of any verb. */
+/* Ids above the ids of any verb. */
 enum {
     ID_STORE = 1000,
     ID_RESULTS_IN,
@@ -40,7 +40,7 @@ enum {
     ID_BUSY_CODE
 };
 
-/* Rows for the table of a verb; the first of each has a heading. */
+/* Rows for the option table of a verb; the first row has the heading. */
 /* clang-format off */
 #define STORE_ROW                                                              \
     {ID_STORE, '\0', "store", "ADDRESS",                                       \
@@ -50,8 +50,8 @@ enum {
      "where a store on etcd keeps long results: redis://HOST, DIR", NULL, NULL}
 #define STORE_ROWS                                                             \
     STORE_ROW, RESULTS_ROW,                                                    \
-    {ID_STORE_DOWN, '\0', "if-store-down", "HOW", "run, wait or fail", NULL,   \
-     "run wait fail"}
+    {ID_STORE_DOWN, '\0', "if-store-down", "HOW",                              \
+     "without the store: run, wait or fail", NULL, "run wait fail"}
 #define LEASE_ROWS                                                             \
     {ID_LEASE, '\0', "lease", "D",                                             \
      "a waiter takes over after D without a pulse (default 10s)", "Life",      \
@@ -69,53 +69,57 @@ enum {
 
 struct store_opts {
     const struct verb_def *verb;
-    const char *url;     /* NULL: not said */
-    const char *results; /* of long ones, apart; NULL: not said */
-    uint64_t lease_ms;   /* 0: the default */
-    uint64_t pulse_ms;
-    uint32_t down; /* enum vow_store_down */
-    uint32_t mode; /* enum vow_mode; the store must have it */
-    bool no_wait;
-    bool waits; /* at most wait_ms */
-    uint64_t wait_ms;
-    int busy_code;
-    bool alone;            /* url is a store that only we know */
+    const char *url;       /* the address; NULL: not given */
+    const char *results;   /* address for long results; NULL: not given */
+    uint64_t lease_ms;     /* 0: the default */
+    uint64_t pulse_ms;     /* 0: the default */
+    uint32_t down;         /* enum vow_store_down */
+    uint32_t mode;         /* enum vow_mode; the store must support the mode */
+    bool no_wait;          /* --nonblock */
+    bool waits;            /* --wait: wait at most wait_ms */
+    uint64_t wait_ms;      /* used with `waits` */
+    int busy_code;         /* exit code if the name is taken */
+    bool alone;            /* url is a private store of this process */
     vow_event_fn on_event; /* set by the verb; may be NULL */
     void *on_event_user;
 };
 
-/* What the config files and the environment say. A line that cannot be
- * understood ends the program. */
+/* Returns the options of the config files and the environment. A line with an
+ * error ends the program. */
 struct store_opts store_opts_of(const struct verb_def *verb);
-/* True: it was one of the options above. */
+/* Takes an option of the ids above. Returns false for other ids. */
 bool store_option(struct store_opts *s, int id, const struct options *o);
 
-/* What the config files say of the other options of a verb: `take` gets each as
- * options_next() would give it. */
+/* Reads the other options of the verb in the config files: `take` gets each
+ * option as options_next() would return the option. */
 typedef void (*store_option_fn)(void *user, int id, const struct options *o);
 void store_config(const struct verb_def *verb, store_option_fn take,
                   void *user);
 
-/* The address that holds, owned by the caller; and as it may be shown. */
+/* Return the address of the store, and the address without a password for
+ * messages; both owned by the caller. */
 char *store_address(const struct store_opts *s);
 char *store_shown(const struct store_opts *s);
-/* Whoever asks it for a name has leases there, which end when it is closed. */
+/* Returns whether a request for a name makes a lease in the store (etcd), which
+ * ends when the store is closed. */
 bool store_has_leases(const struct store_opts *s);
 
-/* Open an authority on this loop, which runs meanwhile. The caller closes it.
- * NULL: *ret_failed is why, owned by the caller: a sentence for people. */
+/* Opens an authority on the loop, and runs the loop meanwhile. The caller
+ * closes the authority. Returns NULL on failure: *ret_failed has a message for
+ * users, and is owned by the caller. */
 vow_authority *store_open(vow_loop *loop, const struct store_opts *s,
                           vow_error **ret_failed);
-/* The same, or one sentence and exit 125. */
+/* Does the same; a failure ends the program with a message and code 125. */
 vow_authority *store_open_or_die(vow_loop *loop, const struct store_opts *s);
-/* Give back what we hold, and tell who waits; not longer than a second. */
+/* Closes the authority: releases leases and permits, and wakes waiters. Takes
+ * at most a second. */
 void store_close(vow_loop *loop, vow_authority *a);
 
-/* Why a look at a result failed: is there none? One that was canceled or too
- * big is only told to those who waited for it. */
+/* Returns whether the error code of reading a result means that there is no
+ * result. A canceled or too big result is reported only to its waiters. */
 bool store_has_none(int code);
 
-/* The name of a word of people, as in vow share NAME. */
+/* Returns the name for the NAME of vow share NAME. */
 vow_name store_name_of(const char *word);
 
 #endif

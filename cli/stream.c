@@ -2,9 +2,9 @@
 /* stream.c - see stream.h.
  *
  * INVARIANTS
- *   S1  kept bytes are those in `file`, then those in `text`
- *   S2  a stream that was stopped is in the list of the stopped, and its poller
- *       does not listen
+ *   S1  kept bytes are the bytes in `file`, then the bytes in `text`
+ *   S2  a stopped stream is in the list `stopped`, and the poller does not
+ *       watch the pipe
  */
 #include "stream.h"
 #include "emit.h"
@@ -18,52 +18,51 @@
 #include <unistd.h>
 
 enum {
-    SPILL = 64 << 10, /* kept in memory */
+    SPILL = 64 << 10, /* bytes kept in memory */
     CHUNK = 64 << 10,
     BIG_PIPE = 1 << 20,
-    TURNS = 16,       /* chunks before others get a turn */
-    PIPE_CHUNKS = 17, /* no pipe holds more */
+    TURNS = 16,       /* chunks read before other events are handled */
+    PIPE_CHUNKS = 17, /* most chunks in a pipe */
     IN_MEMORY_MAX = 64 << 20,
-    BULK = 8 << 20,     /* in a file: it may flow */
-    FLOW_NS = 50000000, /* without a byte: it does not flow any more */
-    MUCH = 1 << 20,     /* waits to be written: stop reading lines */
-    LONG_LINE = 1 << 20 /* goes out without its end */
+    BULK = 8 << 20,         /* bytes in the file before the stream may flow */
+    FLOW_NS = 50000000,     /* silence after which others may go on */
+    WAITING_MANY = 1 << 20, /* waiting bytes, beyond which reading stops */
+    LONG_LINE = 1 << 20     /* bytes of a line written without the end */
 };
 
 static struct stream *stopped;
-static uint64_t
-    open_line[3];    /* by target: whose line has no end yet; 0: none */
-static size_t files; /* that are open */
+static uint64_t open_line[3]; /* by target: stream with a line open, or 0 */
+static size_t files;          /* open files with kept bytes */
 static char buffer[CHUNK];
 
 static struct {
     vow_loop *loop;
     bool (*may)(const struct stream *s);
-    struct stream *stream; /* NULL: none flows */
-    uint64_t last_ns;      /* when something came */
-    vow_call again;        /* looks whether others may go on */
+    struct stream *stream; /* flowing stream; NULL: none */
+    uint64_t last_ns;      /* time of the last bytes */
+    vow_call again;        /* resumes stopped streams */
 } flow;
 
-static void on_readable(struct poller *e, uint32_t events);
-static bool is_bulk(const struct stream *s);
-static void begin_flow(struct stream *s);
-static bool pass_on(struct stream *s);
-static bool pass_on_by_hand(struct stream *s);
-static bool must_wait(const struct stream *s);
-static void end_flow(const struct stream *s);
-static void look_again(void *user);
-static bool read_some(struct stream *s);
-static ssize_t splice_some(struct stream *s);
-static void lost(struct stream *s, int error);
-static void lines(struct stream *s, const char *at, size_t n);
-static void end_line_of_others(const struct stream *s, struct text *out);
-static void add_lines(struct text *out, struct stream *s, const char *at,
-                      size_t n);
-static void add_tags(struct stream *s);
-static int write_all(int fd, const char *at, size_t n);
-static void stop(struct stream *s);
-static void forget_stopped(struct stream *s);
-static void close_file(struct stream *s);
+static void on_stream_readable(struct poller *poller, uint32_t events);
+static bool stream_is_bulk(const struct stream *s);
+static void stream_begin_flow(struct stream *s);
+static bool stream_pass_on(struct stream *s);
+static bool stream_pass_on_by_copy(struct stream *s);
+static bool stream_must_wait(const struct stream *s);
+static void stream_end_flow(const struct stream *s);
+static void on_flow_check(void *user);
+static bool stream_read_chunk(struct stream *s);
+static ssize_t stream_splice(struct stream *s);
+static void stream_set_error(struct stream *s, int error);
+static void stream_write_lines(struct stream *s, const char *at, size_t n);
+static void stream_end_other_line(const struct stream *s, struct text *out);
+static void stream_add_lines(struct text *out, struct stream *s, const char *at,
+                             size_t n);
+static void stream_add_tags(struct stream *s);
+static int file_write_all(int fd, const char *at, size_t n);
+static void stream_stop(struct stream *s);
+static void stream_forget_stopped(struct stream *s);
+static void stream_close_file(struct stream *s);
 
 struct stream stream_of(int target)
 {
@@ -78,8 +77,8 @@ int stream_open(struct stream *s, int target)
     s->number = ++numbers;
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return -1;
-    (void)fcntl(ends[1], F_SETFL, 0); /* the job's end blocks, as it should */
-    if (!poller_watch(&s->poller, ends[0], EPOLLIN, on_readable)) {
+    (void)fcntl(ends[1], F_SETFL, 0); /* the job's end blocks */
+    if (!poller_watch(&s->poller, ends[0], EPOLLIN, on_stream_readable)) {
         (void)close(ends[0]);
         (void)close(ends[1]);
         return -1;
@@ -106,31 +105,32 @@ const struct stream *streams_flowing(void)
     return flow.stream;
 }
 
-static void on_readable(struct poller *e, uint32_t events)
+static void on_stream_readable(struct poller *poller, uint32_t events)
 {
-    struct stream *s = (struct stream *)(void *)e; /* its first member */
+    struct stream *s = (struct stream *)(void *)poller; /* first member */
     (void)events;
     int turns = TURNS;
-    if (is_bulk(s) && flow.stream == NULL && flow.may != NULL && flow.may(s))
-        begin_flow(s);
-    else if (must_wait(s)) {
-        stop(s);
+    if (stream_is_bulk(s) && flow.stream == NULL && flow.may != NULL &&
+        flow.may(s))
+        stream_begin_flow(s);
+    else if (stream_must_wait(s)) {
+        stream_stop(s);
         return;
     }
-    while (s->poller.events != 0 && turns-- > 0 && read_some(s))
+    while (s->poller.events != 0 && turns-- > 0 && stream_read_chunk(s))
         ;
 }
 
-/* False: nothing more now, or ever. */
-static bool read_some(struct stream *s)
+/* Reads a chunk. Returns false if there are no more bytes now, or ever. */
+static bool stream_read_chunk(struct stream *s)
 {
     ssize_t n = -1;
     bool splices =
         !s->by_lines && s->in_file >= CHUNK && s->error == 0 && !s->by_hand;
     if (s->flows)
-        return pass_on(s);
+        return stream_pass_on(s);
     if (splices)
-        n = splice_some(s);
+        n = stream_splice(s);
     else
         n = read(s->poller.fd, buffer, CHUNK);
     if (n < 0)
@@ -141,7 +141,7 @@ static bool read_some(struct stream *s)
     }
     s->bytes += (uint64_t)n;
     if (s->by_lines)
-        lines(s, buffer, (size_t)n);
+        stream_write_lines(s, buffer, (size_t)n);
     else if (!splices || s->by_hand || s->error != 0)
         stream_keep(s, buffer, (size_t)n);
     return true;
@@ -149,12 +149,12 @@ static bool read_some(struct stream *s)
 
 /* ---- flowing ------------------------------------------------------------- */
 
-static bool is_bulk(const struct stream *s)
+static bool stream_is_bulk(const struct stream *s)
 {
     return !s->by_lines && !s->flows && s->in_file > BULK;
 }
 
-static void begin_flow(struct stream *s)
+static void stream_begin_flow(struct stream *s)
 {
     stream_emit(s);
     s->flows = true;
@@ -162,15 +162,15 @@ static void begin_flow(struct stream *s)
     flow.last_ns = vow_loop_now_ns(flow.loop);
 }
 
-static bool pass_on(struct stream *s)
+static bool stream_pass_on(struct stream *s)
 {
     ssize_t n = emit_through(s->target, s->poller.fd);
     if (n < 0 && errno == EBUSY) {
-        stop(s);
+        stream_stop(s);
         return false;
     }
     if (n < 0 && errno != EAGAIN && errno != EINTR)
-        return pass_on_by_hand(s);
+        return stream_pass_on_by_copy(s);
     if (n == 0)
         poller_close(&s->poller);
     if (n > 0) {
@@ -180,7 +180,7 @@ static bool pass_on(struct stream *s)
     return n > 0;
 }
 
-static bool pass_on_by_hand(struct stream *s)
+static bool stream_pass_on_by_copy(struct stream *s)
 {
     struct text t = {0};
     ssize_t n = read(s->poller.fd, buffer, CHUNK);
@@ -192,20 +192,21 @@ static bool pass_on_by_hand(struct stream *s)
     flow.last_ns = vow_loop_now_ns(flow.loop);
     text_add(&t, buffer, (size_t)n);
     emit_text(s->target, &t);
-    if (emit_waiting() > MUCH)
-        stop(s);
+    if (emit_waiting() > WAITING_MANY)
+        stream_stop(s);
     return true;
 }
 
-/* One that flows fills our output; what else writes a lot would only fill the
- * disk meanwhile. */
-static bool must_wait(const struct stream *s)
+/* Returns whether the stream must wait for the flowing stream: a flowing stream
+ * uses up vow's output, and other streams with much output would only fill the
+ * disk. */
+static bool stream_must_wait(const struct stream *s)
 {
-    return is_bulk(s) && flow.stream != NULL &&
+    return stream_is_bulk(s) && flow.stream != NULL &&
            vow_loop_now_ns(flow.loop) - flow.last_ns < FLOW_NS;
 }
 
-static void end_flow(const struct stream *s)
+static void stream_end_flow(const struct stream *s)
 {
     if (flow.stream != s)
         return;
@@ -213,14 +214,14 @@ static void end_flow(const struct stream *s)
     streams_go_on();
 }
 
-static void look_again(void *user)
+static void on_flow_check(void *user)
 {
     (void)user;
     streams_go_on();
 }
 
-/* From the pipe to the file without going through our memory. */
-static ssize_t splice_some(struct stream *s)
+/* Moves bytes from the pipe to the file without copying through memory. */
+static ssize_t stream_splice(struct stream *s)
 {
     ssize_t n = splice(s->poller.fd, NULL, s->file, NULL, BIG_PIPE,
                        SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
@@ -230,7 +231,7 @@ static ssize_t splice_some(struct stream *s)
         if (errno == EINVAL || errno == ENOSYS)
             s->by_hand = true;
         else
-            lost(s, errno);
+            stream_set_error(s, errno);
         n = read(s->poller.fd, buffer, CHUNK);
     }
     return n;
@@ -241,9 +242,9 @@ void stream_keep(struct stream *s, const char *at, size_t n)
     if (s->error != 0)
         return;
     if (s->file >= 0) {
-        int error = write_all(s->file, at, n);
+        int error = file_write_all(s->file, at, n);
         if (error != 0)
-            lost(s, error);
+            stream_set_error(s, error);
         else
             s->in_file += n;
         return;
@@ -253,7 +254,7 @@ void stream_keep(struct stream *s, const char *at, size_t n)
         stream_spill(s);
 }
 
-/* Without a file it stays in memory, up to a bound. */
+/* Without a file, up to IN_MEMORY_MAX bytes stay in memory. */
 void stream_spill(struct stream *s)
 {
     if (s->text.n == 0 || s->error != 0)
@@ -262,16 +263,16 @@ void stream_spill(struct stream *s)
         s->file = temp_file();
         files += s->file >= 0;
     }
-    int error = s->file < 0 ? errno : write_all(s->file, s->text.at, s->text.n);
+    int error =
+        s->file < 0 ? errno : file_write_all(s->file, s->text.at, s->text.n);
     if (error != 0 && s->text.n > IN_MEMORY_MAX)
-        lost(s, error);
+        stream_set_error(s, error);
     if (error != 0)
         return;
     s->in_file += s->text.n;
     text_free(&s->text);
     if (s->poller.events != 0)
-        (void)fcntl(s->poller.fd, F_SETPIPE_SZ,
-                    BIG_PIPE); /* there will be more */
+        (void)fcntl(s->poller.fd, F_SETPIPE_SZ, BIG_PIPE); /* expect more */
 }
 
 size_t streams_in_files(void)
@@ -279,7 +280,7 @@ size_t streams_in_files(void)
     return files;
 }
 
-static void lost(struct stream *s, int error)
+static void stream_set_error(struct stream *s, int error)
 {
     if (s->error == 0)
         s->error = error;
@@ -304,7 +305,7 @@ int temp_file(void)
     return fd;
 }
 
-static int write_all(int fd, const char *at, size_t n)
+static int file_write_all(int fd, const char *at, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(fd, at, n);
@@ -320,7 +321,7 @@ static int write_all(int fd, const char *at, size_t n)
 
 /* ---- by lines ------------------------------------------------------------ */
 
-static void lines(struct stream *s, const char *at, size_t n)
+static void stream_write_lines(struct stream *s, const char *at, size_t n)
 {
     struct text out = {0};
     const char *end = memrchr(at, '\n', n);
@@ -329,31 +330,32 @@ static void lines(struct stream *s, const char *at, size_t n)
         return;
     }
     size_t whole = end == NULL ? n : (size_t)(end + 1 - at);
-    end_line_of_others(s, &out);
+    stream_end_other_line(s, &out);
     if (s->text.n > 0) {
         text_add(&s->text, at, whole);
-        add_lines(&out, s, s->text.at, s->text.n);
+        stream_add_lines(&out, s, s->text.at, s->text.n);
         text_clear(&s->text);
     } else {
-        add_lines(&out, s, at, whole);
+        stream_add_lines(&out, s, at, whole);
     }
     text_add(&s->text, at + whole, n - whole);
     open_line[s->target] = s->in_line ? s->number : 0;
     emit_text(s->target, &out);
-    if (emit_waiting() > MUCH)
-        stop(s);
+    if (emit_waiting() > WAITING_MANY)
+        stream_stop(s);
 }
 
-/* What another stream left without its end is not continued by this one. */
-static void end_line_of_others(const struct stream *s, struct text *out)
+/* Ends the unfinished line of another stream, so that this stream does not
+ * continue the line. */
+static void stream_end_other_line(const struct stream *s, struct text *out)
 {
     if (open_line[s->target] != 0 && open_line[s->target] != s->number)
         text_add(out, "\n", 1);
 }
 
-/* Each line with the tag in front of it. */
-static void add_lines(struct text *out, struct stream *s, const char *at,
-                      size_t n)
+/* Adds lines, each with the tag in front. */
+static void stream_add_lines(struct text *out, struct stream *s, const char *at,
+                             size_t n)
 {
     const char *end = at + n;
     if (s->tag.n == 0) {
@@ -373,19 +375,19 @@ static void add_lines(struct text *out, struct stream *s, const char *at,
 }
 
 /* Keeps S2. */
-static void stop(struct stream *s)
+static void stream_stop(struct stream *s)
 {
     if (s->poller.events == 0)
         return;
-    (void)poller_watch(&s->poller, s->poller.fd, 0, on_readable);
+    (void)poller_watch(&s->poller, s->poller.fd, 0, on_stream_readable);
     s->next_stopped = stopped;
     stopped = s;
     if (flow.loop != NULL && !vow_call_pending(&flow.again))
         vow_call_at(&flow.again, flow.loop,
-                    vow_loop_now_ns(flow.loop) + FLOW_NS, look_again, NULL);
+                    vow_loop_now_ns(flow.loop) + FLOW_NS, on_flow_check, NULL);
 }
 
-static void forget_stopped(struct stream *s)
+static void stream_forget_stopped(struct stream *s)
 {
     struct stream **at = &stopped;
     while (*at != NULL && *at != s)
@@ -397,22 +399,23 @@ static void forget_stopped(struct stream *s)
 void streams_go_on(void)
 {
     struct stream *all = stopped;
-    if (emit_waiting() > MUCH / 2)
+    if (emit_waiting() > WAITING_MANY / 2)
         return;
     stopped = NULL;
     while (all != NULL) {
         struct stream *s = all;
         all = s->next_stopped;
-        if (must_wait(s)) {
+        if (stream_must_wait(s)) {
             s->next_stopped = stopped;
             stopped = s;
         } else {
-            (void)poller_watch(&s->poller, s->poller.fd, EPOLLIN, on_readable);
+            (void)poller_watch(&s->poller, s->poller.fd, EPOLLIN,
+                               on_stream_readable);
         }
     }
     if (stopped != NULL && !vow_call_pending(&flow.again))
         vow_call_at(&flow.again, flow.loop,
-                    vow_loop_now_ns(flow.loop) + FLOW_NS, look_again, NULL);
+                    vow_loop_now_ns(flow.loop) + FLOW_NS, on_flow_check, NULL);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -420,15 +423,15 @@ void streams_go_on(void)
 void stream_end(struct stream *s)
 {
     for (int left = PIPE_CHUNKS; left > 0 && s->poller.fd >= 0; left--)
-        if (!(s->flows ? pass_on_by_hand(s) : read_some(s)))
-            break;     /* by hand: our output may have no room now */
-    forget_stopped(s); /* also if the last lines were too many */
+        if (!(s->flows ? stream_pass_on_by_copy(s) : stream_read_chunk(s)))
+            break;            /* read, not splice: vow's output may be full */
+    stream_forget_stopped(s); /* stopped by the last lines, perhaps */
     poller_close(&s->poller);
-    end_flow(s);
+    stream_end_flow(s);
     if (s->by_lines && s->text.n > 0) {
         struct text out = {0};
-        end_line_of_others(s, &out);
-        add_lines(&out, s, s->text.at, s->text.n);
+        stream_end_other_line(s, &out);
+        stream_add_lines(&out, s, s->text.at, s->text.n);
         open_line[s->target] = s->in_line ? s->number : 0;
         emit_text(s->target, &out);
         text_clear(&s->text);
@@ -440,7 +443,7 @@ void stream_emit(struct stream *s)
     if (s->by_lines)
         return;
     if (s->tag.n > 0)
-        add_tags(s);
+        stream_add_tags(s);
     if (s->in_file > 0) {
         emit_file(s->target, s->file, s->in_file);
         files--;
@@ -450,8 +453,9 @@ void stream_emit(struct stream *s)
     emit_text(s->target, &s->text);
 }
 
-/* What is in a file goes to another one. */
-static void add_tags(struct stream *s)
+/* Adds the tag to all kept lines. Bytes of a file are copied to another
+ * file. */
+static void stream_add_tags(struct stream *s)
 {
     struct stream tagged = stream_of(s->target);
     uint64_t at = 0;
@@ -459,17 +463,17 @@ static void add_tags(struct stream *s)
     const char *chunk;
     while ((chunk = stream_chunk(s, &at, &n)) != NULL) {
         struct text out = {0};
-        add_lines(&out, s, chunk, n);
+        stream_add_lines(&out, s, chunk, n);
         stream_keep(&tagged, out.at, out.n);
         text_free(&out);
     }
-    close_file(s);
+    stream_close_file(s);
     text_free(&s->text);
     s->text = tagged.text;
     s->file = tagged.file;
     s->in_file = tagged.in_file;
     if (tagged.error != 0)
-        lost(s, tagged.error);
+        stream_set_error(s, tagged.error);
 }
 
 const char *stream_chunk(struct stream *s, uint64_t *at, size_t *ret_n)
@@ -490,13 +494,13 @@ const char *stream_chunk(struct stream *s, uint64_t *at, size_t *ret_n)
 void stream_drop(struct stream *s)
 {
     poller_close(&s->poller);
-    close_file(s);
+    stream_close_file(s);
     text_free(&s->text);
     text_free(&s->tag);
     s->in_file = 0;
 }
 
-static void close_file(struct stream *s)
+static void stream_close_file(struct stream *s)
 {
     if (s->file < 0)
         return;

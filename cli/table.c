@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c - see table.h.
  *
- * HOW   A character has the columns a terminal gives it: two for those of East
- *       Asia and for emoji, none for accents that stand on the one before. The
- *       list is short and good enough: a character it does not know is taken
- *       for one column, and at worst a line is ragged.
+ * HOW   A character has the columns of a terminal: two for East Asian
+ *       characters and emoji, none for combining accents. The lists of ranges
+ *       are short: an unknown character counts as a column, and at worst a line
+ *       is ragged.
  */
 #include "table.h"
 
@@ -22,13 +22,14 @@ struct range {
 static void add_escaped(struct text *t, struct span s);
 static void add_character(struct text *t, struct span c, uint32_t code);
 static bool is_within(const struct range *ranges, uint32_t code);
-static uint32_t code_of(const char *at, size_t n);
-static size_t width_of(const char *at, size_t n);
+static uint32_t code_point_of(const char *at, size_t n);
+static size_t character_width(const char *at, size_t n);
 static size_t columns_of(const char *s);
-static void cut(struct text *t, size_t width);
-static void put(struct text *t, const char *cell, size_t width, bool right);
-static void put_first(struct text *t, const char *cell, size_t width);
-static size_t measure(const struct table *t, size_t *ret_widths);
+static void cut_text(struct text *t, size_t width);
+static void put_cell(struct text *t, const char *cell, size_t width,
+                     bool right);
+static void put_first_cell(struct text *t, const char *cell, size_t width);
+static size_t measure_columns(const struct table *t, size_t *ret_widths);
 static void end_line(struct text *t);
 
 /* ---- cells --------------------------------------------------------------- */
@@ -39,7 +40,7 @@ void table_add(struct table *t, struct span cell, size_t width)
     text_add(&text, "", 0);
     add_escaped(&text, cell);
     if (width > 0)
-        cut(&text, width);
+        cut_text(&text, width);
     if (t->n == t->room) {
         t->room = t->room == 0 ? 64 : 2 * t->room;
         t->cells = mem_resize(t->cells, t->room * sizeof(t->cells[0]));
@@ -66,7 +67,7 @@ void table_free(struct table *t)
     t->n = t->room = 0;
 }
 
-/* Backslashes too, so that nothing else looks like an escape. */
+/* Escapes backslashes, too, so plain text cannot look like an escape. */
 static void add_escaped(struct text *t, struct span s)
 {
     while (s.n > 0) {
@@ -90,12 +91,13 @@ void table_add_visible(struct text *t, struct span s)
             text_addf(t, "\\x%02x", (unsigned char)s.at[i]);
         else
             add_character(t, (struct span){.at = s.at + i, .n = n},
-                          code_of(s.at + i, n));
+                          code_point_of(s.at + i, n));
         i += n > 0 ? n : 1;
     }
 }
 
-/* Controls, and what turns the direction of writing or cannot be seen. */
+/* Adds a character; control characters, characters that change the direction of
+ * writing, and invisible characters as escapes. */
 static void add_character(struct text *t, struct span c, uint32_t code)
 {
     static const struct range hidden[] = {{0x00, 0x1f},       {0x7f, 0x9f},
@@ -127,8 +129,8 @@ static bool is_within(const struct range *ranges, uint32_t code)
     return false;
 }
 
-/* Of a character of so many bytes. */
-static uint32_t code_of(const char *at, size_t n)
+/* Returns the code point of a character of `n` bytes. */
+static uint32_t code_point_of(const char *at, size_t n)
 {
     uint32_t code = (unsigned char)at[0];
     if (n > 1)
@@ -140,7 +142,7 @@ static uint32_t code_of(const char *at, size_t n)
 
 /* ---- columns ------------------------------------------------------------- */
 
-static size_t width_of(const char *at, size_t n)
+static size_t character_width(const char *at, size_t n)
 {
     static const struct range none[] = {{0x300, 0x36f},
                                         {0x1ab0, 0x1aff},
@@ -156,31 +158,31 @@ static size_t width_of(const char *at, size_t n)
                                        {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
                                        {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff},
                                        {0x20000, 0x3fffd}, {1, 0}};
-    uint32_t code = code_of(at, n);
+    uint32_t code = code_point_of(at, n);
     return is_within(none, code) ? 0 : is_within(two, code) ? 2 : 1;
 }
 
-/* Of what add_escaped() has made. */
+/* Returns the columns of a text made by add_escaped(). */
 static size_t columns_of(const char *s)
 {
     size_t left = strlen(s), columns = 0;
     while (left > 0) {
         size_t n = utf8_length((const unsigned char *)s, left);
-        columns += width_of(s, n);
+        columns += character_width(s, n);
         s += n;
         left -= n;
     }
     return columns;
 }
 
-static void cut(struct text *t, size_t width)
+static void cut_text(struct text *t, size_t width)
 {
     size_t columns = 0, at = 0;
     if (columns_of(t->at) <= width)
         return;
     while (at < t->n) {
         size_t n = utf8_length((const unsigned char *)t->at + at, t->n - at);
-        columns += width_of(t->at + at, n);
+        columns += character_width(t->at + at, n);
         if (columns + 1 > width)
             break;
         at += n;
@@ -194,32 +196,34 @@ static void cut(struct text *t, size_t width)
 size_t table_width(const struct table *t, size_t first)
 {
     size_t widths[TABLE_COLUMNS];
-    size_t rest = measure(t, widths);
+    size_t rest = measure_columns(t, widths);
     return rest + (widths[0] < first ? widths[0] : first);
 }
 
 void table_show(const struct table *t, size_t width, struct text *ret_text)
 {
     size_t columns = strlen(t->align), column = 0, widths[TABLE_COLUMNS];
-    size_t rest = measure(t, widths);
+    size_t rest = measure_columns(t, widths);
     size_t room =
         width > rest + TABLE_FIRST_MIN ? width - rest : TABLE_FIRST_MIN;
     widths[0] = widths[0] > room ? room : widths[0];
     for (size_t i = 0; i < t->n; i++) {
         if (column == 0)
-            put_first(ret_text, t->cells[i], widths[0]);
+            put_first_cell(ret_text, t->cells[i], widths[0]);
         else if (widths[column] > 0)
-            put(ret_text, t->cells[i], widths[column], t->align[column] == 'r');
+            put_cell(ret_text, t->cells[i], widths[column],
+                     t->align[column] == 'r');
         column = column + 1 == columns ? 0 : column + 1;
         if (column == 0)
             end_line(ret_text);
         else if (widths[column] > 0)
-            put(ret_text, "", t->gap > 0 ? t->gap : 1, false);
+            put_cell(ret_text, "", t->gap > 0 ? t->gap : 1, false);
     }
 }
 
-/* Returns what all but the first need, with the gaps. */
-static size_t measure(const struct table *t, size_t *ret_widths)
+/* Measures all columns. Returns the width of all columns but the first, with
+ * the gaps. */
+static size_t measure_columns(const struct table *t, size_t *ret_widths)
 {
     size_t columns = strlen(t->align), column = 0, rest = 0;
     memset(ret_widths, 0, columns * sizeof(ret_widths[0]));
@@ -235,7 +239,7 @@ static size_t measure(const struct table *t, size_t *ret_widths)
     return rest;
 }
 
-/* Without the blanks that fill its last cells. */
+/* Ends the line, without trailing blanks. */
 static void end_line(struct text *t)
 {
     while (t->n > 0 && t->at[t->n - 1] == ' ')
@@ -243,16 +247,16 @@ static void end_line(struct text *t)
     text_add_str(t, "\n");
 }
 
-static void put_first(struct text *t, const char *cell, size_t width)
+static void put_first_cell(struct text *t, const char *cell, size_t width)
 {
     struct text shown = {0};
     text_add_str(&shown, cell);
-    cut(&shown, width);
-    put(t, shown.at, width, false);
+    cut_text(&shown, width);
+    put_cell(t, shown.at, width, false);
     text_free(&shown);
 }
 
-static void put(struct text *t, const char *cell, size_t width, bool right)
+static void put_cell(struct text *t, const char *cell, size_t width, bool right)
 {
     size_t used = columns_of(cell);
     size_t blanks = used < width ? width - used : 0;

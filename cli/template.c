@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* template.c - what becomes of a command and its placeholders for each job.
+/* template.c - makes the command line of each job.
  *
  * HOW   The words are cut once into pieces. In the exec form the words of a job
- *       are its pieces put together. In the shell form the script is written
- *       once, with "${1}" and the like where the placeholders were (see
- *       shell_form.c), and a job only has other values behind it; it is written
- *       again when a job has another number of items than the one before.
+ *       are the pieces put together. In the shell form the script is written
+ *       once, with "${1}" and the like in place of the placeholders (see
+ *       shell_form.c), and each job only adds other values behind the script;
+ *       the script is written again when a job has another number of items
+ *       than the job before.
  */
 #include "template.h"
 
@@ -20,56 +21,57 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DIGITS = 24 }; /* of a number, with its NUL */
+enum { DIGITS = 24 }; /* digits of a number, and a NUL */
 
-/* A value, or the values of all items, passed once however often it is used.
- * Several items may be wanted word by word and joined to one. */
+/* A value, or the values of all items, passed once however often used. Several
+ * items may be needed both as a list of words and joined to one word. */
 struct param {
-    const struct piece *piece; /* one that asks for it */
+    const struct piece *piece; /* a piece with this value */
     bool list;
     bool joined;
-    size_t list_at; /* number of its first positional parameter */
+    size_t list_at; /* number of the first positional parameter */
     size_t joined_at;
 };
 
 struct template
 {
-    struct pieces pieces; /* of all words */
-    size_t *ends;         /* behind the last piece of each word */
+    struct pieces pieces; /* pieces of all words */
+    size_t *ends;         /* index behind the last piece of each word */
     size_t n_words;
     char *program;
 
-    char *shell; /* NULL: exec form, and nothing of the following */
+    char *shell; /* NULL: exec form, without params and script */
     struct hole *holes;
     struct param *params;
     size_t n_params;
     struct text script;
-    size_t script_items; /* the number of items it was written for */
-    bool some_need;      /* some values may only be plain words or numbers */
-    char *refusal;       /* why a job with other values is not run */
+    size_t script_items; /* number of items that `script` was written for */
+    bool some_need;      /* some values must be plain words or numbers */
+    char *refusal;       /* message for a job with other values */
 };
 
 static bool has_placeholder(const struct template *t, size_t word);
 static bool wants_shell(const struct template *t);
-static bool is_script(char *const *words, const struct template_opts *o);
-static struct template *make(char *const *words, size_t n,
-                             const struct template_opts *o, bool is_shell,
-                             char **ret_error);
+static bool is_shell_script(char *const *words, const struct template_opts *o);
+static struct template *template_make(char *const *words, size_t n,
+                                      const struct template_opts *o,
+                                      bool is_shell, char **ret_error);
 static char *make_exec_form(struct template *t, bool append);
 static void add_exec_line(struct text *into, const struct template *t);
-static const char *find_misfit(const struct template *t,
-                               const struct fields *f);
-static char *check_fields(const struct template *t,
+static const char *find_unsafe_value(const struct template *t,
+                                     const struct fields *f);
+static char *check_pieces(const struct template *t,
                           const struct template_opts *o);
-static char *complain(const struct piece *p, const char *what, const char *why);
-static char *complain_near(const struct piece *p, const char *as_text);
+static char *piece_error(const struct piece *p, const char *what,
+                         const char *why);
+static char *piece_error_near(const struct piece *p, const char *as_text);
 
 static char *make_shell_form(struct template *t, bool append);
 static char *find_places(struct template *t, bool append);
 static char *scan_script(struct template *t, struct span script, bool exec);
 static void make_params(struct template *t);
 static bool is_same_value(const struct piece *a, const struct piece *b);
-static bool is_listed(const struct template *t, const struct piece *p);
+static bool piece_is_listed(const struct template *t, const struct piece *p);
 static void write_script(struct template *t, size_t n_items);
 static void number_params(struct template *t, size_t n_items);
 
@@ -83,8 +85,8 @@ static void add_words(const struct template *t, const struct fields *f,
                       struct command *c);
 static void add_params(const struct template *t, const struct fields *f,
                        struct command *c);
-static void add_each(const struct piece *p, const struct fields *f,
-                     struct command *c);
+static void add_each_item(const struct piece *p, const struct fields *f,
+                          struct command *c);
 static void add_argument(struct command *c, const char *s);
 static void end_argument(struct command *c);
 static void set_argv(struct command *c);
@@ -101,17 +103,19 @@ struct template *template_new(char *const *words, size_t n,
                               const struct template_opts *o, char **ret_error)
 {
     struct template_opts inner = *o;
-    bool script = n == 3 && is_script(words, o);
+    bool script = n == 3 && is_shell_script(words, o);
     if (script)
         inner.shell = words[0];
-    struct template *t = script ? make(words + 2, 1, &inner, true, ret_error)
-                                : make(words, n, o, false, ret_error);
+    struct template *t =
+        script ? template_make(words + 2, 1, &inner, true, ret_error)
+               : template_make(words, n, o, false, ret_error);
     return t;
 }
 
-/* sh -c 'text with {}': a script for that shell. A placeholder alone is not:
- * there nothing else can be meant than to run it. */
-static bool is_script(char *const *words, const struct template_opts *o)
+/* Returns whether the words are sh -c 'text with {}': a script for the given
+ * shell. A placeholder alone is not such a script: the user means to run the
+ * item. */
+static bool is_shell_script(char *const *words, const struct template_opts *o)
 {
     struct pieces pieces = {0};
     if (!shell_form_is_shell(span_of(words[0])) || strcmp(words[1], "-c") != 0)
@@ -125,19 +129,19 @@ static bool is_script(char *const *words, const struct template_opts *o)
     return some && !alone;
 }
 
-static struct template *make(char *const *words, size_t n,
-                             const struct template_opts *o, bool is_shell,
-                             char **ret_error)
+static struct template *template_make(char *const *words, size_t n,
+                                      const struct template_opts *o,
+                                      bool is_shell, char **ret_error)
 {
     struct template *t = mem_new(sizeof(*t));
     bool append = true;
-    t->ends = mem_new((n + 1) * sizeof(*t->ends)); /* perhaps one is added */
+    t->ends = mem_new((n + 1) * sizeof(*t->ends)); /* room to append */
     for (size_t i = 0; i < n; i++) {
         template_cut(&t->pieces, span_of(words[i]), o);
         t->ends[t->n_words++] = t->pieces.n;
         append = append && !has_placeholder(t, i);
     }
-    char *error = check_fields(t, o);
+    char *error = check_pieces(t, o);
     bool shell = is_shell || (n == 1 && !o->exec && wants_shell(t));
     if (shell)
         t->shell = mem_copy(o->shell != NULL ? o->shell : "sh",
@@ -188,7 +192,8 @@ static bool wants_shell(const struct template *t)
     return false;
 }
 
-/* The words are judged as the line of shell that they would be. */
+/* Makes the exec form. The guard checks the words as the line of shell that
+ * they would be. */
 static char *make_exec_form(struct template *t, bool append)
 {
     struct text program = {0};
@@ -241,7 +246,7 @@ static void add_exec_line(struct text *into, const struct template *t)
     }
 }
 
-static char *check_fields(const struct template *t,
+static char *check_pieces(const struct template *t,
                           const struct template_opts *o)
 {
     static const char as_text[] =
@@ -252,18 +257,18 @@ static char *check_fields(const struct template *t,
         if (p->source != FIELD)
             continue;
         if (p->near != NULL)
-            return complain_near(p, as_text);
+            return piece_error_near(p, as_text);
         if (p->field == SIZE_MAX)
-            return complain(p, ": fields are counted from 1; ", as_text);
+            return piece_error(p, ": fields are counted from 1; ", as_text);
         (void)snprintf(what, sizeof(what), ": no job has more than %zu %s; ",
                        o->n_fields, o->n_fields == 1 ? "field" : "fields");
         if (o->n_fields > 0 && p->field >= o->n_fields)
-            return complain(p, what, as_text);
+            return piece_error(p, what, as_text);
     }
     return NULL;
 }
 
-static char *complain_near(const struct piece *p, const char *as_text)
+static char *piece_error_near(const struct piece *p, const char *as_text)
 {
     struct text error = {0};
     text_add(&error, p->text.at, p->text.n);
@@ -272,7 +277,8 @@ static char *complain_near(const struct piece *p, const char *as_text)
     return error.at;
 }
 
-static char *complain(const struct piece *p, const char *what, const char *why)
+static char *piece_error(const struct piece *p, const char *what,
+                         const char *why)
 {
     struct text error = {0};
     text_add(&error, p->text.at, p->text.n);
@@ -314,11 +320,11 @@ static char *find_places(struct template *t, bool append)
     if (!append || (error == NULL && t->holes[0].argument))
         return error;
     free(error);
-    return complain(&t->pieces.at[t->pieces.n - 1], " cannot stand ",
-                    "at the end of this script: write {} where they belong");
+    return piece_error(&t->pieces.at[t->pieces.n - 1], " cannot stand ",
+                       "at the end of this script: write {} where they belong");
 }
 
-/* Finds the places of the placeholders, and which values they may have. */
+/* Finds the places of the placeholders, and the needs of their values. */
 static char *scan_script(struct template *t, struct span script, bool exec)
 {
     struct shell_form form = {
@@ -363,8 +369,8 @@ static void make_params(struct template *t)
         if (n == t->n_params)
             t->params[t->n_params++].piece = p;
         p->param = n;
-        t->params[n].list = t->params[n].list || is_listed(t, p);
-        t->params[n].joined = t->params[n].joined || !is_listed(t, p);
+        t->params[n].list = t->params[n].list || piece_is_listed(t, p);
+        t->params[n].joined = t->params[n].joined || !piece_is_listed(t, p);
     }
 }
 
@@ -374,7 +380,7 @@ static bool is_same_value(const struct piece *a, const struct piece *b)
            (a->source != FIELD || a->field == b->field);
 }
 
-static bool is_listed(const struct template *t, const struct piece *p)
+static bool piece_is_listed(const struct template *t, const struct piece *p)
 {
     const struct hole *h = &t->holes[p->hole];
     return p->source == ITEMS && h->place == HOLE_WORDS && !h->single;
@@ -390,17 +396,18 @@ static void write_script(struct template *t, size_t n_items)
         const struct param *v = &t->params[p->param];
         if (p->source == LITERAL)
             text_add(&t->script, p->text.at, p->text.n);
-        else if (!is_listed(t, p))
+        else if (!piece_is_listed(t, p))
             shell_form_write(&t->script, t->holes[p->hole].place, v->joined_at,
                              1);
         else if (t->n_params == 1 && !v->joined && n_items != 1)
-            text_add_str(&t->script, "\"$@\""); /* short, however many */
+            text_add_str(&t->script, "\"$@\""); /* any number */
         else
             shell_form_write(&t->script, HOLE_WORDS, v->list_at, n_items);
     }
 }
 
-/* One item is the same, listed or joined. */
+/* Numbers the parameters. A single item is the same parameter listed or
+ * joined. */
 static void number_params(struct template *t, size_t n_items)
 {
     size_t next = 1;
@@ -453,7 +460,8 @@ static void add_joined(struct text *into, const struct piece *p,
     }
 }
 
-/* No argument goes on behind a NUL, and none may be counted as two. */
+/* Adds a value up to the first NUL: an argument ends at a NUL, and must not be
+ * counted as two. */
 static void add_value(struct text *into, struct span value)
 {
     text_add(into, value.at, value.n > 0 ? strnlen(value.at, value.n) : 0);
@@ -479,13 +487,14 @@ const char *template_expand(struct template *t, const struct fields *f,
         add_params(t, f, c);
     }
     if (c->argc == 0)
-        add_argument(c, ""); /* nothing at all: that is not found, either */
+        add_argument(c, ""); /* an empty command: not found */
     set_argv(c);
-    return t->some_need ? find_misfit(t, f) : NULL;
+    return t->some_need ? find_unsafe_value(t, f) : NULL;
 }
 
-/* Why this job cannot be run, or NULL. */
-static const char *find_misfit(const struct template *t, const struct fields *f)
+/* Returns why this job cannot be run, or NULL. */
+static const char *find_unsafe_value(const struct template *t,
+                                     const struct fields *f)
 {
     char digits[DIGITS];
     for (size_t i = 0; i < t->pieces.n; i++) {
@@ -509,7 +518,7 @@ static void add_words(const struct template *t, const struct fields *f,
     for (size_t w = 0, i = 0; w < t->n_words; w++) {
         const struct piece *p = &t->pieces.at[i];
         if (t->ends[w] - i == 1 && p->source == ITEMS) {
-            add_each(p, f, c);
+            add_each_item(p, f, c);
             i++;
             continue;
         }
@@ -519,7 +528,7 @@ static void add_words(const struct template *t, const struct fields *f,
     }
 }
 
-/* In the order of number_params(). */
+/* Adds the parameters in the order of number_params(). */
 static void add_params(const struct template *t, const struct fields *f,
                        struct command *c)
 {
@@ -530,12 +539,12 @@ static void add_params(const struct template *t, const struct fields *f,
             end_argument(c);
         }
         if (v->list && f->n_items != 1)
-            add_each(v->piece, f, c);
+            add_each_item(v->piece, f, c);
     }
 }
 
-static void add_each(const struct piece *p, const struct fields *f,
-                     struct command *c)
+static void add_each_item(const struct piece *p, const struct fields *f,
+                          struct command *c)
 {
     for (size_t i = 0; i < f->n_items; i++) {
         add_value(&c->arena, get_value(p, f, i, NULL));
@@ -555,7 +564,7 @@ static void end_argument(struct command *c)
     c->argc++;
 }
 
-/* Only now, as the bytes move while they grow. */
+/* Sets argv after all bytes were added, because adding may move the bytes. */
 static void set_argv(struct command *c)
 {
     char *at = c->arena.at;
@@ -635,11 +644,11 @@ static void show_hole(const struct template *t, const struct piece *p,
 {
     const struct hole *hole = &t->holes[p->hole];
     struct text joined = {0};
-    for (size_t i = 0; is_listed(t, p) && i < f->n_items; i++) {
+    for (size_t i = 0; piece_is_listed(t, p) && i < f->n_items; i++) {
         text_add(into, " ", i > 0);
         shell_form_show(into, hole, get_value(p, f, i, NULL));
     }
-    if (is_listed(t, p))
+    if (piece_is_listed(t, p))
         return;
     add_joined(&joined, p, f);
     shell_form_show(into, hole, text_span(&joined));

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* template_cut.c - which braces are placeholders.
+/* template_cut.c - decides which braces are placeholders.
  *
- * WHY   Commands are full of braces that are none of ours: programs for awk,
- *       JSON, {{.Names}} for docker. What is no placeholder stays as it is,
- *       with all its braces.
- * HOW   Only around a placeholder are two braces one: {{}} is {}, {{1}} is {1},
- *       and {{{}}} is the item in braces. Pairs are counted from the
- *       placeholder: in {"a":{}} there is one, and the last } is only that.
- *       A name from --header goes before a number. What is one edit away from
- *       such a name is found too, for template.c to refuse: nobody would notice
- *       that it stays as text. ${word} is a shell's.
+ * WHY   Commands are full of other braces: programs for awk, JSON, {{.Names}}
+ *       for docker. Other text stays unchanged, with all braces.
+ * HOW   Only around a placeholder are braces doubled: {{}} is the text {},
+ *       {{1}} is {1}, and {{{}}} is the item in braces. Pairs are counted from
+ *       the placeholder: {"a":{}} has a single pair, and the last } is text. A
+ *       name from --header has priority over a number. A name with a single
+ *       typing error is found too, and template.c refuses the name: otherwise
+ *       the placeholder would stay as text unnoticed. ${word} belongs to the
+ *       shell.
  */
 #include "template_cut.h"
 
@@ -23,14 +23,14 @@ static bool read_placeholder(struct span rest, const struct template_opts *o,
                              struct piece *ret_piece);
 static bool read_name(struct span body, const struct template_opts *o,
                       struct piece *ret_piece);
-static bool read_number(struct span body, struct piece *ret_piece);
+static bool read_field_number(struct span body, struct piece *ret_piece);
 static const struct span *nearest_column(struct span body,
                                          const struct template_opts *o);
 static bool is_one_edit(struct span a, struct span b);
-static bool same_letter(char a, char b);
+static bool is_same_letter(char a, char b);
 static bool ends_in_dollar(const struct pieces *before, const char *at);
 static const char *read_ending(struct span body, size_t from);
-static size_t count_same(struct span s, char c);
+static size_t count_repeated(struct span s, char c);
 
 void template_cut(struct pieces *into, struct span word,
                   const struct template_opts *o)
@@ -64,7 +64,7 @@ struct piece *pieces_add(struct pieces *into, struct piece piece)
     return &into->at[into->n++];
 }
 
-/* Bytes that follow each other in a word are one piece. */
+/* Adds text. Adjacent bytes of a word become one piece. */
 static void add_literal(struct pieces *into, const char *at, size_t n)
 {
     struct piece *last = into->n > 0 ? &into->at[into->n - 1] : NULL;
@@ -77,13 +77,13 @@ static void add_literal(struct pieces *into, const char *at, size_t n)
         pieces_add(into, (struct piece){.source = LITERAL, .text = {at, n}});
 }
 
-/* From as many { as there are. With a placeholder in them, pairs are read from
- * the outside, two as one; an odd one is the placeholder's own. Returns how
- * many bytes that was. */
+/* Cuts a run of {. With a placeholder inside, pairs of braces are read from the
+ * outside, each two pairs as a pair of literal braces; an odd pair belongs to
+ * the placeholder. Returns the number of bytes read. */
 static size_t cut_braces(struct pieces *into, struct span rest,
                          const struct template_opts *o)
 {
-    size_t opened = count_same(rest, '{');
+    size_t opened = count_repeated(rest, '{');
     struct span inner = {rest.at + opened - 1, rest.n - opened + 1};
     struct piece found = {.source = LITERAL};
     if (!read_placeholder(inner, o, &found) ||
@@ -92,9 +92,9 @@ static size_t cut_braces(struct pieces *into, struct span rest,
         return opened;
     }
     struct span behind = {inner.at + found.text.n, inner.n - found.text.n};
-    size_t closed = count_same(behind, '}') + 1;
+    size_t closed = count_repeated(behind, '}') + 1;
     size_t pairs = opened < closed ? opened : closed;
-    size_t halves = (pairs - 1) / 2; /* what is left of those around it */
+    size_t halves = (pairs - 1) / 2; /* literal braces per side */
     add_literal(into, rest.at, opened - pairs + halves);
     if (pairs % 2 == 1)
         pieces_add(into, found);
@@ -120,14 +120,15 @@ static bool read_placeholder(struct span rest, const struct template_opts *o,
         p.source = SEQ;
     else if (span_is(body, "%"))
         p.source = SLOT;
-    else if (read_name(body, o, &p) || read_number(body, &p) ||
+    else if (read_name(body, o, &p) || read_field_number(body, &p) ||
              (p.near = nearest_column(body, o)) != NULL)
         p.source = FIELD;
     *ret_piece = p;
     return p.source != LITERAL;
 }
 
-/* The longest that fits: there may be a column "a" and a column "a.". */
+/* Reads the longest name that fits: there may be a column "a" and a column
+ * "a.". */
 static bool read_name(struct span body, const struct template_opts *o,
                       struct piece *ret_piece)
 {
@@ -157,24 +158,24 @@ static const struct span *nearest_column(struct span body,
     return NULL;
 }
 
-/* A letter more, less or other, or two swapped, whatever the case; something
- * must be the same. */
+/* Returns whether a and b differ at most by a letter more, less or changed, or
+ * by two swapped letters, ignoring case; some letter must be the same. */
 static bool is_one_edit(struct span a, struct span b)
 {
     size_t least = a.n < b.n ? a.n : b.n, begin = 0, end = 0;
-    while (begin < least && same_letter(a.at[begin], b.at[begin]))
+    while (begin < least && is_same_letter(a.at[begin], b.at[begin]))
         begin++;
     while (end < least - begin &&
-           same_letter(a.at[a.n - 1 - end], b.at[b.n - 1 - end]))
+           is_same_letter(a.at[a.n - 1 - end], b.at[b.n - 1 - end]))
         end++;
     const char *x = a.at + begin, *y = b.at + begin;
     size_t m = a.n - begin - end, n = b.n - begin - end;
-    bool swapped =
-        m == 2 && n == 2 && same_letter(x[0], y[1]) && same_letter(x[1], y[0]);
+    bool swapped = m == 2 && n == 2 && is_same_letter(x[0], y[1]) &&
+                   is_same_letter(x[1], y[0]);
     return begin + end > 0 && ((m <= 1 && n <= 1) || swapped);
 }
 
-static bool same_letter(char a, char b)
+static bool is_same_letter(char a, char b)
 {
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
@@ -187,19 +188,19 @@ static bool ends_in_dollar(const struct pieces *before, const char *at)
     return last.at + last.n == at && last.n > 0 && at[-1] == '$';
 }
 
-static bool read_number(struct span body, struct piece *ret_piece)
+static bool read_field_number(struct span body, struct piece *ret_piece)
 {
     size_t number = 0;
     size_t n = 0;
     for (; n < body.n && body.at[n] >= '0' && body.at[n] <= '9'; n++)
-        if (number < SIZE_MAX / 100) /* more columns than anybody has */
+        if (number < SIZE_MAX / 100) /* far beyond any column */
             number = 10 * number + (size_t)(body.at[n] - '0');
     ret_piece->how = read_ending(body, n);
     ret_piece->field = number - 1;
     return n > 0 && ret_piece->how != NULL;
 }
 
-/* NULL: the body goes on with something else. */
+/* Returns the ending of a placeholder; NULL: the body has other text. */
 static const char *read_ending(struct span body, size_t from)
 {
     static const char *const endings[] = {"", ".", "/", "//", "/."};
@@ -210,7 +211,7 @@ static const char *read_ending(struct span body, size_t from)
     return NULL;
 }
 
-static size_t count_same(struct span s, char c)
+static size_t count_repeated(struct span s, char c)
 {
     size_t n = 0;
     while (n < s.n && s.at[n] == c)
@@ -225,7 +226,7 @@ struct span template_part(struct span value, const char *how)
     const char *at = value.n > 0 ? value.at : "";
     size_t end = value.n;
     while (how[0] == '/' && end > 1 && at[end - 1] == '/')
-        end--; /* a/b/ is a/b */
+        end--; /* read a/b/ as a/b */
     size_t base = end;
     while (base > 0 && (at[base - 1] != '/' || end == 1))
         base--;

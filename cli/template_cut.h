@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* template_cut.h - a word of a template cut into text and placeholders. */
+/* template_cut.h - cuts a word of a template into text and placeholders. */
 #ifndef VOW_CLI_TEMPLATE_CUT_H
 #define VOW_CLI_TEMPLATE_CUT_H
 
@@ -9,12 +9,12 @@ enum source { LITERAL, ITEMS, FIELD, SEQ, SLOT };
 
 struct piece {
     enum source source;
-    struct span text;        /* as it was written */
+    struct span text;        /* as written by the user */
     const char *how;         /* the ending: "", ".", "/", "//", "/." */
-    size_t field;            /* from 0; SIZE_MAX: {0}, which there is not */
-    const struct span *near; /* the column that is nearly named; NULL: it is */
-    size_t hole;             /* for template.c: of the script's */
-    size_t param;            /* and of its parameters */
+    size_t field;            /* from 0; SIZE_MAX: {0}, an error */
+    const struct span *near; /* column meant by a misspelled name, or NULL */
+    size_t hole;             /* index of the hole, for template.c */
+    size_t param;            /* index of the parameter, for template.c */
 };
 
 struct pieces {
@@ -23,7 +23,7 @@ struct pieces {
     size_t room;
 };
 
-/* Adds the pieces of that word. */
+/* Adds the pieces of a word. */
 void template_cut(struct pieces *into, struct span word,
                   const struct template_opts *o);
 struct piece *pieces_add(struct pieces *into, struct piece piece);

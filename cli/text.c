@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* text.c - growing bytes, and their two spellings for others: JSON and sh.
+/* text.c - growing bytes, written for other programs as JSON or for sh.
  *
- * WHY   JSON and shells disagree with what a file name may be: any bytes but
- *       NUL and '/'. Both spellings here are exact, so that a log can be read
+ * WHY   File names may have any bytes but NUL and '/', JSON strings and shell
+ *       words may not. Both notations here are exact, so that a log can be read
  *       back and a printed command can be pasted.
- * HOW   JSON: a byte that is no part of UTF-8 becomes U+DC00 plus the byte, as
- *       Python's surrogateescape has it. sh: one pair of single quotes, inside
+ * HOW   JSON: a byte that is not part of UTF-8 becomes U+DC00 plus the byte, as
+ *       with Python's surrogateescape. sh: a pair of single quotes, inside
  *       which only the quote itself is special.
  */
 #include "text.h"
@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void grow(struct text *t, size_t more);
-static bool is_json_plain(unsigned char c);
-static void add_json_escape(struct text *t, unsigned char c);
-static bool is_plain_word(struct span s);
-static bool is_reserved(struct span s);
+static void text_grow(struct text *t, size_t more);
+static bool json_is_plain(unsigned char c);
+static void json_add_escape(struct text *t, unsigned char c);
+static bool word_is_plain(struct span s);
+static bool word_is_reserved(struct span s);
 
 void *mem_new(size_t n)
 {
@@ -48,7 +48,7 @@ char *mem_copy(const char *at, size_t n)
 
 void text_add(struct text *t, const void *at, size_t n)
 {
-    grow(t, n);
+    text_grow(t, n);
     if (n > 0)
         memcpy(t->at + t->n, at, n);
     t->n += n;
@@ -63,14 +63,14 @@ void text_add_str(struct text *t, const char *s)
 void text_addf(struct text *t, const char *format, ...)
 {
     va_list args;
-    grow(t, 0);
+    text_grow(t, 0);
     va_start(args, format);
     int n = vsnprintf(t->at + t->n, t->room - t->n, format, args);
     va_end(args);
     if (n < 0)
         die(EXIT_BROKEN, "cannot format a line: %m");
     if ((size_t)n >= t->room - t->n) {
-        grow(t, (size_t)n);
+        text_grow(t, (size_t)n);
         va_start(args, format);
         vsnprintf(t->at + t->n, t->room - t->n, format, args);
         va_end(args);
@@ -78,8 +78,8 @@ void text_addf(struct text *t, const char *format, ...)
     t->n += (size_t)n;
 }
 
-/* Room for that many bytes more and the NUL behind them. */
-static void grow(struct text *t, size_t more)
+/* Makes room for `more` bytes and a NUL. */
+static void text_grow(struct text *t, size_t more)
 {
     if (more >= SIZE_MAX / 2 - t->n)
         die(EXIT_BROKEN, "out of memory");
@@ -104,7 +104,7 @@ void text_add_json_part(struct text *t, struct span s)
     const unsigned char *at = (const unsigned char *)s.at;
     for (size_t i = 0; i < s.n;) {
         size_t n = 0;
-        while (i + n < s.n && is_json_plain(at[i + n]))
+        while (i + n < s.n && json_is_plain(at[i + n]))
             n++;
         text_add(t, at + i, n);
         i += n;
@@ -114,19 +114,19 @@ void text_add_json_part(struct text *t, struct span s)
         if (n == 0)
             text_addf(t, "\\udc%02x", at[i]);
         else if (n == 1)
-            add_json_escape(t, at[i]);
+            json_add_escape(t, at[i]);
         else
             text_add(t, at + i, n);
         i += n > 0 ? n : 1;
     }
 }
 
-static bool is_json_plain(unsigned char c)
+static bool json_is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
-/* By the table of RFC 3629. */
+/* Checks by the table of RFC 3629. */
 size_t utf8_length(const unsigned char *at, size_t n)
 {
     unsigned char low = 0x80;
@@ -164,7 +164,7 @@ size_t utf8_length(const unsigned char *at, size_t n)
     return length;
 }
 
-static void add_json_escape(struct text *t, unsigned char c)
+static void json_add_escape(struct text *t, unsigned char c)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t";
     static const char letters[] = "\"\\bfnrt";
@@ -177,7 +177,7 @@ static void add_json_escape(struct text *t, unsigned char c)
 
 void text_add_quoted(struct text *t, struct span s)
 {
-    if (is_plain_word(s)) {
+    if (word_is_plain(s)) {
         text_add(t, s.at, s.n);
         return;
     }
@@ -196,9 +196,10 @@ void text_add_quoted(struct text *t, struct span s)
     text_add(t, "'", 1);
 }
 
-/* Whether every sh, also an interactive bash or zsh, takes it as it is. As a
- * first word a=b would be an assignment and %1 a job; -a=b is neither. */
-static bool is_plain_word(struct span s)
+/* Returns whether every sh, also an interactive bash or zsh, takes the word
+ * unchanged. As a first word a=b would be an assignment and %1 a job; -a=b is
+ * neither. */
+static bool word_is_plain(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {
         char c = s.at[i];
@@ -211,10 +212,10 @@ static bool is_plain_word(struct span s)
             continue;
         return false;
     }
-    return s.n > 0 && !is_reserved(s);
+    return s.n > 0 && !word_is_reserved(s);
 }
 
-static bool is_reserved(struct span s)
+static bool word_is_reserved(struct span s)
 {
     static const char *const words[] = {
         "case",  "coproc",    "do",       "done",   "elif",    "else",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* text.h - bytes that grow, and memory that is there or ends the program.
+/* text.h - growing bytes, and memory allocation that exits on failure.
  *
- * A command without memory cannot go on and has nothing to tell a caller: it
- * says so and exits with 125. Its jobs end with it.
+ * Without memory vow cannot go on, and has no caller to report to: vow writes
+ * an error and exits with 125. The jobs end with vow.
  */
 #ifndef VOW_CLI_TEXT_H
 #define VOW_CLI_TEXT_H
@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of somebody else; they may contain any byte and end without NUL. */
+/* Borrowed bytes; any byte may occur, and no NUL need follow. */
 struct span {
     const char *at;
     size_t n;
 };
 
-/* Zeroed, it is empty. at[n] is NUL once something was added. */
+/* Owned bytes; zeroed: empty. at[n] is NUL once bytes were added. */
 struct text {
     char *at;
     size_t n;
@@ -27,19 +27,19 @@ struct text {
 
 void *mem_new(size_t n); /* zeroed */
 void *mem_resize(void *p, size_t n);
-char *mem_copy(const char *at, size_t n); /* with a NUL behind */
+char *mem_copy(const char *at, size_t n); /* adds a NUL */
 
 void text_add(struct text *t, const void *at, size_t n);
 void text_add_str(struct text *t, const char *s);
 void text_addf(struct text *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* As a JSON string with its quotes. Bytes that are not UTF-8 become the
+/* Adds a JSON string with quotes. Bytes that are not UTF-8 become the
  * characters U+DC80 to U+DCFF written as escapes, so that nothing is lost. */
 void text_add_json(struct text *t, struct span s);
-/* The same without its quotes. A part may end before any byte that is none of
- * 0x80 to 0xbf: there no character is torn. */
+/* Adds a part of a JSON string, without quotes. A part may end before any byte
+ * not in 0x80 to 0xbf: there no character is torn. */
 void text_add_json_part(struct text *t, struct span s);
-/* For pasting into a shell: as it is if that is safe, else quoted. */
+/* Adds a word for pasting into a shell: unchanged if safe, else quoted. */
 void text_add_quoted(struct text *t, struct span s);
 void text_clear(struct text *t);
 void text_free(struct text *t);
@@ -49,7 +49,7 @@ static inline struct span text_span(const struct text *t)
     return (struct span){.at = t->at, .n = t->n};
 }
 
-/* Bytes of the character of UTF-8 that begins there; 0: it is none. */
+/* Returns the number of bytes of the UTF-8 character at `at`; 0: not UTF-8. */
 size_t utf8_length(const unsigned char *at, size_t n);
 
 struct span span_of(const char *s);

@@ -8,61 +8,62 @@
 
 enum { EVERY_MS = 500, KIB = 1024 };
 
-static bool too_busy(const struct throttle *b);
-static uint64_t available(void);
-static void on_time(void *throttle);
+static bool machine_is_busy(const struct throttle *t);
+static uint64_t memory_available(void);
+static void on_throttle_due(void *throttle);
 
-void throttle_check(struct throttle *b)
+void throttle_check(struct throttle *t)
 {
-    if (b->load <= 0 && b->memfree == 0 && b->delay_ms == 0)
+    if (t->load <= 0 && t->memfree == 0 && t->delay_ms == 0)
         return;
-    bool early = vow_loop_now_ns(b->loop) < b->not_before_ns;
-    bool holds = early || too_busy(b);
-    if (holds && !b->holds)
-        vow_gate_pause(b->gate);
-    else if (!holds && b->holds)
-        vow_gate_resume(b->gate);
-    b->holds = holds;
+    bool early = vow_loop_now_ns(t->loop) < t->not_before_ns;
+    bool holds = early || machine_is_busy(t);
+    if (holds && !t->paused)
+        vow_gate_pause(t->gate);
+    else if (!holds && t->paused)
+        vow_gate_resume(t->gate);
+    t->paused = holds;
     if (holds)
-        vow_call_at(&b->again, b->loop,
-                    early ? b->not_before_ns
-                          : vow_loop_due_ns(b->loop, EVERY_MS),
-                    on_time, b);
+        vow_call_at(&t->next_check, t->loop,
+                    early ? t->not_before_ns
+                          : vow_loop_due_ns(t->loop, EVERY_MS),
+                    on_throttle_due, t);
 }
 
-void throttle_started(struct throttle *b)
+void throttle_started(struct throttle *t)
 {
-    if (b->delay_ms > 0)
-        b->not_before_ns = vow_loop_due_ns(b->loop, b->delay_ms);
-    throttle_check(b);
+    if (t->delay_ms > 0)
+        t->not_before_ns = vow_loop_due_ns(t->loop, t->delay_ms);
+    throttle_check(t);
 }
 
-void throttle_end(struct throttle *b)
+void throttle_end(struct throttle *t)
 {
-    (void)vow_call_stop(&b->again);
-    if (b->holds)
-        vow_gate_resume(b->gate);
-    b->holds = false;
-    b->load = 0;
-    b->memfree = 0;
-    b->delay_ms = 0;
+    (void)vow_call_stop(&t->next_check);
+    if (t->paused)
+        vow_gate_resume(t->gate);
+    t->paused = false;
+    t->load = 0;
+    t->memfree = 0;
+    t->delay_ms = 0;
 }
 
-static void on_time(void *throttle)
+static void on_throttle_due(void *throttle)
 {
     throttle_check(throttle);
 }
 
-static bool too_busy(const struct throttle *b)
+static bool machine_is_busy(const struct throttle *t)
 {
     double load[1];
-    if (b->load > 0 && getloadavg(load, 1) == 1 && load[0] > b->load)
+    if (t->load > 0 && getloadavg(load, 1) == 1 && load[0] > t->load)
         return true;
-    return b->memfree > 0 && available() < b->memfree;
+    return t->memfree > 0 && memory_available() < t->memfree;
 }
 
-/* What can be had without swapping, as the kernel guesses. */
-static uint64_t available(void)
+/* Returns the bytes of memory available without swapping, as the kernel
+ * estimates; UINT64_MAX: not known. */
+static uint64_t memory_available(void)
 {
     static const char name[] = "MemAvailable:";
     char line[128];

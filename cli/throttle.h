@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* throttle.h - start nothing while the machine is too busy (--load, --memfree), or
- * too soon after the last start (--delay).
+/* throttle.h - pauses the gate while the machine is too busy (--load,
+ * --memfree), or too soon after the last start (--delay).
  *
- * HOW   Looked at before the first start, after each one, and then every half
- *       second, or at the end of the delay, while it holds the gate. A delay is
- *       no rate of the gate: that counts weights.
+ * HOW   The throttle checks before the first start, after each start, and,
+ *       while the gate is paused, every half second or at the end of the delay.
+ *       --delay is not a rate limit of the gate: a rate limit counts weights.
  * THREADS  loop thread only.
  */
 #ifndef VOW_CLI_THROTTLE_H
@@ -15,18 +15,18 @@
 struct throttle {
     vow_loop *loop;
     vow_gate *gate;
-    double load;      /* 0: any */
-    uint64_t memfree; /* bytes; 0: any */
+    double load;      /* largest load average of one minute; 0: no limit */
+    uint64_t memfree; /* least available memory in bytes; 0: no limit */
     uint64_t delay_ms;
-    uint64_t not_before_ns; /* of the loop's clock */
-    vow_call again;
-    bool holds;
+    uint64_t not_before_ns; /* earliest next start by the loop's clock */
+    vow_call next_check;
+    bool paused;
 };
 
-/* Look, and hold or let go. */
-void throttle_check(struct throttle *b);
-/* The same; something was started. */
-void throttle_started(struct throttle *b);
-void throttle_end(struct throttle *b);
+/* Checks the machine, and pauses or resumes the gate. */
+void throttle_check(struct throttle *t);
+/* Begins the delay after a start, and checks. */
+void throttle_started(struct throttle *t);
+void throttle_end(struct throttle *t);
 
 #endif

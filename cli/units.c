@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* units.c - numbers with units, read strictly and shown shortly.
+/* units.c - reads numbers with units strictly, and shows times shortly.
  *
  * WHY   strtod() takes blanks, signs, hexadecimal, "inf" and, by locale, other
- *       points; "1e9" or "0x10" behind an option is more often a slip than a
- *       wish. Digits with at most one point are all that is taken here.
- * HOW   The part before the point is exact; the part behind it keeps nine
- *       digits. A value above 0 never becomes 0 by rounding.
+ *       decimal points; "1e9" or "0x10" behind an option is more often a typing
+ *       error than meant. Only digits with at most one point are accepted.
+ * HOW   The part before the point is exact; the part behind the point keeps
+ *       nine digits. A value above 0 never becomes 0 by rounding.
  */
 #include "units.h"
 
@@ -19,10 +19,10 @@ enum { MOST_JOBS = 1000000, MOST_RATE = 1 << 24 };
 #define MOST_BYTES (UINT64_C(8388607) << 40)
 
 struct number {
-    uint64_t whole;  /* UINT64_MAX also if it is more */
-    double fraction; /* from 0 to below 1 */
+    uint64_t whole; /* UINT64_MAX for any larger number */
+    double fraction;
     bool has_point;
-    const char *unit; /* what stands behind it */
+    const char *unit; /* text behind the number */
 };
 
 static bool number_read(const char *s, struct number *ret_n);
@@ -45,7 +45,7 @@ const char *units_duration(const char *s, uint64_t *ret_ms)
     return NULL;
 }
 
-/* Milliseconds; 0: no such unit. */
+/* Returns milliseconds; 0: no such unit. */
 static uint64_t time_unit(const char *unit)
 {
     static const struct {
@@ -102,7 +102,7 @@ const char *units_size(const char *s, uint64_t *ret_bytes)
     return NULL;
 }
 
-/* Bytes; 0: no such unit. */
+/* Returns bytes; 0: no such unit. */
 static uint64_t size_unit(const char *unit)
 {
     static const char letters[] = "kmgt";
@@ -159,7 +159,7 @@ const char *units_count(const char *s, uint64_t *ret_n)
 const char *units_backoff(const char *s, struct backoff *ret_backoff)
 {
     static const char shape[] =
-        "waits are the first and the longest: 1s..1m, or 5s for always 5s";
+        "a backoff is the first and longest wait: 1s..1m, or 5s for always 5s";
     struct backoff b;
     char first[32];
     const char *dots = strstr(s, "..");
@@ -201,7 +201,8 @@ const char *units_show_ms(uint64_t ms, char *into)
     return into;
 }
 
-/* Digits, and digits behind a point if there is one. */
+/* Reads digits, perhaps with a point and more digits. Returns whether there is
+ * a number. */
 static bool number_read(const char *s, struct number *ret_n)
 {
     struct number n = {.whole = 0};
@@ -225,7 +226,7 @@ static bool number_read(const char *s, struct number *ret_n)
     return s != start;
 }
 
-/* False if it is too large. */
+/* Multiplies by the unit. Returns false if the result is too large. */
 static bool number_times(struct number n, uint64_t unit, uint64_t *ret_value)
 {
     uint64_t value;

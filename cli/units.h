@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* units.h - what people write behind options: times, rates, sizes, counts.
+/* units.h - reads the values of options: times, rates, sizes, counts.
  *
- * Each function returns NULL and the value, or one sentence (static, without
- * the option's name) that says what is wrong and what would be right:
- * "a rate needs a unit: 50/s, 100/m or 10/500ms". Whole text or nothing:
- * trailing characters, signs, blanks and overflow are errors.
+ * Each function returns NULL and the value, or a message (static, without the
+ * option's name) with the error and the allowed values: "a rate needs a unit:
+ * 50/s, 100/m or 10/500ms". The whole text is read: trailing characters, signs,
+ * blanks and overflow are errors.
  */
 #ifndef VOW_CLI_UNITS_H
 #define VOW_CLI_UNITS_H
@@ -15,7 +15,7 @@
 
 enum { KILL_STEPS = 8 };
 
-/* 30s, 1.5m, 500ms, 2h, 1d; a bare number is seconds, as with sleep and
+/* Reads 30s, 1.5m, 500ms, 2h, 1d; a bare number is seconds, as with sleep and
  * timeout. */
 const char *units_duration(const char *s, uint64_t *ret_ms);
 
@@ -26,35 +26,37 @@ struct rate {
 };
 const char *units_rate(const char *s, struct rate *ret_rate);
 
-/* 100, 64K, 64M, 1.5G, 1T: powers of 1024; also KiB and kB as the same. */
+/* Reads 100, 64K, 64M, 1.5G, 1T: powers of 1024; KiB and kB mean the same as
+ * K. */
 const char *units_size(const char *s, uint64_t *ret_bytes);
 
-/* Jobs at once: 8, 50%, 2x of the processors; at least 1. 0 is refused with a
- * sentence that says what to write for "as many as possible" (a big number). */
+/* Reads a number of concurrent jobs: 8, or 50%, 2x of the processors; at least
+ * 1. 0 is refused with a message that says how to write "as many as possible"
+ * (a big number). */
 const char *units_jobs(const char *s, uint32_t cpus, uint32_t *ret_jobs);
 
 const char *units_count(const char *s, uint64_t *ret_n);
 
-/* 1s..1m; 5s alone is 5s..5s, a wait that does not grow. */
+/* 1s..1m; 5s alone is 5s..5s, a wait of constant length. */
 struct backoff {
     uint64_t first_ms;
     uint64_t most_ms;
 };
 const char *units_backoff(const char *s, struct backoff *ret_backoff);
 
-/* 1,3-9,signal,timeout,any: exit codes and kinds of end to try again after. */
+/* 1,3-9,signal,timeout,any: exit codes and kinds of failure to retry after. */
 struct retry_on {
-    uint64_t codes[4]; /* bit per exit code */
+    uint64_t codes[4]; /* a bit per exit code */
     bool signal;
     bool timeout;
 };
 const char *units_retry_on(const char *s, struct retry_on *ret_on);
 
-/* TERM,5s,KILL: signals with waits between them. Names with or without SIG, or
- * numbers. The last step may be a wait: then nothing more is done. */
+/* TERM,5s,KILL: signals with waits between. Names with or without SIG, or
+ * numbers. The last step may be a wait: then nothing follows the wait. */
 struct kill_step {
-    int signal;       /* 0: only wait */
-    uint64_t wait_ms; /* behind it */
+    int signal;       /* 0: wait only */
+    uint64_t wait_ms; /* wait after the signal */
 };
 struct kill_seq {
     size_t n;
@@ -73,9 +75,10 @@ struct halt {
 };
 const char *units_halt(const char *s, struct halt *ret_halt);
 
-/* For people: "1.5s", "3m 20s", "2h 05m"; into 32 bytes. */
+/* Writes a time for people: "1.5s", "3m 20s", "2h 05m"; into 32 bytes. Returns
+ * `into`. */
 const char *units_show_ms(uint64_t ms, char *into);
-/* "TERM" for 15; "34" for what has no name. */
+/* Returns "TERM" for 15; "34", in `into`, for a signal without a name. */
 const char *units_signal_name(int number, char *into);
 
 #endif

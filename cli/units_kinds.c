@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* units_kinds.c - lists of words behind options: what to try again after, how
- * to kill, when to stop; and the names of signals.
+/* units_kinds.c - reads lists of words behind options: when to retry, how to
+ * kill, when to stop; and the names of signals.
  *
- * HOW   A list is read item by item into a copy of the value that is returned
- *       only when all of it was right.
+ * HOW   A list is read item by item into a copy of the value. The copy is
+ *       returned only when the whole list is valid.
  */
 #include "units.h"
 
@@ -36,9 +36,9 @@ static const char retry_on_shape[] =
 static const char kill_seq_shape[] =
     "signals with waits between them are needed: TERM,5s,KILL";
 
-static bool item_read(const char **s, char *into);
-static const char *retry_on_item(const char *item, struct retry_on *on);
-static const char *kill_item(const char *item, struct kill_seq *seq);
+static bool list_read_item(const char **s, char *into);
+static const char *retry_on_add_item(const char *item, struct retry_on *on);
+static const char *kill_seq_add_item(const char *item, struct kill_seq *seq);
 static bool is_digits(const char *s);
 static int signal_number(const char *name);
 
@@ -48,8 +48,8 @@ const char *units_retry_on(const char *s, struct retry_on *ret_on)
     char item[ITEM_ROOM];
     while (s != NULL) {
         const char *wrong = retry_on_shape;
-        if (item_read(&s, item))
-            wrong = retry_on_item(item, &on);
+        if (list_read_item(&s, item))
+            wrong = retry_on_add_item(item, &on);
         if (wrong != NULL)
             return wrong;
     }
@@ -57,7 +57,7 @@ const char *units_retry_on(const char *s, struct retry_on *ret_on)
     return NULL;
 }
 
-static const char *retry_on_item(const char *item, struct retry_on *on)
+static const char *retry_on_add_item(const char *item, struct retry_on *on)
 {
     char first[ITEM_ROOM];
     uint64_t low = 1;
@@ -93,8 +93,8 @@ const char *units_kill_seq(const char *s, struct kill_seq *ret_seq)
     char item[ITEM_ROOM];
     while (s != NULL) {
         const char *wrong = kill_seq_shape;
-        if (item_read(&s, item))
-            wrong = kill_item(item, &seq);
+        if (list_read_item(&s, item))
+            wrong = kill_seq_add_item(item, &seq);
         if (wrong != NULL)
             return wrong;
     }
@@ -102,17 +102,17 @@ const char *units_kill_seq(const char *s, struct kill_seq *ret_seq)
     return NULL;
 }
 
-/* A number straight behind a signal is refused: in TERM,5,KILL it is meant as
- * five seconds, and would be a signal. */
-static const char *kill_item(const char *item, struct kill_seq *seq)
+/* Reads a step. A number directly behind a signal is refused: in TERM,5,KILL
+ * the user means five seconds, but 5 would be a signal. */
+static const char *kill_seq_add_item(const char *item, struct kill_seq *seq)
 {
     struct kill_step *last = seq->n > 0 ? &seq->steps[seq->n - 1] : NULL;
     bool may_wait = last != NULL && last->signal != 0 && last->wait_ms == 0;
     struct kill_step step = {.signal = 0};
     bool number = is_digits(item);
     if (number && may_wait)
-        return "a wait needs a unit, and a signal straight behind another its "
-               "name: TERM,5s,KILL";
+        return "a wait needs a unit, and a signal directly behind another "
+               "signal must be a name: TERM,5s,KILL";
     if (!number && strchr("0123456789.", item[0]) != NULL) {
         const char *wrong = units_duration(item, &step.wait_ms);
         if (wrong != NULL)
@@ -124,7 +124,8 @@ static const char *kill_item(const char *item, struct kill_seq *seq)
     } else {
         step.signal = signal_number(item);
         if (step.signal == 0)
-            return "there is no such signal: TERM, SIGINT and 9 are some";
+            return "there is no such signal: use a name or a number, as TERM, "
+                   "SIGINT or 9";
     }
     if (seq->n == KILL_STEPS)
         return "these are too many steps: 8 are the most";
@@ -137,7 +138,7 @@ static bool is_digits(const char *s)
     return s[0] != '\0' && s[strspn(s, "0123456789")] == '\0';
 }
 
-/* 0: there is none. */
+/* Returns the number of a signal; 0: no such signal. */
 static int signal_number(const char *name)
 {
     uint64_t number;
@@ -202,9 +203,9 @@ const char *units_halt(const char *s, struct halt *ret_halt)
     return NULL;
 }
 
-/* The text up to the next comma; *s is then behind it, or NULL at the end.
- * False if it is empty or too long to be anything. */
-static bool item_read(const char **s, char *into)
+/* Copies the text up to the next comma; *s is then behind the comma, or NULL at
+ * the end. Returns false if the text is empty or too long for any item. */
+static bool list_read_item(const char **s, char *into)
 {
     size_t n = strcspn(*s, ",");
     if (n == 0 || n >= ITEM_ROOM)

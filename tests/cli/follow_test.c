@@ -50,11 +50,11 @@ TEST(follow, tells_the_streams_apart)
 
 TEST(follow, says_once_where_an_attempt_differs)
 {
-    SHOWN("onevow: the runner was lost, and the next one writes something "
-          "else: what follows is from there on\nly",
+    SHOWN("onevow: the runner was lost, and the output of the next runner "
+          "differs: it is shown from the first difference on\nly",
           "one", "NULL", "on", "ly");
-    SHOWN("onevow: the runner was lost, and the next one writes something "
-          "else: what follows is from there on\ntwohree",
+    SHOWN("onevow: the runner was lost, and the output of the next runner "
+          "differs: it is shown from the first difference on\ntwohree",
           "one", "NULL", "two", "NULL", "three");
 }
 

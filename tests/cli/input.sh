@@ -357,7 +357,7 @@ test_a_pattern_is_no_separator() {
         ' {2,}' '\s*,\s*' '\t+' '\0' 'a\0'; do
         refused "-C" -C "$pattern" echo '{1}' ::: 'a b'
     done
-    refused 'text and no pattern' -d '\s' echo ::: a
+    refused 'plain text, not a pattern' -d '\s' echo ::: a
 }
 
 test_signs_are_separators() {
@@ -426,5 +426,5 @@ test_a_header_is_asked_for_as_with_parallel() {
         expect_code 0
         expect_out Ann
     done
-    refused 'write --header' --header=x echo ::: a b
+    refused 'use --header' --header=x echo ::: a b
 }

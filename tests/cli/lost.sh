@@ -152,7 +152,7 @@ test_a_lost_place_ends_a_job_and_then_the_run() {
     lost map --pool p -j1 $BRIEF --log log.jsonl \
         'touch ready; sleep 300; touch ran.{}' ::: a b c
     expect_code 125
-    expect_err_has 'lost its place'
+    expect_err_has 'lost its pool permit'
     expect_json log.jsonl
     expect_lines 1 log.jsonl
     expect grep -q '"exit":121' log.jsonl
@@ -169,7 +169,7 @@ test_a_place_that_was_lost_does_not_end_the_others() {
     finish
     expect_code 1
     expect_out b c
-    expect_err_has 'lost its place'
+    expect_err_has 'lost its pool permit'
 }
 
 test_other_limits_than_those_of_the_pool_are_told_once() {

@@ -199,10 +199,10 @@ test_a_stale_variable_counts_for_nothing() {
 test_a_pool_inside_itself_is_refused() {
     vow run --pool p -j1 -- "$VOW" run --pool p -j1 -- touch ran
     expect_code 125
-    expect_err_has "vow run: pool 'p' lets 1 in"
+    expect_err_has "vow run: pool 'p' allows 1 at a time"
     vow map --pool p -j1 '"$VOW" map --pool p -j1 touch ::: ran {}' ::: a
     expect_failure
-    expect_err_has "vow map: pool 'p' lets 1 in"
+    expect_err_has "vow map: pool 'p' allows 1 at a time"
     vow run --pool p -j1 -- "$VOW" map --pool p touch ::: ran
     expect_code 125
     expect_not test -e ran
@@ -217,7 +217,7 @@ test_a_pool_with_room_may_be_nested() {
     vow run --pool p -j2 -- "$VOW" run --pool p -- \
         "$VOW" run --pool p -- touch ran
     expect_code 125
-    expect_err_has "pool 'p' lets 2 in, and 2 of these"
+    expect_err_has "pool 'p' allows 2 at a time, and 2 of these"
 }
 
 test_a_weight_above_what_is_left_is_refused() {
@@ -227,7 +227,7 @@ test_a_weight_above_what_is_left_is_refused() {
     expect_out 1 2
     vow map --pool p -j4 --weight 2 'sh weights 1 3; : {}' ::: x
     expect_out 1
-    expect_err_has "job 2: pool 'p' lets 4 in, and 2 of these"
+    expect_err_has "job 2: pool 'p' allows 4 at a time, and 2 of these"
     expect_none_left
 }
 
@@ -257,7 +257,7 @@ test_other_keys_are_other_places() {
         ::: a
     expect_failure
     expect_out b
-    expect_err_has "pool 'h:a' lets 1 in"
+    expect_err_has "pool 'h:a' allows 1 at a time"
 }
 
 test_a_deadline_is_an_end_of_waiting() {

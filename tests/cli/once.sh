@@ -85,7 +85,7 @@ test_resolve_is_for_one_fence() {
 test_resolve_of_what_is_not_in_doubt_says_what_it_is() {
     vow resolve pay --retry
     expect_code 66
-    expect_err_has "'pay' is not in doubt: nobody has begun it"
+    expect_err_has "'pay' is not in doubt: the store has no such name"
     vow share --ttl 1h pay -- true
     vow resolve pay --failed
     expect_code 66
@@ -94,7 +94,7 @@ test_resolve_of_what_is_not_in_doubt_says_what_it_is() {
     wait_for test -e begun
     vow resolve slow --retry
     expect_code 66
-    expect_err_has "'slow' is not in doubt: it runs"
+    expect_err_has "'slow' is not in doubt: it is running"
     send KILL a
 }
 

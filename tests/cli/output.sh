@@ -290,7 +290,7 @@ test_json_that_finds_no_room_is_told() {
     (ulimit -f 800 && vow map --json 'yes "" | head -c 300000; : {}' ::: a)
     expect_code 125
     expect_out
-    expect_err_has 'job 1: there is no room for its JSON: File too large'
+    expect_err_has 'job 1: cannot write its JSON: File too large'
 }
 
 # ---- readers that leave, disks that are full --------------------------------

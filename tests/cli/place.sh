@@ -186,7 +186,7 @@ old_places() {
         expect_err
         vow doctor
         expect_code 0
-        expect grep -q "^note  *leftover .*$old, used by nobody" "$OUT"
+        expect grep -q "^note  *leftover .*$old, not in use" "$OUT"
         rm -r "$old"
         vow doctor
         expect_not grep -q leftover "$OUT"

@@ -211,7 +211,7 @@ test_retries_may_be_asked_for_as_with_curl() {
 test_what_to_try_again_needs_retries() {
     vow map --retry-on 3 false ::: a
     expect_code 2
-    expect_err_has 'add --retries N'
+    expect_err_has 'requires --retries N'
     vow run --retry-on 3 -- false
     expect_code 125
     echo 'retry-on 3' >"$XDG_CONFIG_HOME/vow.new"

@@ -362,7 +362,7 @@ test_who_follows_is_told_if_another_writes_something_else() {
     settle a
     expect_code 3
     expect_out 'begun by a' 'b' 'by b'
-    expect_err_has 'something else'
+    expect_err_has 'the output of the next runner differs'
 }
 
 test_without_a_store_it_is_seen_as_it_comes() {

@@ -194,7 +194,7 @@ test_memory_is_no_store_for_commands() {
     for words in 'share x --' 'lock x' 'run --pool p -j1'; do
         # shellcheck disable=SC2086 # a list of words
         refused ${words%% *} --store memory: ${words#* } touch ran
-        expect_err_has 'give file:DIR'
+        expect_err_has 'use file:DIR'
     done
     refused map --store memory: --pool p -j1 touch ::: ran
     VOW_STORE=memory: refused status

@@ -295,7 +295,7 @@ TEST(units, read_waits_that_grow)
 TEST(units, refuse_waits_that_shrink_or_lack_an_end)
 {
     static const char shape[] =
-        "waits are the first and the longest: 1s..1m, or 5s for always 5s";
+        "a backoff is the first and longest wait: 1s..1m, or 5s for always 5s";
     struct backoff b;
     CHECK_STR_EQ(units_backoff("1m..1s", &b),
                  "the first wait is longer than the longest: write 1s..1m");
@@ -380,10 +380,10 @@ TEST(units, refuse_a_kill_that_may_be_meant_otherwise)
     static const char shape[] =
         "signals with waits between them are needed: TERM,5s,KILL";
     static const char no_unit[] =
-        "a wait needs a unit, and a signal straight behind another its name: "
-        "TERM,5s,KILL";
+        "a wait needs a unit, and a signal directly behind another signal must "
+        "be a name: TERM,5s,KILL";
     static const char no_signal[] =
-        "there is no such signal: TERM, SIGINT and 9 are some";
+        "there is no such signal: use a name or a number, as TERM, SIGINT or 9";
     struct kill_seq q;
     CHECK_STR_EQ(units_kill_seq("TERM,5,KILL", &q), no_unit);
     CHECK_STR_EQ(units_kill_seq("TERM,200,TERM,100,KILL,25", &q), no_unit);
