@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vow.h - everything libvow offers, in one include. */
+/* vow.h - includes all public headers of libvow but vow/uv.h. */
 #ifndef VOW_H
 #define VOW_H
 

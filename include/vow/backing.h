@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/backing.h - limits of somebody else, behind a gate or a semaphore.
+/* vow/backing.h - external limits behind a gate or a semaphore.
  *
- * A gate with a backing lets a job in when its own limits allow it, then asks
- * the backing, and starts it when that has granted. Whatever ends the job
- * releases the grant. The backing of processes that share limits is vow_pool.
+ * A gate with a backing admits a job by the gate's own limits first. Then the
+ * gate asks the backing for a grant, and starts the job when the backing has
+ * granted. However the job ends, the grant is released. vow_pool is the backing
+ * for limits shared by processes.
  *
- * Threads: the gate's loop.
+ * Threads: the thread of the gate's loop.
  */
 #ifndef VOW_BACKING_H
 #define VOW_BACKING_H
@@ -14,46 +15,48 @@
 
 VOW_BEGIN_DECLS
 
-/* What a backing granted. The maker embeds it, zeroed but for `release`, `free`
- * and what it has to tell; the rest is private. */
+/* A grant of a backing. The backing embeds the struct in an object of its own
+ * and sets `release`, `free` and, if used, `fence`, `lost` and `started`. The
+ * other fields are zeroed and private. */
 typedef struct vow_grant vow_grant;
 struct vow_grant {
-    void (*release)(vow_grant *g); /* give it back: called once */
-    void (*free)(vow_grant *g);    /* nobody knows it any more */
+    void (*release)(vow_grant *g); /* gives the grant back; called once */
+    void (*free)(vow_grant *g);    /* frees the object; called last */
     uint64_t fence;                /* strictly increasing; 0: none */
-    /* Rejected with VOW_ELOST when the grant is lost; else pending until it is
-     * released. Borrowed; NULL: it cannot be lost. */
+    /* Rejected with VOW_ELOST when the grant is lost, otherwise pending until
+     * the grant is released. Borrowed; NULL: the grant cannot be lost. */
     vow_future *lost;
-    /* The work has begun: a rate counts from here on. Called once by a gate,
-     * before `release`, or not at all. NULL: that is of no interest. */
+    /* Tells the backing that the work has begun: a rate limit counts from this
+     * call on. Called at most once, before `release`. NULL: not needed. */
     void (*started)(vow_grant *g);
     uint32_t refs;
     bool taken;
     bool released;
 };
 
-/* What a gate calls. None of it, nor what a grant has, calls that gate. */
+/* The functions a gate calls. Neither these functions nor the functions of a
+ * grant may call the gate. */
 typedef struct vow_backing vow_backing;
 struct vow_backing {
-    /* Called from the loop's queue. The future, whose reference is moved, has
-     * a vow_grant (vow_grant_value()). `key` may be NULL. Canceling it takes
-     * the request back. */
+    /* Requests a grant of `weight`. Returns a future with a vow_grant
+     * (vow_grant_value()); the reference is moved. `key` may be NULL. Called
+     * from the loop's queue. Canceling the future withdraws the request. */
     vow_future *(*acquire)(const vow_backing *b, const char *site,
                            const char *key, uint32_t weight);
     void (*ref)(const vow_backing *b);
     void (*unref)(const vow_backing *b);
 };
 
-/* For the maker: the grant as the value of a future. What nobody takes is
- * released with it. Since 0.1. */
+/* Returns the grant as the value of a future: for the backing, once per grant.
+ * A grant never taken is released when the value is dropped. Since 0.1. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 vow_value vow_grant_value(vow_grant *g);
 
-/* Take the grant out of such a value, in a handler its argument; NULL if there
- * is none, or it was taken before. */
+/* Takes the grant out of a value; in a handler, the value is the argument.
+ * Returns NULL if the value has no grant, or if the grant was taken before. */
 VOW_API VOW_LOOP_THREAD vow_grant *vow_grant_take(vow_value granted);
 
-/* Give it back, and forget it. NULL does nothing. */
+/* Releases the grant and drops the caller's reference. NULL does nothing. */
 VOW_API VOW_LOOP_THREAD void vow_grant_release(vow_grant *g);
 
 VOW_END_DECLS

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* vow/common.h - version, attributes, and the small macros every header uses.
  *
- * Options. A function with many settings takes a pointer to a struct whose
- * first field is its `size`. The macro of the same name in capitals fills the
- * size and takes designated fields: VOW_LOOP_OPTS(.turn_max = 100). Zero means
- * the default; NULL means all defaults; the struct is copied. C++ fills the
+ * Options. A function with many settings takes a pointer to a struct of
+ * options. The first field, `size`, is the size of the struct. A macro in
+ * capitals sets `size` and takes designated fields: VOW_LOOP_OPTS(.seed = 7).
+ * A zero field means the default; NULL means all defaults; the struct is
+ * copied. A `size` of another version is refused with VOW_EINVAL. C++ fills the
  * struct by hand: vow_loop_opts o{}; o.size = sizeof o;
  *
- * Ownership. A handle given as an argument is borrowed, a handle returned is
- * owned by the caller. A payload (vow_value, vow_error) is moved in. What a
- * step returns is moved as a whole.
+ * Ownership. A handle passed as an argument is borrowed; a returned handle is
+ * owned by the caller. A payload (vow_value, vow_error) is moved. The vow_next
+ * returned by a step is moved as a whole. An unref function accepts NULL and
+ * returns NULL.
  */
 #ifndef VOW_COMMON_H
 #define VOW_COMMON_H
@@ -43,38 +45,38 @@
 #define VOW_CLEANUP(fn)
 #endif
 
-/* Arguments that may not be NULL. Empty when libvow compiles itself, so that
- * the optimiser does not delete the library's own checks. */
+/* Arguments that must not be NULL. Empty when libvow itself is compiled:
+ * otherwise the optimizer would delete the library's own checks. */
 #if defined(__GNUC__) && !defined(VOW_BUILDING)
 #define VOW_NONNULL(...) __attribute__((nonnull(__VA_ARGS__)))
 #else
 #define VOW_NONNULL(...)
 #endif
 
-/* Which thread may call: documentation for the reader, asserted in debug
- * builds. LOOP: the thread that the loop belongs to (vow/loop.h). ANY: every
+/* The thread allowed to call a function: documentation for the reader, asserted
+ * in debug builds. LOOP: the thread of the loop (vow/loop.h). ANY: every
  * thread. */
 #define VOW_LOOP_THREAD
 #define VOW_ANY_THREAD
 
-/* "file.c:123" as one literal: the creation site of a promise or an error. */
+/* The creation site of a promise or an error, as a literal: "file.c:123". */
 #define VOW_STRING_(x) #x
 #define VOW_STRING(x) VOW_STRING_(x)
 #define VOW_HERE __FILE__ ":" VOW_STRING(__LINE__)
 
 /* VOW_AUTO(vow_future) f = vow_delay(loop, 5); drops the reference at the end
- * of the block, as the last thing before `return` has computed its value. */
+ * of the block, after the value of a `return` was computed. */
 #define VOW_AUTO(type) VOW_CLEANUP(type##_cleanup) type *
 
 VOW_BEGIN_DECLS
 
-/* The two pointers of an intrusive list, where the caller lends the memory.
- * Private to the library. */
+/* The two pointers of an intrusive list in the caller's memory. Private to the
+ * library. */
 typedef struct vow_link {
     struct vow_link *next, *prev;
 } vow_link;
 
-/* The version of the library that is running, as "0.1.0". Since 0.1. */
+/* Returns the version of the running library: "0.1.0". Since 0.1. */
 VOW_API VOW_ANY_THREAD const char *vow_version(void);
 
 VOW_END_DECLS

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/error.h - codes, and the error a rejected promise carries.
+/* vow/error.h - error codes, and the error of a rejected promise.
  *
- * Codes are one int domain: 0, or negative. Those that libuv knows have
- * libuv's value; ours start at -6001.
+ * A code is an int: 0, or negative. Codes known to libuv have libuv's value;
+ * codes of libvow start at -6001.
  *
- * Owner: counted. vow_error_new() gives one reference, which vow_reject(),
- * vow_fail() and kin move in. A handler borrows the error it is called with;
- * vow_error_ref() keeps it.
- * Threads: an error may be made on any thread and then belongs, with all its
+ * Owner: counted. vow_error_new() returns a reference, which vow_reject(),
+ * vow_fail() and kin move. A handler borrows the error; vow_error_ref() keeps
+ * the error.
+ * Threads: an error may be made on any thread, and then belongs, with all
  * causes, to one thread at a time.
  */
 #ifndef VOW_ERROR_H
@@ -57,15 +57,16 @@ enum vow_error_code {
 #undef VOW_ERROR_ENUM
 };
 
-/* "ETIMEDOUT" and "the time limit passed" for a code; also for libuv's other
- * codes. An unknown code gives "EUNKNOWN". Static texts. Since 0.1. */
+/* Return the name ("ETIMEDOUT") and the text ("the time limit passed") of a
+ * code, also of libuv's other codes; "EUNKNOWN" and "unknown error" for an
+ * unknown code. Static texts. Since 0.1. */
 VOW_API VOW_ANY_THREAD const char *vow_error_name(int code);
 VOW_API VOW_ANY_THREAD const char *vow_error_text(int code);
 
-/* Make an error. `code` is negative (anything else becomes VOW_EINVAL). The
- * message may be NULL: then it is the code's text. Never NULL: without memory
- * it is the loop's ready-made VOW_ENOMEM error. `cause` is borrowed, may be
- * NULL. Since 0.1. */
+/* Makes an error. `code` is negative (any other code becomes VOW_EINVAL).
+ * `format` NULL: the message is the text of the code. `cause` is borrowed, may
+ * be NULL. Never returns NULL: without memory, returns a constant error with
+ * code VOW_ENOMEM. Since 0.1. */
 #define vow_error_new(loop, code, ...)                                         \
     vow_error_new_at(VOW_HERE, (loop), (code), NULL, __VA_ARGS__)
 #define vow_error_wrap(loop, code, cause, ...)                                 \
@@ -76,31 +77,32 @@ vow_error *vow_error_new_at(const char *site, vow_loop *loop, int code,
                             vow_error *cause, const char *format, ...);
 
 VOW_API vow_error *vow_error_ref(vow_error *e);
-VOW_API vow_error *vow_error_unref(vow_error *e); /* always NULL */
+VOW_API vow_error *vow_error_unref(vow_error *e); /* NULL */
 
-/* Read an error. The texts and the cause are borrowed. NULL reads as code 0,
- * an empty text and no cause. */
+/* Read an error. Texts and cause are borrowed. A NULL error reads as code 0,
+ * empty texts and no cause. */
 VOW_API int vow_error_code(const vow_error *e);
 VOW_API const char *vow_error_message(const vow_error *e);
 VOW_API const char *vow_error_site(const vow_error *e); /* "file.c:12" */
 VOW_API vow_error *vow_error_cause(const vow_error *e);
 
-/* The first cause: follows vow_error_cause() to its end. */
+/* Returns the first cause: follows vow_error_cause() to the end. */
 VOW_API vow_error *vow_error_root(vow_error *e);
 
-/* The errors that vow_any() gathered, in the order of its inputs; 0 for every
- * other error. vow_error_at() is borrowed, NULL beyond the end. */
+/* Return the number of gathered errors, and the error at an index (borrowed,
+ * NULL beyond the end). vow_any() gathers in the order of the inputs,
+ * vow_hedge() in the order of the attempts. Any other error has none. */
 VOW_API size_t vow_error_count(const vow_error *e);
 VOW_API vow_error *vow_error_at(const vow_error *e, size_t index);
 
-/* A server's "try again in so many milliseconds": vow_retry() waits at least
- * so long. 0: none was given. */
+/* Set and return the delay after which a server allows a retry, in
+ * milliseconds: vow_retry() waits at least as long. 0: none was given. */
 VOW_API void vow_error_set_retry_after_ms(vow_error *e, uint64_t ms);
 VOW_API uint64_t vow_error_retry_after_ms(const vow_error *e);
 
-/* One line for people: "ETIMEDOUT: no answer (client.c:12), because EIO: ...".
- * Writes at most `size` bytes with the final NUL and returns the length the
- * whole line has, as snprintf does. */
+/* Writes a line for people: "ETIMEDOUT: no answer (client.c:12), because EIO:
+ * ...", at most `size` bytes with the final NUL. Returns the length of the
+ * whole line, as snprintf does. */
 VOW_API size_t vow_error_describe(const vow_error *e, char *text, size_t size);
 
 static inline void vow_error_cleanup(vow_error **e)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/hedge.h - ask a second time when the first answer is late, and take
- * whichever comes first.
+/* vow/hedge.h - hedged requests: starts another attempt when an answer is late,
+ * and takes the first answer.
  *
  * Threads: loop thread only.
  */
@@ -13,19 +13,19 @@ VOW_BEGIN_DECLS
 
 typedef struct vow_hedge_opts {
     size_t size;       /* set by VOW_HEDGE */
-    uint64_t after_ms; /* without an answer, before the next attempt; 0: 100 */
+    uint64_t after_ms; /* wait before the next attempt; 0: 100 */
     uint32_t most;     /* attempts in all; 0: 2 */
 } vow_hedge_opts;
 #define VOW_HEDGE(...)                                                         \
     (&(const vow_hedge_opts){.size = sizeof(vow_hedge_opts), __VA_ARGS__})
 
-/* Call start(loop, attempt, arg) from the loop's queue, and again each time
+/* Calls start(loop, attempt, arg) from the loop's queue, and again each time
  * `after_ms` pass without success or the newest attempt fails. The first value
- * wins and the others are canceled. When all `most` have failed:
- * VOW_EALLFAILED, with all errors (vow_error_at()). An attempt that returns
- * NULL, or a future of another loop, has failed with VOW_EINVAL. Canceling
- * cancels all. VOW_EINVAL: start is NULL. VOW_ECLOSED: the loop closes. Since
- * 0.1. */
+ * is the outcome, and the other attempts are canceled. Canceling the future
+ * cancels all attempts. An attempt fails with VOW_EINVAL if `start` returns
+ * NULL or a future of another loop. Rejected: VOW_EALLFAILED with all errors
+ * (vow_error_at()) when all `most` attempts have failed, VOW_EINVAL (`start` is
+ * NULL), VOW_ECLOSED (the loop closes). Since 0.1. */
 #define vow_hedge(loop, start, arg, opts)                                      \
     vow_hedge_at(VOW_HERE, (loop), (start), (arg), (opts))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/lease.h - the working end of named work: what its one runner holds.
+/* vow/lease.h - the lease of a name: the settling end, held by the owner.
  *
- * A lease is the deferred of the name, with a fence and a time. It is kept
- * alive by a pulse: by itself from the authority's own thread, or by hand
- * (VOW_SHARE_MANUAL_PULSE), so that work which makes no progress loses it.
- * Settling counts once, and not at all when the lease is lost: the others have
- * long gone on with the next one.
+ * A lease is like a deferred of the name, with a fence and a time limit. Pulses
+ * keep the lease alive: sent by the hub loop (vow/authority.h), or only after
+ * signs of life by hand (VOW_SHARE_MANUAL_PULSE), so work without progress
+ * loses the lease. The first call to settle counts, and none if the lease was
+ * lost: a successor has the name then.
  *
- * Owner: counted. Dropping the last reference unsettled abandons the work: the
- * next who waits does it.
- * Threads: that of the loop which asked.
+ * Owner: counted. Dropping the last reference of an unsettled lease abandons
+ * the work: the next waiter runs the work.
+ * Threads: the thread of the loop that made the request.
  */
 #ifndef VOW_LEASE_H
 #define VOW_LEASE_H
@@ -20,69 +20,75 @@ VOW_BEGIN_DECLS
 
 typedef struct vow_lease vow_lease;
 
-/* Settle the name with a result, for all who wait anywhere. False: it was
- * settled or lost before, and the value or error is dropped. A result that
- * leaves the process is bytes, or nothing. Since 0.1. */
+/* Settle the name, for all waiters in all processes. Return false if the lease
+ * was settled or lost before; the value or error is then dropped. A result that
+ * leaves the process must be bytes or nothing. Since 0.1. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_resolve(vow_lease *l, vow_value v);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_reject(vow_lease *l, vow_error *e);
-/* Let somebody else do it, now. What was started by vow_share() is canceled,
- * unless VOW_SHARE_KEEP. If it was to stop (vow_authority_cancel()), nobody
- * does it: all who wait are rejected. */
+/* Abandons the work: the next waiter may run the work now. Work started by
+ * vow_share() is canceled, unless VOW_SHARE_KEEP. After a request to stop
+ * (vow_authority_cancel()) no waiter runs the work: all waiters are rejected.
+ * Returns false if the lease was settled or lost before. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_abandon(vow_lease *l);
 
-/* Settled at the store: fulfilled with nothing when the result was accepted,
- * rejected with VOW_ELOST when it came too late. Never NULL, owned. */
+/* Returns a future of the store's answer: nothing when the store has accepted
+ * the result, VOW_ELOST when the result came too late. Owned, never NULL. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1)
 vow_future *vow_lease_settled(vow_lease *l);
 
-/* The number to show to whatever the work writes to: larger for every new
- * lease of the name, so that it can refuse a smaller one than it has seen. An
- * attempt after one that failed has the same. */
+/* Returns the fence: a number larger for every new lease of the name. A service
+ * the work writes to can refuse a fence smaller than the largest fence seen. An
+ * attempt after a failed attempt has the same fence. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_lease_fence(const vow_lease *l);
-/* Which attempt this is, from 1: failed, lost and abandoned ones count, the
- * latter as far as this process knows. */
+/* Returns the number of the attempt, from 1. Failed, lost and abandoned
+ * attempts count; abandoned attempts only as far as this process knows. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint32_t vow_lease_attempt(const vow_lease *l);
-/* Time until it must be taken for lost, by our own clock; 0: it is. */
+/* Returns the milliseconds until the lease must be considered lost, by the
+ * local clock; 0 if the lease is lost or settled; UINT64_MAX if the lease
+ * cannot be lost. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_lease_left_ms(const vow_lease *l);
-/* 1: nobody in this process but its asker waits; more: others do; 0: nobody
- * does. Not an exact number. */
+/* Returns the approximate number of waiters in this process: 1 if only the
+ * request of this lease waits, 0 if no request does. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 size_t vow_lease_waiters(const vow_lease *l);
 
-/* Rejected with VOW_ELOST as soon as the lease is lost or cannot be known to be
- * held; fulfilled when it was settled in time. Owned. What was started by
- * vow_share() is canceled then, unless VOW_SHARE_KEEP. A lease of
- * vow_claim_name() is still held when it is rejected with VOW_ECANCELED:
- * somebody asks to stop (vow_authority_cancel()). Stop, and settle it. */
+/* Returns a future, owned: rejected with VOW_ELOST as soon as the lease is lost
+ * or can no longer be known to be held, fulfilled when the result was accepted.
+ * On a loss, work started by vow_share() is canceled, unless VOW_SHARE_KEEP.
+ * VOW_ECANCELED, only for a lease of vow_claim_name(), is a request to stop
+ * (vow_authority_cancel()): the lease is still held; stop the work, then settle
+ * the lease. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1)
 vow_future *vow_lease_lost(vow_lease *l);
 
-/* The pulse by hand; and with news for all who wait in this process, as
- * vow_notify(). False: the lease is settled or lost. */
+/* Give a sign of life by hand; vow_lease_notify() also tells the progress to
+ * all waiters in this process, as vow_notify(). Return false if the lease is
+ * settled or lost. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_pulse(vow_lease *l);
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_lease_notify(vow_lease *l, vow_value progress);
 
-/* A piece of the result for those who follow (VOW_SHARE_FOLLOW), whoever and
- * wherever they are, in order and from the first on. Counts as a pulse. The
- * future settles when there is room for more; rejected with VOW_ELOST. `chunk`
- * is borrowed. */
+/* Sends a chunk of the result to all followers (VOW_SHARE_FOLLOW), in all
+ * processes. Every follower gets all chunks in order, from the first on. Counts
+ * as a sign of life. The future settles when there is room for more; rejected
+ * with VOW_ELOST. `chunk` is borrowed. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 2)
 vow_future *vow_lease_write(vow_lease *l, vow_bytes *chunk);
 
-/* How long the result will be kept, instead of what the options say. */
+/* Sets how long the result will be kept, instead of .ttl_ms and
+ * .fail_ttl_ms. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_lease_keep(vow_lease *l, uint64_t ttl_ms);
 
-/* The value it will be settled with counts as a failure: all get it, it is kept
- * for .fail_ttl_ms and listed as failed. */
+/* Marks the coming value as a failure: all waiters get the value, the store
+ * keeps the value for .fail_ttl_ms and lists the name as failed. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 void vow_lease_mark_failed(vow_lease *l);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/name.h - agreed-upon names of work.
+/* vow/name.h - names of work.
  *
- * A name is a hash of what the work depends on, so that everybody who would do
- * the same work asks for the same name. Put everything into it that changes the
- * result: the input, the version of the code, on whose behalf it is done. Each
- * field goes in with its length, so that "a","bc" and "ab","c" are two names.
+ * A name is a hash of everything the work depends on, so callers with the same
+ * work request the same name. Hash everything that changes the result: the
+ * input, the version of the code, the user the work is done for. Every field is
+ * hashed with its length, so "a","bc" and "ab","c" are two names.
  *
  * Owner: a plain value of 32 bytes.
  * Threads: any.
@@ -20,10 +20,10 @@ typedef struct vow_name {
     unsigned char hash[32]; /* keyed BLAKE2b-256 */
 } vow_name;
 
-/* A secret of those who share work: names that were made with it cannot be
- * guessed or met by others. 16 to 64 bytes; NULL: names everybody can make. */
+/* A secret key of 16 to 64 bytes. Without the key, other programs cannot guess
+ * or make the names. NULL: every program can make the names. */
 typedef struct vow_name_key {
-    size_t size;
+    size_t size; /* of the key, in bytes */
     unsigned char bytes[64];
 } vow_name_key;
 
@@ -32,19 +32,19 @@ typedef struct vow_field {
     size_t size;
 } vow_field;
 
-/* A field of a text without its final NUL. */
+/* Returns a field of the text, without the final NUL; borrowed. */
 VOW_API VOW_ANY_THREAD vow_field vow_field_text(const char *text);
 
-/* The name of a text; of fields, in their order. A key of a size that is not
- * allowed counts as NULL. Since 0.1. */
+/* Return the name of a text, and of fields in order. A key with an invalid size
+ * counts as NULL. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1)
 vow_name vow_name_of(const char *text);
 VOW_API VOW_ANY_THREAD vow_name vow_name_make(const vow_name_key *key,
                                               const vow_field *fields,
                                               size_t n);
 
-/* The name of a step done on the result of `parent`: all pipelines that begin
- * with the same steps have the same names for them. */
+/* Returns the name of a step on the result of `parent`. Pipelines with the same
+ * first steps have the same names for these steps. */
 VOW_API VOW_ANY_THREAD VOW_NONNULL(2)
 vow_name vow_name_step(const vow_name_key *key, const vow_name *parent,
                        const vow_field *fields, size_t n);
@@ -52,9 +52,9 @@ vow_name vow_name_step(const vow_name_key *key, const vow_name *parent,
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1, 2)
 bool vow_name_equal(const vow_name *a, const vow_name *b);
 
-/* The printed form: 43 letters, digits, - and _ (base64url), which may begin
- * with a dash. vow_name_text() returns `text`. vow_name_parse(): false for
- * anything else than what vow_name_text() writes. */
+/* Write and read the printed form: 43 letters, digits, - and _ (base64url),
+ * perhaps with a dash first. vow_name_text() returns `text`. vow_name_parse()
+ * returns false for any text not written by vow_name_text(). */
 enum { VOW_NAME_TEXT = 44 };
 VOW_API VOW_ANY_THREAD VOW_NONNULL(1, 2)
 char *vow_name_text(const vow_name *n, char text[VOW_NAME_TEXT]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/retry.h - do it again when it failed: backoff, jitter, a budget.
+/* vow/retry.h - retries of failed work: backoff, jitter, a budget.
  *
  * Threads: loop thread only.
  */
@@ -10,17 +10,17 @@
 
 VOW_BEGIN_DECLS
 
-/* Starts one attempt and returns its future, whose reference is moved. The
- * first attempt is number 1. */
+/* Starts an attempt and returns a future of the loop; the reference is moved.
+ * The first attempt is number 1. */
 typedef vow_future *(*vow_start_fn)(vow_loop *loop, uint32_t attempt,
                                     void *arg);
 
-/* Whether this failure is worth another attempt. */
+/* Returns whether to retry after this failure. */
 typedef bool (*vow_retry_if_fn)(vow_error *error, void *user);
 
-/* Shared by many callers against retry storms: each vow_retry() earns `percent`
- * of a retry, each retry spends one. At most `reserve` are saved, and so many
- * it starts with. VOW_ENOMEM. */
+/* A budget shared by many callers, against retry storms: each vow_retry() earns
+ * `percent` of a retry, each retry costs one. At most `reserve` retries are
+ * saved; the budget starts full. Returns 0 or VOW_ENOMEM. */
 typedef struct vow_retry_budget vow_retry_budget;
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 4)
 int vow_retry_budget_new(vow_loop *loop, uint32_t percent, uint32_t reserve,
@@ -37,20 +37,20 @@ typedef struct vow_retry_opts {
     uint64_t deadline_ms;     /* for all attempts and waits; 0: none */
     vow_retry_if_fn retry_if; /* NULL: all but ECANCELED and ECLOSED */
     void *retry_if_user;
-    vow_retry_budget *budget; /* NULL: none; kept by reference */
+    vow_retry_budget *budget; /* counted; NULL: none */
 } vow_retry_opts;
 #define VOW_RETRY(...)                                                         \
     (&(const vow_retry_opts){.size = sizeof(vow_retry_opts), __VA_ARGS__})
 
-/* Call `start` until an attempt succeeds. Before attempt k+1 it waits a random
- * time between 0 and min(largest, first * 2^(k-1)) ("full jitter"), but never
- * shorter than the failure's vow_error_retry_after_ms(). Gives up with the last
- * failure as it came: out of tries, refused by retry_if, budget spent, or the
- * next attempt could not begin before the deadline. At the deadline a running
- * attempt is canceled and the future rejected with VOW_ETIMEDOUT, the last
- * failure as its cause. Canceling the future cancels the attempt or the wait.
- * Progress of the attempts goes on. VOW_EINVAL: start is NULL, or the largest
- * wait is below the first. Since 0.1. */
+/* Calls `start` from the loop's queue until an attempt succeeds. The wait
+ * before attempt k+1 is random, between 0 and min(largest, first * 2^(k-1))
+ * ("full jitter"), but at least the failure's vow_error_retry_after_ms(). Gives
+ * up with the unchanged last failure: no tries left, refused by retry_if,
+ * budget spent, or no start possible before the deadline. At the deadline the
+ * running attempt is canceled and the future rejected with VOW_ETIMEDOUT, with
+ * the last failure, if any, as the cause. Canceling the future cancels the
+ * attempt or the wait. Progress of the attempts is passed on. VOW_EINVAL:
+ * `start` is NULL, or the largest wait is below the first. Since 0.1. */
 #define vow_retry(loop, start, arg, opts)                                      \
     vow_retry_at(VOW_HERE, (loop), (start), (arg), (opts))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/scope.h - work that is canceled, and waited for, together.
+/* vow/scope.h - a group of futures: canceled together, waited for together.
  *
- * Scopes form a tree: canceling one cancels what was started in it and in its
- * children. What waits is rejected at once, what runs is asked. The first cause
- * is kept: waiters get VOW_ECANCELED with that cause behind it.
+ * Scopes form a tree: canceling a scope cancels the members of the scope and of
+ * all children. Waiting futures are rejected at once, running work is asked to
+ * stop. The first cause is kept: readers get VOW_ECANCELED with the first cause
+ * behind.
  *
- * Owner: counted. A parent stays alive while it has children. Dropping the
- * last reference of a scope does not cancel it.
+ * Owner: counted. A parent stays alive while there are children. Dropping the
+ * last reference of a scope does not cancel the scope.
  * Threads: loop thread only.
  */
 #ifndef VOW_SCOPE_H
@@ -29,51 +30,52 @@ typedef struct vow_scope_opts {
 #define VOW_SCOPE_OPTS(...)                                                    \
     (&(const vow_scope_opts){.size = sizeof(vow_scope_opts), __VA_ARGS__})
 
-/* Make a scope. In a canceled parent it is born canceled. Returns 0,
- * VOW_EINVAL (unknown flags, a parent of another loop) or VOW_ENOMEM;
- * *ret_scope is written only on success. Since 0.1. */
+/* Makes a scope; a scope with a canceled parent is canceled from the start.
+ * Returns 0, VOW_EINVAL (unknown flags, a parent of another loop) or
+ * VOW_ENOMEM; *ret_scope is written only on success. Since 0.1. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 3)
 int vow_scope_new(vow_loop *loop, const vow_scope_opts *opts,
                   vow_scope **ret_scope);
 VOW_API VOW_LOOP_THREAD vow_scope *vow_scope_ref(vow_scope *s);
 VOW_API VOW_LOOP_THREAD vow_scope *vow_scope_unref(vow_scope *s); /* NULL */
 
-/* Make `f` a member; it was started for this scope. The future has the outcome
- * of `f`, or VOW_ECANCELED as soon as the scope is canceled, also when it
- * already was. `f` itself is then canceled, and stays a member until it has
- * ended (vow_ended()): what runs counts as running until it has ended, whatever
- * is chained to it. */
+/* Makes `f` a member, and returns a future with the outcome of `f`, or with
+ * VOW_ECANCELED as soon as the scope is canceled, at once if the scope already
+ * is. Canceling the scope cancels `f`. `f` stays a member until `f` has ended
+ * (vow_ended()), whatever is chained to `f`. */
 #define vow_scope_add(s, f) vow_scope_add_at(VOW_HERE, (s), (f))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)
 vow_future *vow_scope_add_at(const char *site, vow_scope *s, vow_future *f);
 
-/* Cancel the scope and its children. `why` is borrowed, may be NULL. False when
- * it was canceled before: the first cause stays. */
+/* Cancels the scope and all children. `why` is borrowed, may be NULL. Returns
+ * false if the scope was canceled before: the first cause stays. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_scope_cancel(vow_scope *s, vow_error *why);
 
-/* Settles when no member is left here or below: with nothing, or, if the scope
- * was canceled, with the first cause (VOW_ECANCELED itself only when no other
- * cause was given). */
+/* Returns a future that settles when the scope and all children have no members
+ * left: with nothing, or, if the scope was canceled, with the first cause
+ * (VOW_ECANCELED if no other cause was given). */
 #define vow_scope_wait(s) vow_scope_wait_at(VOW_HERE, (s))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2)
 vow_future *vow_scope_wait_at(const char *site, vow_scope *s);
 
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_scope_canceled(const vow_scope *s);
-/* Why it was canceled, borrowed; NULL if it was not. */
+/* Returns the first cause, borrowed; NULL if the scope is not canceled. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 vow_error *vow_scope_cause(const vow_scope *s);
-/* Members here and below. */
+/* Returns the number of members of the scope and of all children. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 size_t vow_scope_size(const vow_scope *s);
-/* Time left to the nearest deadline up the tree, rounded down; UINT64_MAX
- * without one, 0 when it has passed or the scope is canceled. */
+/* Returns the milliseconds to the nearest deadline up the tree, rounded down;
+ * UINT64_MAX without a deadline; 0 if the deadline has passed or the scope is
+ * canceled. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 uint64_t vow_scope_remaining_ms(const vow_scope *s);
 
-/* A call when the scope is canceled, in the caller's memory, which stays where
- * it is until the hook ran or was removed. The fields are private. */
+/* A function called when a scope is canceled. The struct lies in the caller's
+ * memory and must not move until the hook ran or was removed. The fields are
+ * private. */
 typedef struct vow_hook {
     vow_link link;
     vow_cancel_fn fn;
@@ -81,14 +83,15 @@ typedef struct vow_hook {
     vow_scope *scope;
 } vow_hook;
 
-/* Register a zeroed or removed hook: O(1), no memory. fn(why, user) runs once,
- * from the loop's queue; also when the scope is already canceled. The hook
- * keeps the scope alive. VOW_EINVAL when fn is NULL, VOW_EBUSY when it is
- * registered. */
+/* Registers a zeroed or removed hook: O(1), no memory. fn(why, user) runs once,
+ * from the loop's queue, also if the scope is already canceled. The hook keeps
+ * the scope alive. Returns 0, VOW_EINVAL if `fn` is NULL, or VOW_EBUSY if the
+ * hook is registered. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 2)
 int vow_hook_add(vow_hook *hook, vow_scope *s, vow_cancel_fn fn, void *user);
-/* Take it back: O(1), from anywhere, also from inside a hook of this scope. It
- * does not run after this. False when it was not registered. */
+/* Removes a hook: O(1), from anywhere, also from inside a hook of the scope.
+ * The hook does not run any more. Returns false if the hook was not
+ * registered. */
 VOW_API VOW_LOOP_THREAD VOW_NONNULL(1)
 bool vow_hook_remove(vow_hook *hook);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/step.h - what a step, a fiber or a job returns: a value, an error, or a
- * future whose outcome becomes its own.
+/* vow/step.h - the return value of a step, a fiber or a job: a value, an error,
+ * or a future to follow.
  *
- * Owner: whatever is in a vow_next is moved to the engine as a whole. A value
- * that a handler only borrows goes on by vow_pass(), never by vow_ok().
+ * Owner: a vow_next is moved to the library as a whole. A handler passes a
+ * borrowed value on by vow_pass(), never by vow_ok().
  */
 #ifndef VOW_STEP_H
 #define VOW_STEP_H
@@ -17,13 +17,13 @@ typedef struct vow_next {
     vow_value out;
 } vow_next;
 
-/* Tags that are no value's, all negative as a number: so are the error codes of
+/* Tags of a vow_next without a value, negative as numbers, as are the codes of
  * vow_fail_code(). Private to the library. */
 #define VOW_TAG_ERROR ((uintptr_t)INTPTR_MIN)
 #define VOW_TAG_FOLLOW (VOW_TAG_ERROR + 1)
 #define VOW_TAG_PASS (VOW_TAG_ERROR + 2)
 
-/* The step succeeded with this value, which is moved. */
+/* Ends the step with a value, which is moved. */
 static inline vow_next vow_ok(vow_value v)
 {
     vow_next n;
@@ -31,7 +31,7 @@ static inline vow_next vow_ok(vow_value v)
     return n;
 }
 
-/* The step failed with this error, whose reference is moved. */
+/* Ends the step with an error; the reference is moved. */
 static inline vow_next vow_fail(vow_error *e)
 {
     vow_next n;
@@ -40,7 +40,8 @@ static inline vow_next vow_fail(vow_error *e)
     return n;
 }
 
-/* The step failed; a static text, no loop needed. NULL: the code's text. */
+/* Ends the step with an error of this code; needs no loop. `text` must be
+ * static; NULL: the text of the code. */
 static inline vow_next vow_fail_code(int code, const char *text)
 {
     vow_next n;
@@ -49,8 +50,8 @@ static inline vow_next vow_fail_code(int code, const char *text)
     return n;
 }
 
-/* Promise insertion: the chain goes on with what this future becomes. The
- * reference is moved, so that `return vow_follow(start_again(x));` is whole. */
+/* Inserts a future into the chain: the outcome of `f` becomes the outcome of
+ * the step. The reference is moved: `return vow_follow(start_again(x));`. */
 static inline vow_next vow_follow(vow_future *f)
 {
     vow_next n;
@@ -59,7 +60,7 @@ static inline vow_next vow_follow(vow_future *f)
     return n;
 }
 
-/* What came in goes on, value or error, as if the handler were missing. */
+/* Passes the incoming value or error on, as a step without a handler does. */
 static inline vow_next vow_pass(void)
 {
     vow_next n;

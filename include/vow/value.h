@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* vow/value.h - what a promise carries: nothing, a number, a pointer, bytes, a
- * list of outcomes.
+/* vow/value.h - the value of a promise: nothing, a number, a pointer, bytes, or
+ * a list of outcomes.
  *
- * Owner: a value is moved into the promise; readers borrow it while their
- * callback runs or while they hold the future. vow_own() moves a pointer in
- * with its destructor, which runs once, on the loop's thread. Byte buffers are
- * counted, so one result reaches ten waiters without a copy.
+ * Owner: a value is moved into the promise; a reader borrows the value while
+ * the callback runs or while holding the future. vow_own() moves a pointer with
+ * a destructor, which runs once, on the loop's thread. Byte buffers are
+ * counted, so many waiters share a result without a copy.
  * Threads: a value belongs to one thread at a time. Byte buffers may be
  * referenced and read from any thread.
  */
@@ -23,13 +23,14 @@ enum vow_kind {
     VOW_NOTHING = 0,
     VOW_INT = 1,
     VOW_REAL = 2,
-    VOW_PTR = 3,   /* a pointer whose owner is somebody else */
-    VOW_OWNED = 4, /* a pointer with its destructor */
+    VOW_PTR = 3,   /* a pointer not owned by the promise */
+    VOW_OWNED = 4, /* a pointer with a destructor */
     VOW_BYTES = 5,
     VOW_LIST = 6 /* from vow_all() and vow_all_settled() */
 };
 
-/* Two words, passed in registers. Make and read it by the functions below. */
+/* Two machine words, passed in registers. Made and read by the functions
+ * below. */
 typedef struct vow_value {
     union {
         void *ptr;
@@ -63,7 +64,8 @@ static inline vow_value vow_real(double real)
     return v;
 }
 
-/* A pointer that must outlive the promise: a literal, an object of yours. */
+/* Returns a value of a pointer, which must outlive the promise: a literal, an
+ * object of yours. */
 static inline vow_value vow_ptr(const void *ptr)
 {
     vow_value v;
@@ -72,8 +74,8 @@ static inline vow_value vow_ptr(const void *ptr)
     return v;
 }
 
-/* A pointer that the promise owns from now on; `drop` frees it. A NULL `drop`
- * makes it a vow_ptr(). */
+/* Returns a value of a pointer owned by the promise from now on; `drop` frees
+ * the pointer. With `drop` NULL, as vow_ptr(). */
 static inline vow_value vow_own(void *ptr, vow_drop_fn drop)
 {
     vow_value v;
@@ -88,7 +90,7 @@ static inline enum vow_kind vow_kind_of(vow_value v)
                                                   : (enum vow_kind)v.tag;
 }
 
-/* Read a value; the wrong kind reads as 0 or NULL. */
+/* Read a value; a value of another kind reads as 0 or NULL. */
 static inline int64_t vow_as_int(vow_value v)
 {
     return v.tag == VOW_INT ? v.as.num : 0;
@@ -105,12 +107,12 @@ static inline void *vow_as_ptr(vow_value v)
     return kind == VOW_PTR || kind == VOW_OWNED ? v.as.ptr : NULL;
 }
 
-/* Destroy a value that was not moved anywhere. */
+/* Destroys a value that was not moved. */
 VOW_API void vow_value_drop(vow_value v);
 
-/* A counted buffer with a copy of `size` bytes at `data` (NULL: zeros). Its
- * contents may be written until it is shared. VOW_ENOMEM; *ret_bytes is
- * written only on success. Since 0.1. */
+/* Makes a counted buffer with a copy of `size` bytes at `data` (NULL: zeros).
+ * The contents may be written until the buffer is shared. Returns 0 or
+ * VOW_ENOMEM; *ret_bytes is written only on success. Since 0.1. */
 VOW_API VOW_ANY_THREAD VOW_MUST_USE VOW_NONNULL(1, 4)
 int vow_bytes_new(vow_loop *loop, const void *data, size_t size,
                   vow_bytes **ret_bytes);
@@ -119,7 +121,7 @@ VOW_API VOW_ANY_THREAD vow_bytes *vow_bytes_unref(vow_bytes *b); /* NULL */
 VOW_API VOW_ANY_THREAD unsigned char *vow_bytes_data(vow_bytes *b);
 VOW_API VOW_ANY_THREAD size_t vow_bytes_size(const vow_bytes *b);
 
-/* Moves the caller's reference into the value. NULL gives vow_nothing(). */
+/* Moves the caller's reference into a value. NULL gives vow_nothing(). */
 static inline vow_value vow_bytes_value(vow_bytes *b)
 {
     vow_value v;
@@ -133,15 +135,16 @@ static inline vow_bytes *vow_as_bytes(vow_value v)
     return v.tag == VOW_BYTES ? (vow_bytes *)v.as.ptr : NULL;
 }
 
-/* A list of settled futures, in the order they were given. The future is
- * borrowed, NULL beyond the end; vow_list_get() is its value (nothing when it
- * was rejected). */
+/* Read a list of settled futures, in input order. vow_list_at() returns a
+ * future, borrowed, NULL beyond the end; vow_list_get() returns the value of
+ * the future, nothing if rejected. */
 VOW_API size_t vow_list_size(vow_value list);
 VOW_API vow_future *vow_list_at(vow_value list, size_t index);
 VOW_API vow_value vow_list_get(vow_value list, size_t index);
 
-/* Make a list of settled futures of one loop, whose references are moved, also
- * on failure. VOW_EINVAL (one is pending), VOW_ENOMEM. Since 0.1. */
+/* Makes a list of settled futures of this loop. The references are moved, also
+ * on failure. Returns 0, VOW_EINVAL (a future is pending, NULL or of another
+ * loop) or VOW_ENOMEM. Since 0.1. */
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(1, 4)
 int vow_list_new(vow_loop *loop, vow_future *const *futures, size_t n,
                  vow_value *ret_list);

@@ -4,46 +4,31 @@
  *     CONTRACT(claim, the_second_who_asks_waits)
  *     {
  *         CHECK_INT_EQ(rig_claim(r, 0, ASK("a", 1)).status, VOW_STATUS_OWNED);
- *         CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
+ *         CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status,
+ *                      VOW_STATUS_WAITING);
  *     }
  *
  * is one test per store: contract_memory_claim.the_second_who_asks_waits and
  * so on. The body gets a rig: RIG_INSTANCES instances of an empty store on one
- * loop, each as if it were a process.
+ * loop, each like a process of its own.
  *
- * HOW A STORE REGISTERS. A file rig_NAME.c here defines
+ * THE CONTRACT is in vow/store.h: the section CONTRACT, and the comment of each
+ * step. The tests check the contract.
+ *
+ * HOW A STORE REGISTERS. A file rig_NAME.c in this folder defines
  *
  *     const struct rig_store rig_NAME = {...};
  *
  * with the functions described at struct rig_store, and RIG_STORES below gets
- * its X(NAME, g, n), under an #ifdef if the store is an option of the build.
- * That is all: no test knows which store it runs on. What a store cannot do is
- * said by its ops (modes, value_max), never here.
+ * an X(NAME, g, n), under an #ifdef if the store is an option of the build. No
+ * test knows the store: the ops of the store (modes, value_max) say what the
+ * store cannot do.
  *
- * TIME. Bodies never wait for a lease but by rig_lapse(), and never depend on a
- * lease being alive unless it is LONG_MS. A lease or a ttl of so many ms ends
- * when so many have passed, not later than one more, and on some stores as much
- * as they say; a lease of 0 has ended as soon as it was given, which costs no
- * time on any store.
- *
- * What the headers leave open, and all stores do alike:
- *   - a result with ttl 0 is for the instances that were registered when it was
- *     committed. The next claim of such an instance reads it, whatever became
- *     of the name since, and so do repeats by the same token: until on_record
- *     told SETTLED, or at least for 2 x recheck + the owner's lease. Every
- *     other claim, and peek, list, forget and PUT, take it for gone; the late
- *     commit of an owner that was replaced does not.
- *   - a claim that is not answered WAIT is not registered any more.
- *   - a claim or pulse of the owner's token renews the lease, also a lapsed
- *     one that nobody took over. Commit and write want token and epoch.
- *   - cancel, forget and peek take a lapsed lease (but ONCE) for NONE, and
- *     change nothing of it. Commit with PUT and RESOLVE do not settle what
- *     runs: LOST.
- *   - forget with another epoch says of a name in doubt: DOUBT.
- *   - every step on a pool first throws out whose lease is over, then does what
- *     is asked, then grants. A queue that is empty and a place that fits:
- *     VOW_PERMIT_TRY has it. A head whose weight new limits never allow leaves
- *     the queue and is told by on_permit: it asks, and hears VOW_EINVAL.
+ * TIME. A body waits for the end of a lease only by rig_lapse(), and depends on
+ * a live lease only if the lease is LONG_MS. A lease or a TTL ends when the
+ * time has passed, at most 1 ms later, or, for some stores, as late as struct
+ * rig_store says. A lease of 0 ms ends with the step, and costs no time on any
+ * store.
  */
 #ifndef TEST_CONTRACT_H
 #define TEST_CONTRACT_H
