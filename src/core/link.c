@@ -449,6 +449,7 @@ static void finally_hold(vow_loop *loop, vow_future *link, vow_future *held,
     if (foreign || vow__core_future_waits_for(held, link)) {
         vow__core_future_reject_code(loop, link,
                                      foreign ? VOW_EINVAL : VOW_ECYCLE, NULL);
+        vow__core_rest_inherit(link, source);
         vow__core_future_unref(source);
     } else {
         link->node.kind = VOW__FINALLY_WAIT;

@@ -247,6 +247,32 @@ TEST(ended, what_is_chained_to_an_expired_timeout_ends_with_its_work)
     world_close(&w);
 }
 
+static vow_next follow_link(void *link)
+{
+    return vow_follow(vow_future_ref(*(vow_future **)link));
+}
+
+TEST(ended, a_finally_that_waits_for_itself_ends_with_the_work_before_it)
+{
+    struct world w;
+    struct work k;
+    vow_future *out = NULL;
+    world_open(&w);
+    vow_future *f = work_open(&k, w.loop);
+    vow_future *late = vow_timeout(f, 10);
+    out = vow_finally(late, follow_link, &out);
+    vow_future_unref(late);
+    vow_future_unref(f);
+    world_advance_ms(&w, 10);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(out)), VOW_ECYCLE);
+    CHECK(!vow_ended(out));
+    work_end(&k);
+    world_run(&w);
+    CHECK(vow_ended(out));
+    vow_future_unref(out);
+    world_close(&w);
+}
+
 TEST(ended, a_race_ends_when_its_losers_do)
 {
     struct world w;
