@@ -363,6 +363,30 @@ TEST(gate, a_place_is_lent_to_one_at_a_time)
     load_close(&n.l);
 }
 
+static vow_future *ask_for_two_and_pause(vow_loop *loop, uint32_t attempt,
+                                         void *arg)
+{
+    struct nest *n = arg;
+    vow_future *all = ask_for_two(loop, attempt, arg);
+    vow_gate_pause(n->l.gate);
+    vow_gate_resume(n->l.gate);
+    return all;
+}
+
+TEST(gate, lent_jobs_keep_their_order_over_a_pause)
+{
+    struct nest n;
+    nest_open(&n, VOW_GATE(.concurrent = 2));
+    n.inner = VOW_JOB(.nested = VOW_NESTED_LEND);
+    vow_future *f =
+        vow_gate_run(n.l.gate, ask_for_two_and_pause, &n, VOW_JOB(.weight = 2));
+    world_run(n.l.w);
+    CHECK_INT_EQ(vow_error_code(vow_error_of(f)), 0);
+    CHECK_STR_EQ(n.l.order, "ab");
+    vow_future_unref(f);
+    load_close(&n.l);
+}
+
 static vow_future *ask_apart(vow_loop *loop, uint32_t attempt, void *arg)
 {
     (void)attempt;

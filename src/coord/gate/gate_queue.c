@@ -106,10 +106,15 @@ void vow__gate_job_bound(struct job *j)
 void vow__gate_queue_lend(struct job *j)
 {
     vow_gate *g = vow__gate_of(j);
+    vow_link *next = g->lent;
     j->state = JOB_LENT;
     vow__gate_waiting(g, 1);
     g->lent_count++;
-    vow__list_push(&g->lent, &j->link);
+    if (next != NULL && vow__gate_job_of(next->prev)->number < j->number)
+        next = NULL; /* most jobs are the last; a returned job may not be */
+    while (next != NULL && vow__gate_job_of(next)->number < j->number)
+        next = next->next;
+    vow__list_insert(&g->lent, next, &j->link);
 }
 
 static void queue_insert_before(struct job *j, vow_link *next)
