@@ -167,6 +167,14 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
     }
 }
 
+/* Returns the time `ms` after now; without an end, the last time there is. */
+static uint64_t end_of_span(uint64_t now_ns, uint64_t ms)
+{
+    return ms > (UINT64_MAX - now_ns) / VOW__NS_PER_MS
+               ? UINT64_MAX
+               : now_ns + ms * VOW__NS_PER_MS;
+}
+
 /* Handles a failed commit. Repeats the commit until the lease, as valid at the
  * first failure, has ended. Then, in mode VOW_SHARED, the waiters of this
  * process get the result; in other modes, an error. A full disk ends the
@@ -182,8 +190,7 @@ static void commit_failed(struct vow__named_entry *e, int code)
     bool shared = l != NULL && l->waiter->opts->mode == VOW_SHARED;
     uint64_t now = vow__named_hub_now_ns(h);
     if (e->commit_until_ns == 0 && l != NULL)
-        e->commit_until_ns =
-            now + vow__named_lease_valid_ms(l) * VOW__NS_PER_MS;
+        e->commit_until_ns = end_of_span(now, vow__named_lease_valid_ms(l));
     uint64_t left_ms = e->commit_until_ns > now
                            ? (e->commit_until_ns - now) / VOW__NS_PER_MS
                            : 0;

@@ -178,9 +178,9 @@ static bool waiter_wants_run(struct vow__named_entry *e,
     running.age_ms = (vow__named_hub_now_ns(h) - began_ns) / VOW__NS_PER_MS;
     running.attempt = e->lease != NULL ? e->lease->attempt : 0;
     (void)snprintf(running.runner, sizeof(running.runner), "%s",
-                   r != NULL          ? r->runner
-                   : e->lease != NULL ? h->runner
-                                      : "");
+                   r != NULL && r->runner != NULL  ? r->runner
+                   : r == NULL && e->lease != NULL ? h->runner
+                                                   : "");
     (void)vow__named_waiter_ref(w);
     bool joins = w->opts->join(&running, w->opts->user);
     bool pending = w->entry != NULL; /* false: user code canceled the waiter */
