@@ -204,7 +204,14 @@ static char *env_format(const char *format, ...)
  * left to other waiters: they may have the program, or enough memory. */
 static int runner_not_started(const struct runner *r, int error)
 {
-    const char *verb = r->o.shared->store.verb->name;
+    const struct shared *shared = r->o.shared;
+    const char *verb = shared->store.verb->name;
+    if (error == ENOENT && shared->name_by_place) {
+        say("vow %s: %s: command not found; '%s' was taken as the name: use "
+            "vow %s NAME -- COMMAND",
+            verb, r->o.argv[0], shared->name, verb);
+        return EXIT_NOT_FOUND;
+    }
     if (error == ENOENT) {
         say("vow %s: %s: command not found", verb, r->o.argv[0]);
         return EXIT_NOT_FOUND;

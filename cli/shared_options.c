@@ -182,6 +182,7 @@ void shared_read(struct shared *s, const struct verb_def *verb, int argc,
         s->command = argv + o.at;
         s->n_command = (size_t)(argc - o.at);
     }
+    s->name_by_place = s->name != NULL && s->command != NULL && !dashes;
     shared_check_conflicts(s, &o, dashes);
 }
 

@@ -27,6 +27,7 @@ struct shared {
 
     /* the name */
     const char *name;        /* NULL: the command line */
+    bool name_by_place;      /* the name stands before a command without -- */
     bool by_argv;            /* --argv */
     struct depends *depends; /* sorted: the order of options does not count */
     size_t n_depends;

@@ -276,6 +276,14 @@ test_a_time_limit_is_the_end_for_all() {
     expect_none_left
 }
 
+test_a_name_that_was_forgotten_is_told() {
+    vow share no-such-program build .
+    expect_code 127
+    expect_err_has "'no-such-program' was taken as the name"
+    expect_err_has 'use vow share NAME -- COMMAND'
+    expect_sentence
+}
+
 test_a_command_that_is_not_there_is_told() {
     vow share --fail-ttl 1h x -- no-such-command
     expect_code 127
