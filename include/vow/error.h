@@ -39,16 +39,16 @@ typedef struct vow_error vow_error;
     X(ECYCLE, -6002, "the promise would wait for itself")                      \
     X(EQUEUEFULL, -6003, "the queue is full")                                  \
     X(ENOFIBER, -6004, "await outside a fiber")                                \
-    X(EALLFAILED, -6005, "all of them failed")                                 \
+    X(EALLFAILED, -6005, "all attempts or inputs failed")                      \
     X(ECLOSED, -6006, "closed")                                                \
     X(EOPEN, -6007, "the circuit breaker is open")                             \
-    X(EDEADLK, -6008, "it would wait for what waits for it")                   \
-    X(ELOST, -6009, "the lease was lost: another may do the work")             \
-    X(ERETRY, -6010, "the one who did the work was lost; ask again")           \
-    X(EUNSURE, -6011, "it is not known whether the step took place")           \
-    X(EDOUBT, -6012, "in doubt: its owner died, and it may have happened")     \
+    X(EDEADLK, -6008, "deadlock: the job would wait for itself")               \
+    X(ELOST, -6009, "the lease was lost: another runner may do the work")      \
+    X(ERETRY, -6010, "the runner was lost: ask again")                         \
+    X(EUNSURE, -6011, "unsure: the step may or may not have happened")         \
+    X(EDOUBT, -6012, "in doubt: the owner died, the work may have happened")   \
     X(ESTORE, -6013, "the store cannot be used")                               \
-    X(EGAVEUP, -6014, "all who did the work were lost")
+    X(EGAVEUP, -6014, "gave up: every runner of the work was lost")
 /* clang-format on */
 
 enum vow_error_code {
