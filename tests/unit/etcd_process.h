@@ -15,6 +15,10 @@
  *   a waiter   0 when it waits; then the code of the result, and whether it
  *              was `text`
  *   a place    its fence
+ *
+ * proc_go() and proc_hear() block the loop of the test, but not the threads of
+ * its authorities: a waiter that was canceled just before still waits there,
+ * and may claim the name that the process is to own.
  */
 #ifndef TEST_ETCD_PROCESS_H
 #define TEST_ETCD_PROCESS_H
