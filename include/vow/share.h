@@ -107,10 +107,11 @@ typedef vow_future *(*vow_shared_fn)(vow_lease *lease, void *arg);
 /* Requests named work. If the name has no owner, `work` is called on this loop,
  * and the outcome is the result for all waiters. Canceling the future, or the
  * deadline, only removes this waiter; when the last waiter of this process has
- * left, the work is canceled. For a later attempt, the function of any waiter
- * may be called: `arg` must stay until the future is settled and the work begun
- * by the function has ended; with .stale_ms or .early, until the authority is
- * closed.
+ * left, the work is canceled. An authority with a thread of its own learns of a
+ * cancel when this loop turns next. For a later attempt, the function of any
+ * waiter may be called: `arg` must stay until the future is settled and the
+ * work begun by the function has ended; with .stale_ms or .early, until the
+ * authority is closed.
  * Rejected: the first failure of an attempt, VOW_EGAVEUP (all owners were
  * lost), VOW_ETIMEDOUT, VOW_EDOUBT, VOW_ESTORE, VOW_EUNSURE (not VOW_SHARED:
  * the work was done, and the store's answer is lost), VOW_EQUEUEFULL, VOW_E2BIG
