@@ -58,8 +58,8 @@ const sigset_t *signals_before(void)
     return &signals.before;
 }
 
-/* Catches a signal so that write() fails instead; exec resets a handler to the
- * default. */
+/* Catches a signal, so that a failing write() returns an error instead of ending
+ * vow. Unlike an ignored signal, exec resets a caught signal to the default. */
 static void signal_catch(int number)
 {
     struct sigaction was, now = {.sa_handler = on_signal_ignored};

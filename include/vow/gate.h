@@ -61,7 +61,8 @@ typedef struct vow_gate_opts {
     uint32_t queue_max;    /* waiting jobs; 0: 1048576 */
     size_t queue_bytes;    /* sum of .bytes of waiting jobs; 0: any */
     uint32_t overflow;     /* enum vow_overflow */
-    uint64_t age_ms;       /* waiting time worth a priority level; 0: 1000 */
+    uint64_t age_ms;       /* a job that waits counts one level higher
+                              after each of these spans; 0: 1000 */
     uint32_t bypass_count; /* how often a job waiting for permits may be passed
                               by jobs that fit, of the next 64 of the same key
                               and priority; 0: any, if bypass_ms is set */
