@@ -58,7 +58,7 @@ const sigset_t *signals_before(void)
     return &signals.before;
 }
 
-/* Catches a signal, so that a failing write() returns an error instead of ending
+/* Catches a signal, so that a failing write() returns an error and does not end
  * vow. Unlike an ignored signal, exec resets a caught signal to the default. */
 static void signal_catch(int number)
 {
