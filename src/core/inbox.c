@@ -8,6 +8,10 @@
  *       the same mutex: a message is either accepted, and runs, or refused. A
  *       vow_remote may outlive the loop: the remote counts a reference to the
  *       inbox, and the inbox keeps the loop's memory.
+ *       libuv drops a wake-up while one is pending, and ends the pending one
+ *       just before on_loop_wake(), which takes the lock therefore: a sender
+ *       whose wake-up was dropped has pushed before. A look at `waiting` alone
+ *       could pass the sender's write, and the message would stay.
  * INVARIANTS
  *   I1  messages run in the order of acceptance
  *   I2  if the list is not empty, a wake-up is under way or the loop is running

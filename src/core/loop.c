@@ -189,7 +189,7 @@ static void on_loop_wake(uv_async_t *handle)
     bool busy = loop->busy;
     vow_loop_adopt(loop);
     loop->busy = true;
-    (void)vow__core_inbox_run(loop);
+    vow__core_inbox_take(loop); /* always with the lock: inbox.c */
     loop->busy = busy;
     (void)vow__core_loop_drain(loop);
 }
