@@ -92,7 +92,9 @@ struct vow__named_waiter {
     vow_shared_fn work;                /* NULL: the caller settles a lease by
                                           hand */
     vow_lease_fn on_lease;
-    void *arg; /* argument of work or on_lease */
+    void *arg;           /* argument of work or on_lease */
+    vow_future *watched; /* by result_watch, while that is pending; borrowed;
+                            owned by the waiter's loop */
     size_t next_chunk;
     atomic_uint refs;    /* by the hub, by own watches, leases and messages */
     atomic_uint working; /* running calls of work, for held or lost leases */

@@ -41,6 +41,7 @@ static void waiter_unlink(struct vow__named_waiter *w);
 static struct vow__named_settler waiter_take_claim(struct vow__named_waiter *w);
 static void waiter_mark_result_handled(struct vow__named_waiter *w);
 static void lease_begin_work(void *lease);
+static bool waiter_is_settled(const struct vow__named_waiter *w);
 static void lease_call_work(vow_lease *l);
 static void lease_hand_over(vow_lease *l);
 static void on_work_end(vow_future *f, void *lease);
@@ -152,6 +153,7 @@ static int waiter_open_claim(struct vow__named_waiter *w, vow_future **f)
 static int waiter_watch_remote(struct vow__named_waiter *w, vow_future **f)
 {
     vow_future **result = w->result != NULL ? &w->result : f;
+    w->watched = *result;
     vow_watch_start(&vow__named_waiter_ref(w)->result_watch, *result,
                     on_result_settled, w);
     if (result != f)
@@ -231,6 +233,7 @@ static void on_result_settled(vow_future *f, void *waiter)
 {
     struct vow__named_waiter *w = waiter;
     w->left = true;
+    w->watched = NULL;
     if (atomic_load(&w->done)) {
         if (w->result != NULL) { /* as waiter_mark_result_handled() */
             (void)vow_error_of(f);
@@ -390,7 +393,7 @@ static void lease_begin_work(void *lease)
     struct vow__named_waiter *w = l->waiter;
     if (atomic_load(&l->state) != LEASE_HELD) {
         (void)vow_lease_unref(l);
-    } else if (w->left || atomic_load(&w->done)) {
+    } else if (waiter_is_settled(w)) {
         l->waiter_left = true;
         VOW_AUTO(vow_future) f = vow_refused(l->loop, VOW_EAGAIN, NULL);
         (void)vow_error_of(f);
@@ -401,6 +404,15 @@ static void lease_begin_work(void *lease)
     } else {
         lease_hand_over(l);
     }
+}
+
+/* Returns whether the caller has an outcome or has canceled; keeps A2. A
+ * message to begin the work may run between a cancel and on_result_settled(),
+ * so `left` alone does not tell. */
+static bool waiter_is_settled(const struct vow__named_waiter *w)
+{
+    return w->left || atomic_load(&w->done) ||
+           (w->watched != NULL && vow_state_of(w->watched) != VOW_PENDING);
 }
 
 static void lease_call_work(vow_lease *l)

@@ -499,6 +499,97 @@ TEST(authority_threads, leases_by_hand_go_from_loop_to_loop)
     crew_close(&c);
 }
 
+/* ---- leaving before the work began --------------------------------------- */
+
+static vow_future *counted_work(vow_lease *lease, void *arg)
+{
+    struct member *m = arg;
+    (void)lease;
+    atomic_fetch_add(&m->c->runs, 1);
+    return vow_resolved(m->loop, vow_nothing());
+}
+
+/* The hub's loop takes messages in order: with this result, what was sent
+ * before is done, and its answers are in the inboxes. */
+static void hub_has_caught_up(struct member *first)
+{
+    const vow_name other = vow_name_of("other");
+    VOW_AUTO(vow_future)
+    f = vow_share(first->a, &other, counted_work, first, NULL);
+    CHECK_INT_EQ(vow_loop_run_until(first->loop, f), 0);
+    CHECK_INT_EQ(atomic_exchange(&first->c->runs, 0), 1);
+}
+
+TEST(authority_threads, the_work_of_a_canceled_caller_does_not_begin)
+{
+    for (int how = 0; how < 4; how++) {
+        struct crew c;
+        crew_open(&c);
+        struct member first = {.c = &c, .loop = c.w.loop, .a = c.first};
+        struct member m = {.c = &c, .number = 1};
+        vow_share_info info;
+        member_open(&m);
+        VOW_AUTO(vow_future)
+        f = vow_share(m.a, &c.name, counted_work, &m,
+                      VOW_SHARE(.info = how % 2 == 1 ? &info : NULL));
+        hub_has_caught_up(&first);
+        /* the message that begins the work is in the inbox of m.loop */
+        CHECK(vow_cancel(f, NULL));
+        if (how < 2)
+            pause_ms(m.loop, 1);
+        else
+            member_leave(&m);
+        CHECK_INT_EQ(atomic_load(&c.runs), 0);
+        VOW_AUTO(vow_future)
+        next = vow_share(c.first, &c.name, counted_work, &first, NULL);
+        CHECK_INT_EQ(vow_loop_run_until(c.w.loop, next), 0);
+        CHECK_INT_EQ(atomic_load(&c.runs), 1);
+        f = vow_future_unref(f);
+        next = vow_future_unref(next);
+        member_close(&m);
+        crew_close(&c);
+    }
+}
+
+static void count_lease(vow_lease *lease, void *user)
+{
+    struct member *m = user;
+    (void)lease; /* not kept: abandoned */
+    atomic_fetch_add(&m->c->runs, 1);
+}
+
+TEST(authority_threads, a_lease_does_not_reach_a_canceled_caller)
+{
+    struct crew c;
+    crew_open(&c);
+    struct member first = {.c = &c, .loop = c.w.loop, .a = c.first};
+    struct hands h = {.m = &first};
+    struct member m = {.c = &c, .number = 1};
+    member_open(&m);
+    VOW_AUTO(vow_future) f = vow_claim_name(c.first, &c.name, take, &h, NULL);
+    CHECK_INT_EQ(vow_loop_run_until(c.w.loop, f), 0);
+    const vow_claim *works = vow_as_ptr(vow_get(f));
+    take(works->lease, &h);
+    VOW_AUTO(vow_future)
+    g = vow_claim_name(m.a, &c.name, count_lease, &m, NULL);
+    CHECK_INT_EQ(vow_loop_run_until(m.loop, g), 0);
+    const vow_claim *waits = vow_as_ptr(vow_get(g));
+    CHECK(waits->lease == NULL);
+    VOW_AUTO(vow_future) result = vow_future_ref(waits->result);
+    CHECK(vow_cancel(works->result, NULL)); /* not to get the lease again */
+    (void)decide(&h, 0);
+    hub_has_caught_up(&first);
+    /* the lease is in the inbox of m.loop */
+    CHECK(vow_cancel(result, NULL));
+    pause_ms(m.loop, 1);
+    CHECK_INT_EQ(atomic_load(&c.runs), 0);
+    f = vow_future_unref(f);
+    g = vow_future_unref(g);
+    result = vow_future_unref(result);
+    member_close(&m);
+    crew_close(&c);
+}
+
 /* ---- joining ------------------------------------------------------------- */
 
 TEST(authority_threads, an_authority_at_home_on_a_loop_cannot_be_joined)
