@@ -121,7 +121,8 @@ typedef void (*vow_findings_fn)(int code, const vow_finding *findings, size_t n,
  * late. Called on the instance's loop, never inside a step. */
 typedef struct vow_store_events {
     /* A name this instance waits for has changed. Status SETTLED: the record is
-     * complete; NONE: only `name` is set, claim again. */
+     * complete, of this run if the epoch is not below the epoch that the
+     * instance waits for; NONE: only `name` is set, claim again. */
     void (*on_record)(const vow_record *r, void *user);
     /* The work of a name owned by this instance should stop. */
     void (*on_cancel)(const vow_name *name, void *user);

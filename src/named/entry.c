@@ -537,14 +537,18 @@ static void entry_wait_for(struct vow__named_entry *e, const vow_record *r)
 void vow__named_entry_changed(const vow_record *r, void *hub)
 {
     struct vow__named_entry *e = vow__named_entry_find(hub, &r->name);
-    if (e != NULL && e->state == ENTRY_CLAIMING) {
+    if (e == NULL)
+        return;
+    /* an event may be late: the result of a run before has a smaller epoch */
+    bool settled = r->status == VOW_STATUS_SETTLED && r->epoch >= e->epoch;
+    if (e->state == ENTRY_CLAIMING) {
         e->woken = true; /* before the answer to the claim in flight */
-        if (r->status == VOW_STATUS_SETTLED)
+        if (settled)
             vow__named_early_result_keep(e, r);
     }
-    if (e == NULL || e->state != ENTRY_WAITING)
+    if (e->state != ENTRY_WAITING)
         return;
-    if (r->status != VOW_STATUS_SETTLED) {
+    if (!settled) {
         vow__named_entry_claim_again(e);
         return;
     }

@@ -294,6 +294,46 @@ TEST(authority_wait, an_answer_from_before_a_doubt_is_not_trusted)
     stage_close(&s);
 }
 
+/* An event may be late by as long as it likes. */
+TEST(authority_wait, the_result_of_a_run_before_is_not_taken_for_this_one)
+{
+    struct stage s;
+    stage_open(&s, 2);
+    struct labor l = {.loop = s.loop};
+    vow_name name = vow_name_of("late");
+    struct flaky *other = &s.at[1].flaky;
+    vow_bytes *old = NULL;
+    CHECK_INT_EQ(vow_bytes_new(s.loop, "old", 3, &old), 0);
+    VOW_AUTO(vow_future) f = vow_share(s.at[0].a, &name, labor_work, &l, NULL);
+    world_turn(&s.w);
+    VOW_AUTO(vow_future) g = vow_share(s.at[1].a, &name, labor_work, &l, NULL);
+    world_turn(&s.w);
+    vow_record late = {.name = name,
+                       .status = VOW_STATUS_SETTLED,
+                       .epoch = vow_lease_fence(l.run[0].lease) - 1,
+                       .value = old,
+                       .label = "",
+                       .runner = ""};
+    other->events.on_record(&late, other->events.user);
+    world_turn(&s.w);
+    CHECK_PENDING(g);
+    flaky_next(other, STEP_CLAIM, FATE_HELD, 1);
+    other->events.on_record(&late, other->events.user); /* claims again */
+    other->events.on_record(&late, other->events.user); /* meanwhile */
+    flaky_release(other);
+    world_turn(&s.w);
+    CHECK_PENDING(g);
+    labor_end(&l, "new");
+    world_turn(&s.w);
+    CHECK_TEXT(f, "new");
+    CHECK_TEXT(g, "new");
+    f = vow_future_unref(f);
+    g = vow_future_unref(g);
+    vow_bytes_unref(old);
+    labor_free(&l);
+    stage_close(&s);
+}
+
 TEST(authority_wait, who_comes_while_the_last_has_just_left_is_served)
 {
     struct stage s;
