@@ -36,16 +36,18 @@
 
 #include <string.h>
 
-/* A step: the record as of now, all zeros if the view is NONE. */
+/* A step. Nothing is copied before the decision needs a copy. */
 struct step {
-    struct rules_record r;
+    const struct rules_record *r; /* as of now; all zeros if the view is NONE */
+    struct rules_record owner;    /* is `r`, if the refresher is the owner */
     enum rules_view view;
-    struct rules_now now;
+    const struct rules_now *now;
     uint64_t above; /* largest epoch of the stored record, expired or not */
     bool runs;      /* the view is RUNNING, LAPSED or DOUBT */
     bool stale;     /* the stored record is not `r`: the result has expired */
 };
 
+static const struct rules_record NO_RECORD;
 static const vow_token NO_TOKEN;
 
 /* ---- records ----------------------------------------------------------- */
@@ -70,8 +72,7 @@ static uint64_t larger_of(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the running record of the refresher, without the result. */
-static struct rules_record refresher_run(const struct rules_record *r)
+struct rules_record vow__rules_refresher(const struct rules_record *r)
 {
     const struct rules_refresh *f = &r->refresh;
     return (struct rules_record){.state = RULES_RUNNING,
@@ -85,35 +86,43 @@ static struct rules_record refresher_run(const struct rules_record *r)
                                  .lease_us = f->lease_us};
 }
 
-/* Returns the record as of now: a result that has expired beside a refresher is
- * the running record of the refresher. */
-static struct rules_record record_current(const struct rules_record *r,
-                                          uint64_t now_us)
+/* The result has expired beside a refresher. */
+static bool refresher_owns(const struct rules_record *r, uint64_t now_us)
 {
-    static const struct rules_record none;
+    return r->state == RULES_DONE && r->end_us <= now_us &&
+           r->refresh.epoch != 0 && !r->refresh.failed;
+}
+
+struct rules_record vow__rules_current(const struct rules_record *r,
+                                       uint64_t now_us)
+{
     if (r == NULL)
-        return none;
-    if (r->state != RULES_DONE || r->end_us > now_us || r->refresh.epoch == 0 ||
-        r->refresh.failed)
-        return *r;
-    return refresher_run(r);
+        return NO_RECORD;
+    return refresher_owns(r, now_us) ? vow__rules_refresher(r) : *r;
+}
+
+static enum rules_view lease_view(uint64_t end_us, uint8_t mode,
+                                  uint64_t now_us)
+{
+    if (end_us > now_us)
+        return RULES_VIEW_RUNNING;
+    if (mode == VOW_ONCE)
+        return RULES_VIEW_DOUBT;
+    return us_plus(end_us, RULES_DAY_US) <= now_us ? RULES_VIEW_NONE
+                                                   : RULES_VIEW_LAPSED;
 }
 
 enum rules_view vow__rules_view(const struct rules_record *r, uint64_t now_us)
 {
-    const struct rules_record c = record_current(r, now_us);
-    if (c.state == RULES_NONE)
+    if (r == NULL || r->state == RULES_NONE)
         return RULES_VIEW_NONE;
-    if (c.state != RULES_RUNNING)
-        return c.end_us <= now_us ? RULES_VIEW_NONE
-               : c.spent          ? RULES_VIEW_SPENT
-                                  : RULES_VIEW_SETTLED;
-    if (c.end_us > now_us)
-        return RULES_VIEW_RUNNING;
-    if (c.mode == VOW_ONCE)
-        return RULES_VIEW_DOUBT;
-    return us_plus(c.end_us, RULES_DAY_US) <= now_us ? RULES_VIEW_NONE
-                                                     : RULES_VIEW_LAPSED;
+    if (r->state == RULES_RUNNING)
+        return lease_view(r->end_us, r->mode, now_us);
+    if (r->end_us > now_us)
+        return r->spent ? RULES_VIEW_SPENT : RULES_VIEW_SETTLED;
+    return refresher_owns(r, now_us)
+               ? lease_view(r->refresh.end_us, r->mode, now_us)
+               : RULES_VIEW_NONE;
 }
 
 bool vow__rules_refreshing(const struct rules_record *r, uint64_t now_us)
@@ -122,7 +131,7 @@ bool vow__rules_refreshing(const struct rules_record *r, uint64_t now_us)
     return f->epoch != 0 && !f->failed && f->end_us > now_us;
 }
 
-uint32_t vow__rules_peek(const struct rules_record *r, uint64_t now_us)
+static uint32_t status_of_view(enum rules_view view)
 {
     static const uint8_t statuses[] = {
         [RULES_VIEW_NONE] = VOW_STATUS_NONE,
@@ -131,7 +140,12 @@ uint32_t vow__rules_peek(const struct rules_record *r, uint64_t now_us)
         [RULES_VIEW_DOUBT] = VOW_STATUS_DOUBT,
         [RULES_VIEW_SETTLED] = VOW_STATUS_SETTLED,
         [RULES_VIEW_SPENT] = VOW_STATUS_NONE};
-    return statuses[vow__rules_view(r, now_us)];
+    return statuses[view];
+}
+
+uint32_t vow__rules_peek(const struct rules_record *r, uint64_t now_us)
+{
+    return status_of_view(vow__rules_view(r, now_us));
 }
 
 /* Asserts R6. */
@@ -192,72 +206,81 @@ static bool is_refresher(const struct rules_record *r, const vow_token *token)
 
 /* ---- steps and decisions ----------------------------------------------- */
 
-static struct step begin_step(const struct rules_record *r,
-                              struct rules_now now)
+static void begin_step(struct step *s, const struct rules_record *r,
+                       const struct rules_now *now)
 {
-    struct step s = {.view = vow__rules_view(r, now.now_us), .now = now};
     VOW__DEBUG_ASSERT(r == NULL || (vow__rules_check(r), true));
-    if (s.view != RULES_VIEW_NONE)
-        s.r = record_current(r, now.now_us);
-    s.runs = s.r.state == RULES_RUNNING;
-    if (r != NULL) {
-        s.above = larger_of(r->epoch, r->refresh.epoch);
-        s.stale = r->state != s.r.state;
+    s->now = now;
+    s->view = vow__rules_view(r, now->now_us);
+    s->above = r == NULL ? 0 : larger_of(r->epoch, r->refresh.epoch);
+    s->r = s->view == RULES_VIEW_NONE ? &NO_RECORD : r;
+    if (refresher_owns(s->r, now->now_us)) {
+        s->owner = vow__rules_refresher(r);
+        s->r = &s->owner;
     }
-    return s;
+    s->runs = s->r->state == RULES_RUNNING;
+    s->stale = r != NULL && r->state != s->r->state;
 }
 
 /* Completes a decision: the old value goes, and until when the store keeps the
  * record. */
-static struct decision end_step(const struct step *s, struct decision d)
+static void end_step(const struct step *s, struct decision *d)
 {
-    const struct rules_record *next = &d.next;
+    const struct rules_record *next = &d->next;
     const struct rules_refresh *f = &next->refresh;
-    if (d.code != 0)
-        return d;
+    if (d->code != 0)
+        return;
     VOW__DEBUG_ASSERT((vow__rules_check(next), true));
-    if (s->stale && (d.effects & EFFECT_WRITE) != 0)
-        d.effects |= EFFECT_CLEAR;
-    d.keep_until_us = next->end_us;
+    if (s->stale && (d->effects & EFFECT_WRITE) != 0)
+        d->effects |= EFFECT_CLEAR;
+    d->keep_until_us = next->end_us;
     if (next->state == RULES_RUNNING)
-        d.keep_until_us = next->mode == VOW_ONCE
-                              ? RULES_NEVER
-                              : us_plus(next->end_us, RULES_DAY_US);
+        d->keep_until_us = next->mode == VOW_ONCE
+                               ? RULES_NEVER
+                               : us_plus(next->end_us, RULES_DAY_US);
     else if (f->epoch != 0 && !f->failed)
-        d.keep_until_us =
+        d->keep_until_us =
             larger_of(next->end_us, us_plus(f->end_us, RULES_DAY_US));
-    return d;
 }
 
-static struct decision refuse_step(int code)
+static void refuse_step(int code, struct decision *d)
 {
-    return (struct decision){.code = code};
+    *d = (struct decision){.code = code};
 }
 
-static struct decision decide_step(const struct rules_record *next,
-                                   uint32_t status, uint32_t effects)
+/* The answer is about d->next. */
+static void decide_next(uint32_t status, uint32_t effects, struct decision *d)
 {
-    return (struct decision){.status = status,
-                             .effects = effects,
-                             .epoch = next->epoch,
-                             .first = next->first,
-                             .next = *next};
+    d->code = 0;
+    d->status = status;
+    d->effects = effects;
+    d->left = false;
+    d->refresh = false;
+    d->epoch = d->next.epoch;
+    d->first = d->next.first;
 }
 
-/* The answer is about the refresher. */
-static struct decision decide_refresh(const struct rules_record *next,
-                                      uint32_t status, uint32_t effects)
+/* The answer is about the refresher of d->next. */
+static void decide_refresh(uint32_t status, uint32_t effects,
+                           struct decision *d)
 {
-    struct decision d = decide_step(next, status, effects);
-    d.refresh = true;
-    d.epoch = d.first = next->refresh.epoch;
-    return d;
+    decide_next(status, effects, d);
+    d->refresh = true;
+    d->epoch = d->first = d->next.refresh.epoch;
 }
 
-static struct decision delete_record(uint32_t status, uint32_t effects)
+/* The record stays as the record is. */
+static void keep_record(const struct step *s, uint32_t status, uint32_t effects,
+                        struct decision *d)
 {
-    static const struct rules_record none;
-    return decide_step(&none, status, effects | EFFECT_WRITE | EFFECT_CLEAR);
+    d->next = *s->r;
+    decide_next(status, effects, d);
+}
+
+static void delete_record(uint32_t status, uint32_t effects, struct decision *d)
+{
+    d->next = NO_RECORD;
+    decide_next(status, effects | EFFECT_WRITE | EFFECT_CLEAR, d);
 }
 
 /* ---- pulse ------------------------------------------------------------- */
@@ -267,61 +290,76 @@ static uint32_t renewed_status(bool canceled)
     return canceled ? VOW_STATUS_CANCELED : VOW_STATUS_OWNED;
 }
 
-static struct decision renew_owner(const struct step *s, uint64_t lease_ms)
+/* Renews the lease of d->next. */
+static void renew_next(const struct step *s, uint64_t lease_ms,
+                       struct decision *d)
 {
-    struct rules_record next = s->r;
-    next.lease_us = us_from_ms(lease_ms);
-    next.end_us = us_plus(s->now.now_us, next.lease_us);
-    return decide_step(&next, renewed_status(next.canceled), EFFECT_WRITE);
+    struct rules_record *next = &d->next;
+    next->lease_us = us_from_ms(lease_ms);
+    next->end_us = us_plus(s->now->now_us, next->lease_us);
+    decide_next(renewed_status(next->canceled), EFFECT_WRITE, d);
 }
 
-static struct decision renew_refresher(const struct step *s, uint64_t lease_ms)
+static void renew_owner(const struct step *s, uint64_t lease_ms,
+                        struct decision *d)
 {
-    struct rules_record next = s->r;
-    struct rules_refresh *f = &next.refresh;
+    d->next = *s->r;
+    renew_next(s, lease_ms, d);
+}
+
+static void renew_refresher(const struct step *s, uint64_t lease_ms,
+                            struct decision *d)
+{
+    struct rules_refresh *f = &d->next.refresh;
+    d->next = *s->r;
     f->lease_us = us_from_ms(lease_ms);
-    f->end_us = us_plus(s->now.now_us, f->lease_us);
-    return decide_refresh(&next, renewed_status(f->canceled), EFFECT_WRITE);
+    f->end_us = us_plus(s->now->now_us, f->lease_us);
+    decide_refresh(renewed_status(f->canceled), EFFECT_WRITE, d);
 }
 
 /* The record has vanished: a flush, a failover, a removed folder. Shared work
  * goes on with its own epoch; fenced work and work of mode once does not. */
-static struct decision revive_owner(const struct step *s, const vow_hold *hold,
-                                    uint32_t mode, uint64_t lease_ms)
+static void revive_owner(const struct step *s, const vow_hold *hold,
+                         uint32_t mode, uint64_t lease_ms, struct decision *d)
 {
-    if (mode != VOW_SHARED)
-        return decide_step(&s->r, VOW_STATUS_LOST, 0);
-    if (tokens_equal(&hold->token, &NO_TOKEN))
-        return refuse_step(VOW_EINVAL);
-    struct step again = *s;
-    again.r = (struct rules_record){.state = RULES_RUNNING,
+    if (mode != VOW_SHARED) {
+        keep_record(s, VOW_STATUS_LOST, 0, d);
+        return;
+    }
+    if (tokens_equal(&hold->token, &NO_TOKEN)) {
+        refuse_step(VOW_EINVAL, d);
+        return;
+    }
+    d->next = (struct rules_record){.state = RULES_RUNNING,
                                     .mode = VOW_SHARED,
                                     .token = hold->token,
                                     .epoch = hold->epoch,
                                     .first = hold->epoch,
-                                    .since_us = s->now.now_us};
-    return renew_owner(&again, lease_ms);
+                                    .since_us = s->now->now_us};
+    renew_next(s, lease_ms, d);
 }
 
 struct decision vow__rules_pulse(const struct rules_record *r,
                                  const vow_hold *hold, uint32_t mode,
                                  uint64_t lease_ms, struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
+    struct step s;
     struct decision d;
+    begin_step(&s, r, &now);
     if (hold->epoch > RULES_EPOCH_MAX || mode > VOW_ONCE)
-        return refuse_step(VOW_EINVAL);
-    if (s.view == RULES_VIEW_NONE)
-        d = revive_owner(&s, hold, mode, lease_ms);
-    else if (s.runs && tokens_equal(&s.r.token, &hold->token))
-        d = renew_owner(&s, lease_ms);
+        refuse_step(VOW_EINVAL, &d);
+    else if (s.view == RULES_VIEW_NONE)
+        revive_owner(&s, hold, mode, lease_ms, &d);
+    else if (s.runs && tokens_equal(&s.r->token, &hold->token))
+        renew_owner(&s, lease_ms, &d);
     else if (s.runs)
-        d = decide_step(&s.r, VOW_STATUS_LOST, 0);
-    else if (is_refresher(&s.r, &hold->token))
-        d = renew_refresher(&s, lease_ms);
+        keep_record(&s, VOW_STATUS_LOST, 0, &d);
+    else if (is_refresher(s.r, &hold->token))
+        renew_refresher(&s, lease_ms, &d);
     else
-        d = decide_step(&s.r, VOW_STATUS_SETTLED, 0);
-    return end_step(&s, d);
+        keep_record(&s, VOW_STATUS_SETTLED, 0, &d);
+    end_step(&s, &d);
+    return d;
 }
 
 /* ---- claim ------------------------------------------------------------- */
@@ -330,113 +368,126 @@ struct decision vow__rules_pulse(const struct rules_record *r,
  * refused. */
 static uint64_t grant_epoch(const struct step *s, const vow_claim_request *q)
 {
-    return larger_of(s->now.number, larger_of(s->above, q->floor) + 1);
+    return larger_of(s->now->number, larger_of(s->above, q->floor) + 1);
 }
 
 /* The caller owns the name. `first` 0: the name was free. */
-static struct decision grant_claim(const struct step *s,
-                                   const vow_claim_request *q, uint64_t first)
+static void grant_claim(const struct step *s, const vow_claim_request *q,
+                        uint64_t first, struct decision *d)
 {
     uint64_t lease_us = us_from_ms(q->lease_ms);
     uint64_t epoch = grant_epoch(s, q);
-    if (epoch > RULES_EPOCH_MAX)
-        return refuse_step(VOW_EINVAL);
-    const struct rules_record next = {.state = RULES_RUNNING,
-                                      .mode = (uint8_t)q->mode,
-                                      .token = q->token,
-                                      .epoch = epoch,
-                                      .first = first != 0 ? first : epoch,
-                                      .since_us = s->now.now_us,
-                                      .end_us =
-                                          us_plus(s->now.now_us, lease_us),
-                                      .lease_us = lease_us};
-    return decide_step(&next, VOW_STATUS_OWNED,
-                       EFFECT_WRITE | EFFECT_TEXTS | EFFECT_CLEAR);
+    if (epoch > RULES_EPOCH_MAX) {
+        refuse_step(VOW_EINVAL, d);
+        return;
+    }
+    d->next = (struct rules_record){.state = RULES_RUNNING,
+                                    .mode = (uint8_t)q->mode,
+                                    .token = q->token,
+                                    .epoch = epoch,
+                                    .first = first != 0 ? first : epoch,
+                                    .since_us = s->now->now_us,
+                                    .end_us = us_plus(s->now->now_us, lease_us),
+                                    .lease_us = lease_us};
+    decide_next(VOW_STATUS_OWNED, EFFECT_WRITE | EFFECT_TEXTS | EFFECT_CLEAR,
+                d);
 }
 
-static struct decision give_up_run(const struct step *s)
+static void give_up_run(const struct step *s, struct decision *d)
 {
-    struct rules_record next = s->r;
-    next.state = RULES_GAVE_UP;
-    next.canceled = false;
-    next.token = NO_TOKEN;
-    next.chunks = 0;
-    next.chunk_bytes = 0;
-    next.since_us = s->now.now_us;
-    next.end_us = us_plus(s->now.now_us, RULES_MINUTE_US);
-    return decide_step(&next, VOW_STATUS_SETTLED,
-                       EFFECT_WRITE | EFFECT_CLEAR | EFFECT_WAKE | EFFECT_SHOW);
+    struct rules_record *next = &d->next;
+    *next = *s->r;
+    next->state = RULES_GAVE_UP;
+    next->canceled = false;
+    next->token = NO_TOKEN;
+    next->chunks = 0;
+    next->chunk_bytes = 0;
+    next->since_us = s->now->now_us;
+    next->end_us = us_plus(s->now->now_us, RULES_MINUTE_US);
+    decide_next(VOW_STATUS_SETTLED,
+                EFFECT_WRITE | EFFECT_CLEAR | EFFECT_WAKE | EFFECT_SHOW, d);
 }
 
 /* The next owner takes over, or the work is given up. A lease that lapsed a
  * minute ago or earlier does not count as a takeover. */
-static struct decision claim_lapsed(const struct step *s,
-                                    const vow_claim_request *q)
+static void claim_lapsed(const struct step *s, const vow_claim_request *q,
+                         struct decision *d)
 {
+    const struct rules_record *r = s->r;
     bool force = (q->flags & VOW_CLAIM_FORCE) != 0;
-    bool long_ago = us_plus(s->r.end_us, RULES_MINUTE_US) <= s->now.now_us;
-    if (!force && !long_ago && s->r.takeovers >= q->takeovers)
-        return give_up_run(s);
-    struct decision d = grant_claim(s, q, s->r.first);
-    d.next.takeovers = long_ago ? 0 : s->r.takeovers + 1;
-    return d;
+    bool long_ago = us_plus(r->end_us, RULES_MINUTE_US) <= s->now->now_us;
+    if (!force && !long_ago && r->takeovers >= q->takeovers) {
+        give_up_run(s, d);
+        return;
+    }
+    grant_claim(s, q, r->first, d);
+    if (d->code == 0)
+        d->next.takeovers = long_ago ? 0 : r->takeovers + 1;
 }
 
 /* The owner, or the refresher beside a result, is at work. */
-static struct decision wait_for_owner(const struct step *s,
-                                      const vow_claim_request *q)
+static void wait_for_owner(const struct step *s, const vow_claim_request *q,
+                           struct decision *d)
 {
     uint32_t effects = (q->flags & VOW_CLAIM_NOWAIT) != 0 ? 0 : EFFECT_WAIT;
-    return s->runs ? decide_step(&s->r, VOW_STATUS_WAITING, effects)
-                   : decide_refresh(&s->r, VOW_STATUS_WAITING, effects);
+    d->next = *s->r;
+    if (s->runs)
+        decide_next(VOW_STATUS_WAITING, effects, d);
+    else
+        decide_refresh(VOW_STATUS_WAITING, effects, d);
 }
 
 /* The name has a result. The refresher of this token is renewed. A result of
  * the epoch that the caller read gets a refresher, unless a refresher is at
  * work or has failed a moment ago. Mode once is never refreshed: keeps R4. */
-static struct decision claim_refresh(const struct step *s,
-                                     const vow_claim_request *q,
-                                     uint64_t refresh)
+static void claim_refresh(const struct step *s, const vow_claim_request *q,
+                          uint64_t refresh, struct decision *d)
 {
-    const struct rules_refresh *f = &s->r.refresh;
-    bool once = s->r.mode == VOW_ONCE || q->mode == VOW_ONCE;
-    if (!once && is_refresher(&s->r, &q->token)) {
-        struct decision d = renew_refresher(s, q->lease_ms);
-        d.status = VOW_STATUS_OWNED;
-        return d;
-    }
-    if (once || s->r.state != RULES_DONE || s->r.epoch != refresh ||
-        (f->epoch != 0 && f->end_us > s->now.now_us))
-        return decide_step(&s->r, VOW_STATUS_SETTLED, 0);
+    const struct rules_refresh *f = &s->r->refresh;
     uint64_t lease_us = us_from_ms(q->lease_ms);
-    struct rules_record next = s->r;
-    next.refresh =
+    uint64_t epoch = grant_epoch(s, q);
+    bool once = s->r->mode == VOW_ONCE || q->mode == VOW_ONCE;
+    if (!once && is_refresher(s->r, &q->token)) {
+        renew_refresher(s, q->lease_ms, d);
+        d->status = VOW_STATUS_OWNED;
+        return;
+    }
+    if (once || s->r->state != RULES_DONE || s->r->epoch != refresh ||
+        (f->epoch != 0 && f->end_us > s->now->now_us)) {
+        keep_record(s, VOW_STATUS_SETTLED, 0, d);
+        return;
+    }
+    if (epoch > RULES_EPOCH_MAX) {
+        refuse_step(VOW_EINVAL, d);
+        return;
+    }
+    d->next = *s->r;
+    d->next.refresh =
         (struct rules_refresh){.token = q->token,
-                               .epoch = grant_epoch(s, q),
-                               .since_us = s->now.now_us,
-                               .end_us = us_plus(s->now.now_us, lease_us),
+                               .epoch = epoch,
+                               .since_us = s->now->now_us,
+                               .end_us = us_plus(s->now->now_us, lease_us),
                                .lease_us = lease_us};
-    if (next.refresh.epoch > RULES_EPOCH_MAX)
-        return refuse_step(VOW_EINVAL);
-    return decide_refresh(&next, VOW_STATUS_OWNED, EFFECT_WRITE);
+    decide_refresh(VOW_STATUS_OWNED, EFFECT_WRITE, d);
 }
 
-static struct decision claim_other(const struct step *s,
-                                   const vow_claim_request *q)
+static void claim_other(const struct step *s, const vow_claim_request *q,
+                        struct decision *d)
 {
     bool force = (q->flags & VOW_CLAIM_FORCE) != 0;
+    bool settled = s->view == RULES_VIEW_SETTLED;
     if (s->view == RULES_VIEW_RUNNING)
-        return wait_for_owner(s, q);
-    if (s->view == RULES_VIEW_LAPSED)
-        return claim_lapsed(s, q);
-    if (s->view == RULES_VIEW_DOUBT)
-        return decide_step(&s->r, VOW_STATUS_DOUBT, 0);
-    if (s->view == RULES_VIEW_SETTLED && !force)
-        return decide_step(&s->r, VOW_STATUS_SETTLED, EFFECT_SHOW);
-    if (s->view == RULES_VIEW_SETTLED &&
-        vow__rules_refreshing(&s->r, s->now.now_us))
-        return wait_for_owner(s, q);
-    return grant_claim(s, q, 0);
+        wait_for_owner(s, q, d);
+    else if (s->view == RULES_VIEW_LAPSED)
+        claim_lapsed(s, q, d);
+    else if (s->view == RULES_VIEW_DOUBT)
+        keep_record(s, VOW_STATUS_DOUBT, 0, d);
+    else if (settled && !force)
+        keep_record(s, VOW_STATUS_SETTLED, EFFECT_SHOW, d);
+    else if (settled && vow__rules_refreshing(s->r, s->now->now_us))
+        wait_for_owner(s, q, d);
+    else
+        grant_claim(s, q, 0, d);
 }
 
 struct decision vow__rules_claim(const struct rules_record *r,
@@ -444,169 +495,185 @@ struct decision vow__rules_claim(const struct rules_record *r,
                                  const vow_claim_request *request,
                                  uint64_t refresh, struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
-    bool same =
-        s.r.state != RULES_NONE && tokens_equal(&s.r.token, &request->token);
-    bool force = (request->flags & VOW_CLAIM_FORCE) != 0;
+    struct step s;
     struct decision d;
+    begin_step(&s, r, &now);
+    bool same =
+        s.r->state != RULES_NONE && tokens_equal(&s.r->token, &request->token);
+    bool force = (request->flags & VOW_CLAIM_FORCE) != 0;
     if (request->floor > RULES_EPOCH_MAX || request->mode > VOW_ONCE ||
-        tokens_equal(&request->token, &NO_TOKEN))
-        return refuse_step(VOW_EINVAL);
-    if (same && s.runs) {
-        d = renew_owner(&s, request->lease_ms);
+        tokens_equal(&request->token, &NO_TOKEN)) {
+        refuse_step(VOW_EINVAL, &d);
+    } else if (same && s.runs) {
+        renew_owner(&s, request->lease_ms, &d);
         d.status = VOW_STATUS_OWNED; /* a cancel is told by the next pulse */
     } else if (same) {
-        d = decide_step(&s.r, VOW_STATUS_SETTLED, s.r.spent ? 0 : EFFECT_SHOW);
+        keep_record(&s, VOW_STATUS_SETTLED, s.r->spent ? 0 : EFFECT_SHOW, &d);
     } else if (left != NULL && !force) {
-        d = decide_step(&s.r, VOW_STATUS_SETTLED, EFFECT_SHOW);
+        keep_record(&s, VOW_STATUS_SETTLED, EFFECT_SHOW, &d);
         d.left = true;
         d.epoch = left->epoch;
         d.first = left->first;
     } else if (refresh != 0 && s.view == RULES_VIEW_SETTLED) {
-        d = claim_refresh(&s, request, refresh);
+        claim_refresh(&s, request, refresh, &d);
     } else {
-        d = claim_other(&s, request);
+        claim_other(&s, request, &d);
     }
     if (d.code == 0 && d.status != VOW_STATUS_WAITING)
         d.effects |= EFFECT_UNWAIT;
-    return end_step(&s, d);
+    end_step(&s, &d);
+    return d;
 }
 
 /* ---- commit ------------------------------------------------------------ */
 
 /* Settles the run `r`, or with state NONE a name that has none. A time to live
  * of 0 leaves the value for the claims that waited for the run. */
-static struct decision settle_record(const struct step *s,
-                                     const struct rules_record *r,
-                                     const vow_commit_request *q)
+static void settle_record(const struct step *s, const struct rules_record *r,
+                          const vow_commit_request *q, struct decision *d)
 {
     bool ran = r->state != RULES_NONE;
     bool spent = q->ttl_ms == 0;
+    uint64_t first = ran ? r->first : q->hold.epoch;
     uint64_t kept_us =
-        spent ? us_plus(s->now.keep_us, r->lease_us) : us_from_ms(q->ttl_ms);
-    const struct rules_record next = {
+        spent ? us_plus(s->now->keep_us, r->lease_us) : us_from_ms(q->ttl_ms);
+    if (spent && s->now->exact && first == q->hold.epoch) {
+        delete_record(VOW_STATUS_OWNED, 0, d);
+        return;
+    }
+    d->next = (struct rules_record){
         .state = q->outcome == VOW_OUTCOME_FAILED ? RULES_FAILED : RULES_DONE,
         .mode = ran ? r->mode : VOW_SHARED,
         .spent = spent,
         .takeovers = r->takeovers,
         .token = q->hold.token,
         .epoch = q->hold.epoch,
-        .first = ran ? r->first : q->hold.epoch,
-        .since_us = s->now.now_us,
-        .end_us = us_plus(s->now.now_us, kept_us),
+        .first = first,
+        .since_us = s->now->now_us,
+        .end_us = us_plus(s->now->now_us, kept_us),
         .lease_us = r->lease_us,
         .cost_ms = q->cost_ms};
-    if (spent && s->now.exact && next.first == next.epoch)
-        return delete_record(VOW_STATUS_OWNED, 0);
-    return decide_step(&next, VOW_STATUS_OWNED,
-                       EFFECT_WRITE | EFFECT_TEXTS | EFFECT_VALUE |
-                           EFFECT_CLEAR | EFFECT_WAKE |
-                           (spent ? EFFECT_LEAVE : 0u));
+    decide_next(VOW_STATUS_OWNED,
+                EFFECT_WRITE | EFFECT_TEXTS | EFFECT_VALUE | EFFECT_CLEAR |
+                    EFFECT_WAKE | (spent ? EFFECT_LEAVE : 0u),
+                d);
 }
 
-static struct decision commit_none(const struct step *s,
-                                   const vow_commit_request *q)
+static void commit_none(const struct step *s, const vow_commit_request *q,
+                        struct decision *d)
 {
-    static const struct rules_record none;
     if (q->outcome == VOW_OUTCOME_ABANDONED)
-        return decide_step(&s->r, VOW_STATUS_OWNED, 0);
-    if ((q->flags & VOW_COMMIT_STRICT) != 0)
-        return decide_step(&s->r, VOW_STATUS_NONE, 0);
-    return settle_record(s, &none, q);
+        keep_record(s, VOW_STATUS_OWNED, 0, d);
+    else if ((q->flags & VOW_COMMIT_STRICT) != 0)
+        keep_record(s, VOW_STATUS_NONE, 0, d);
+    else
+        settle_record(s, &NO_RECORD, q, d);
 }
 
-static struct decision commit_running(const struct step *s,
-                                      const vow_commit_request *q)
+static void commit_running(const struct step *s, const vow_commit_request *q,
+                           struct decision *d)
 {
     bool put = (q->flags & VOW_COMMIT_PUT) != 0;
-    if (put || !is_owner(&s->r, &q->hold))
-        return decide_step(&s->r, VOW_STATUS_LOST, 0);
-    if (q->outcome == VOW_OUTCOME_ABANDONED)
-        return delete_record(VOW_STATUS_OWNED, EFFECT_WAKE);
-    return settle_record(s, &s->r, q);
+    if (put || !is_owner(s->r, &q->hold))
+        keep_record(s, VOW_STATUS_LOST, 0, d);
+    else if (q->outcome == VOW_OUTCOME_ABANDONED)
+        delete_record(VOW_STATUS_OWNED, EFFECT_WAKE, d);
+    else
+        settle_record(s, s->r, q, d);
 }
 
 /* A refresh that failed keeps the old result, and lets no other refresh begin
  * for a second; a refresh that was abandoned, at once. The refresher stays in
  * the record, so that a repeated commit has the same answer. */
-static struct decision commit_refresh(const struct step *s,
-                                      const vow_commit_request *q)
+static void commit_refresh(const struct step *s, const vow_commit_request *q,
+                           struct decision *d)
 {
-    struct rules_record next = s->r;
+    struct rules_refresh *f = &d->next.refresh;
     if (q->outcome == VOW_OUTCOME_DONE) {
-        next = refresher_run(&s->r);
-        return settle_record(s, &next, q);
+        const struct rules_record run = vow__rules_refresher(s->r);
+        settle_record(s, &run, q, d);
+        return;
     }
-    next.refresh.failed = true;
-    next.refresh.canceled = false;
-    next.refresh.end_us = s->now.now_us;
+    d->next = *s->r;
+    f->failed = true;
+    f->canceled = false;
+    f->end_us = s->now->now_us;
     if (q->outcome == VOW_OUTCOME_FAILED)
-        next.refresh.end_us = us_plus(s->now.now_us, RULES_REFRESH_PAUSE_US);
-    return decide_refresh(&next, VOW_STATUS_OWNED, EFFECT_WRITE);
+        f->end_us = us_plus(s->now->now_us, RULES_REFRESH_PAUSE_US);
+    decide_refresh(VOW_STATUS_OWNED, EFFECT_WRITE, d);
 }
 
-static struct decision commit_settled(const struct step *s,
-                                      const vow_commit_request *q)
+static void commit_settled(const struct step *s, const vow_commit_request *q,
+                           struct decision *d)
 {
-    const struct rules_refresh *f = &s->r.refresh;
+    const struct rules_refresh *f = &s->r->refresh;
     bool put = (q->flags & VOW_COMMIT_PUT) != 0;
-    bool newer = q->hold.epoch > s->r.epoch;
+    bool newer = q->hold.epoch > s->r->epoch;
     bool refresher = f->epoch != 0 && f->epoch == q->hold.epoch &&
                      tokens_equal(&f->token, &q->hold.token);
-    if (is_owner(&s->r, &q->hold)) /* the step came twice */
-        return decide_step(&s->r, VOW_STATUS_OWNED, 0);
-    if (s->r.spent)
-        return put || newer ? commit_none(s, q)
-                            : decide_step(&s->r, VOW_STATUS_LOST, 0);
-    if (refresher && !f->failed)
-        return commit_refresh(s, q);
-    if (refresher && q->outcome != VOW_OUTCOME_DONE) /* the step came twice */
-        return decide_refresh(&s->r, VOW_STATUS_OWNED, 0);
-    return put && newer ? commit_none(s, q)
-                        : decide_step(&s->r, VOW_STATUS_SETTLED, EFFECT_SHOW);
+    if (is_owner(s->r, &q->hold)) { /* the step came twice */
+        keep_record(s, VOW_STATUS_OWNED, 0, d);
+    } else if (s->r->spent && (put || newer)) {
+        commit_none(s, q, d);
+    } else if (s->r->spent) {
+        keep_record(s, VOW_STATUS_LOST, 0, d);
+    } else if (refresher && !f->failed) {
+        commit_refresh(s, q, d);
+    } else if (refresher && q->outcome != VOW_OUTCOME_DONE) {
+        d->next = *s->r; /* the step came twice */
+        decide_refresh(VOW_STATUS_OWNED, 0, d);
+    } else if (put && newer) {
+        commit_none(s, q, d);
+    } else {
+        keep_record(s, VOW_STATUS_SETTLED, EFFECT_SHOW, d);
+    }
 }
 
 /* A doubt is settled by the epoch alone. Asked about any other record, the rule
  * answers and changes nothing. */
-static struct decision resolve_doubt(const struct step *s,
-                                     const vow_commit_request *q)
+static void resolve_doubt(const struct step *s, const vow_commit_request *q,
+                          struct decision *d)
 {
-    bool doubt = s->view == RULES_VIEW_DOUBT && s->r.epoch == q->hold.epoch;
+    bool doubt = s->view == RULES_VIEW_DOUBT && s->r->epoch == q->hold.epoch;
     if (s->view == RULES_VIEW_NONE)
-        return decide_step(&s->r, VOW_STATUS_NONE, 0);
-    if (doubt && q->outcome == VOW_OUTCOME_ABANDONED)
-        return delete_record(VOW_STATUS_OWNED, EFFECT_WAKE);
-    if (doubt)
-        return settle_record(s, &s->r, q);
-    if (s->runs)
-        return decide_step(&s->r, VOW_STATUS_LOST, 0);
-    if (is_owner(&s->r, &q->hold))
-        return decide_step(&s->r, VOW_STATUS_OWNED, 0);
-    return s->r.spent ? decide_step(&s->r, VOW_STATUS_LOST, 0)
-                      : decide_step(&s->r, VOW_STATUS_SETTLED, EFFECT_SHOW);
+        keep_record(s, VOW_STATUS_NONE, 0, d);
+    else if (doubt && q->outcome == VOW_OUTCOME_ABANDONED)
+        delete_record(VOW_STATUS_OWNED, EFFECT_WAKE, d);
+    else if (doubt)
+        settle_record(s, s->r, q, d);
+    else if (s->runs)
+        keep_record(s, VOW_STATUS_LOST, 0, d);
+    else if (is_owner(s->r, &q->hold))
+        keep_record(s, VOW_STATUS_OWNED, 0, d);
+    else if (s->r->spent)
+        keep_record(s, VOW_STATUS_LOST, 0, d);
+    else
+        keep_record(s, VOW_STATUS_SETTLED, EFFECT_SHOW, d);
 }
 
 struct decision vow__rules_commit(const struct rules_record *r,
                                   const vow_commit_request *request,
                                   struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
+    struct step s;
     struct decision d;
+    begin_step(&s, r, &now);
     if (request->outcome < VOW_OUTCOME_DONE ||
         request->outcome > VOW_OUTCOME_ABANDONED ||
         request->hold.epoch > RULES_EPOCH_MAX)
-        return refuse_step(VOW_EINVAL);
-    if ((request->flags & VOW_COMMIT_RESOLVE) != 0)
-        d = resolve_doubt(&s, request);
+        refuse_step(VOW_EINVAL, &d);
+    else if ((request->flags & VOW_COMMIT_RESOLVE) != 0)
+        resolve_doubt(&s, request, &d);
     else if (s.view == RULES_VIEW_NONE)
-        d = commit_none(&s, request);
+        commit_none(&s, request, &d);
     else if (s.runs)
-        d = commit_running(&s, request);
+        commit_running(&s, request, &d);
     else
-        d = commit_settled(&s, request);
+        commit_settled(&s, request, &d);
     if (d.status == VOW_STATUS_OWNED)
         d.epoch = request->hold.epoch;
-    return end_step(&s, d);
+    end_step(&s, &d);
+    return d;
 }
 
 /* ---- managing ---------------------------------------------------------- */
@@ -614,56 +681,71 @@ struct decision vow__rules_commit(const struct rules_record *r,
 struct decision vow__rules_forget(const struct rules_record *r, uint64_t epoch,
                                   struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
+    struct step s;
+    struct decision d;
+    begin_step(&s, r, &now);
     bool result = s.view == RULES_VIEW_SETTLED || s.view == RULES_VIEW_DOUBT;
-    uint32_t status = vow__rules_peek(r, now.now_us);
-    if (s.view == RULES_VIEW_RUNNING && epoch != 0 && epoch < s.r.epoch)
+    uint32_t status = status_of_view(s.view);
+    if (s.view == RULES_VIEW_RUNNING && epoch != 0 && epoch < s.r->epoch)
         status = VOW_STATUS_NONE; /* the run of this epoch is gone */
-    if (!result || (epoch != 0 && epoch != s.r.epoch))
-        return end_step(&s, decide_step(&s.r, status, 0));
-    if (!vow__rules_refreshing(&s.r, now.now_us))
-        return end_step(&s, delete_record(VOW_STATUS_NONE, EFFECT_WAKE));
-    if (epoch == 0)
-        return end_step(&s, decide_step(&s.r, VOW_STATUS_WAITING, 0));
-    const struct rules_record next = refresher_run(&s.r);
-    return end_step(
-        &s, decide_step(&next, VOW_STATUS_NONE, EFFECT_WRITE | EFFECT_CLEAR));
+    if (!result || (epoch != 0 && epoch != s.r->epoch)) {
+        keep_record(&s, status, 0, &d);
+    } else if (!vow__rules_refreshing(s.r, now.now_us)) {
+        delete_record(VOW_STATUS_NONE, EFFECT_WAKE, &d);
+    } else if (epoch == 0) {
+        keep_record(&s, VOW_STATUS_WAITING, 0, &d);
+    } else {
+        d.next = vow__rules_refresher(s.r);
+        decide_next(VOW_STATUS_NONE, EFFECT_WRITE | EFFECT_CLEAR, &d);
+    }
+    end_step(&s, &d);
+    return d;
 }
 
 struct decision vow__rules_cancel(const struct rules_record *r,
                                   struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
+    struct step s;
+    struct decision d;
     const uint32_t effects = EFFECT_WRITE | EFFECT_TELL_OWNER;
-    struct rules_record next = s.r;
+    begin_step(&s, r, &now);
+    d.next = *s.r;
     if (s.view == RULES_VIEW_RUNNING) {
-        next.canceled = true;
-        return end_step(&s, decide_step(&next, VOW_STATUS_WAITING, effects));
+        d.next.canceled = true;
+        decide_next(VOW_STATUS_WAITING, effects, &d);
+    } else if (s.view == RULES_VIEW_SETTLED &&
+               vow__rules_refreshing(s.r, now.now_us)) {
+        d.next.refresh.canceled = true;
+        decide_refresh(VOW_STATUS_WAITING, effects, &d);
+    } else {
+        decide_next(status_of_view(s.view), 0, &d);
     }
-    if (s.view == RULES_VIEW_SETTLED &&
-        vow__rules_refreshing(&s.r, now.now_us)) {
-        next.refresh.canceled = true;
-        return end_step(&s, decide_refresh(&next, VOW_STATUS_WAITING, effects));
-    }
-    return end_step(&s, decide_step(&s.r, vow__rules_peek(r, now.now_us), 0));
+    end_step(&s, &d);
+    return d;
 }
 
 struct decision vow__rules_chunk(const struct rules_record *r,
-                                 const vow_hold *hold, uint32_t number,
+                                 const vow_hold *hold, uint64_t number,
                                  size_t size, size_t most, struct rules_now now)
 {
-    const struct step s = begin_step(r, now);
+    struct step s;
+    struct decision d;
+    begin_step(&s, r, &now);
     bool refreshes =
-        is_refresher(&s.r, &hold->token) && s.r.refresh.epoch == hold->epoch;
-    struct rules_record next = s.r;
-    if (!refreshes && !(s.runs && is_owner(&s.r, hold)))
-        return end_step(&s, decide_step(&s.r, VOW_STATUS_LOST, 0));
-    if (refreshes || number != s.r.chunks) /* no follower can read the chunk */
-        return end_step(&s, decide_step(&s.r, VOW_STATUS_OWNED, 0));
-    if (size > most || s.r.chunk_bytes > most - size)
-        return refuse_step(VOW_E2BIG);
-    next.chunks++;
-    next.chunk_bytes += size;
-    return end_step(
-        &s, decide_step(&next, VOW_STATUS_OWNED, EFFECT_WRITE | EFFECT_CHUNK));
+        is_refresher(s.r, &hold->token) && s.r->refresh.epoch == hold->epoch;
+    d.next = *s.r;
+    if (!refreshes && !(s.runs && is_owner(s.r, hold))) {
+        decide_next(VOW_STATUS_LOST, 0, &d);
+    } else if (refreshes || number != s.r->chunks) {
+        decide_next(VOW_STATUS_OWNED, 0,
+                    &d); /* no follower can read the chunk */
+    } else if (size > most || s.r->chunk_bytes > most - size) {
+        refuse_step(VOW_E2BIG, &d);
+    } else {
+        d.next.chunks++;
+        d.next.chunk_bytes += size;
+        decide_next(VOW_STATUS_OWNED, EFFECT_WRITE | EFFECT_CHUNK, &d);
+    }
+    end_step(&s, &d);
+    return d;
 }

@@ -120,6 +120,14 @@ enum rules_view vow__rules_view(const struct rules_record *r, uint64_t now_us);
 /* Returns whether a refresher has a valid lease. */
 bool vow__rules_refreshing(const struct rules_record *r, uint64_t now_us);
 
+/* Returns the record as of now: a result that has expired beside a refresher is
+ * the running record of the refresher. `r` NULL: all zeros. */
+struct rules_record vow__rules_current(const struct rules_record *r,
+                                       uint64_t now_us);
+/* Returns the running record of the refresher, without the result: what an
+ * answer about the refresher shows. */
+struct rules_record vow__rules_refresher(const struct rules_record *r);
+
 /* Asserts R1 to R6. */
 void vow__rules_check(const struct rules_record *r);
 
@@ -212,7 +220,7 @@ struct decision vow__rules_cancel(const struct rules_record *r,
  * number is not stored: chunks before were lost with the record. `most`: bytes
  * of all chunks together; beyond, VOW_E2BIG. */
 struct decision vow__rules_chunk(const struct rules_record *r,
-                                 const vow_hold *hold, uint32_t number,
+                                 const vow_hold *hold, uint64_t number,
                                  size_t size, size_t most,
                                  struct rules_now now);
 /* Returns the status for peek and list: what a claim of a stranger would find,
