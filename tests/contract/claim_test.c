@@ -164,7 +164,7 @@ CONTRACT(takeover, the_owner_comes_back_by_its_token)
 
 CONTRACT(takeover, others_that_wait_stay_registered)
 {
-    vow_hold hold = {rig_name("a"), rig_token(1), 0};
+    vow_hold hold = {.name = rig_name("a"), .token = rig_token(1), .epoch = 0};
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).status, VOW_STATUS_OWNED);
@@ -199,7 +199,8 @@ CONTRACT(takeover, giving_up_wakes_who_waits_and_refuses_the_lost_owner)
 {
     struct rig_answer own = rig_claim(r, 0, ASK("a", 1));
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
-    vow_hold hold = {rig_name("a"), rig_token(1), own.epoch};
+    vow_hold hold = {
+        .name = rig_name("a"), .token = rig_token(1), .epoch = own.epoch};
     CHECK_UINT_EQ(rig_pulse(r, 0, &hold, 0).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(rig_claim(r, 2, ASK("a", 3, .takeovers = 0)).status,
                   VOW_STATUS_SETTLED);

@@ -146,11 +146,12 @@ vow_token rig_token(uint64_t number);
                                 .takeovers = 3,                                \
                                 __VA_ARGS__})
 #define COMMIT(text, number, fence, ...)                                       \
-    (&(const vow_commit_request){                                              \
-        .hold = {rig_name(text), rig_token(number), (fence)},                  \
-        .outcome = VOW_OUTCOME_DONE,                                           \
-        .ttl_ms = LONG_MS,                                                     \
-        __VA_ARGS__})
+    (&(const vow_commit_request){.hold = {.name = rig_name(text),              \
+                                          .token = rig_token(number),          \
+                                          .epoch = (fence)},                   \
+                                 .outcome = VOW_OUTCOME_DONE,                  \
+                                 .ttl_ms = LONG_MS,                            \
+                                 __VA_ARGS__})
 
 struct rig_answer rig_claim(struct rig *r, size_t i,
                             const vow_claim_request *ask);

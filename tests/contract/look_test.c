@@ -5,7 +5,8 @@
 
 static vow_hold hold_of(const char *text, uint64_t number, uint64_t epoch)
 {
-    return (vow_hold){rig_name(text), rig_token(number), epoch};
+    return (vow_hold){
+        .name = rig_name(text), .token = rig_token(number), .epoch = epoch};
 }
 
 /* One of each: b runs, c is settled, d is in doubt, e has lapsed. */

@@ -321,7 +321,8 @@ static void step_pulse(struct model *m, size_t k, size_t i)
     if (n->state == ABSENT || roll(m, 4) == 0)
         token = ++m->token;
     uint64_t epoch = n->state == ABSENT ? m->epoch + 1 : n->epoch;
-    vow_hold hold = {rig_name(NAME[k]), rig_token(token), epoch};
+    vow_hold hold = {
+        .name = rig_name(NAME[k]), .token = rig_token(token), .epoch = epoch};
     uint64_t lease_ms = span(m);
     struct rig_answer a = rig_pulse(m->rig, i, &hold, lease_ms);
     if (n->state == SETTLED) {
@@ -366,7 +367,9 @@ static void step_cancel(struct model *m, size_t k, size_t i)
 static void step_chunk(struct model *m, size_t k, size_t i)
 {
     struct model_name *n = &m->names[k];
-    vow_hold hold = {rig_name(NAME[k]), rig_token(n->token), n->epoch};
+    vow_hold hold = {.name = rig_name(NAME[k]),
+                     .token = rig_token(n->token),
+                     .epoch = n->epoch};
     bool runs = n->state == RUNS;
     struct rig_answer a = rig_write(m->rig, i, &hold, "x");
     if (runs && n->made_again)

@@ -51,7 +51,8 @@ CONTRACT(size, a_result_of_the_largest_size_and_one_above)
 CONTRACT(size, chunks_have_the_size_of_a_result_together)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    vow_hold hold = {rig_name("a"), rig_token(1), epoch};
+    vow_hold hold = {
+        .name = rig_name("a"), .token = rig_token(1), .epoch = epoch};
     char text[RIG_VALUE_MAX / 2 + 1];
     memset(text, 'x', sizeof(text));
     text[sizeof(text) - 1] = 0;
@@ -79,7 +80,8 @@ CONTRACT(repeat, every_step_of_a_run_twice)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     CHECK_UINT_EQ(rig_claim(r, 0, ASK("a", 1)).epoch, epoch);
-    vow_hold hold = {rig_name("a"), rig_token(1), epoch};
+    vow_hold hold = {
+        .name = rig_name("a"), .token = rig_token(1), .epoch = epoch};
     for (int i = 0; i < 2; i++)
         CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).epoch, epoch);
     for (int i = 0; i < 2; i++)

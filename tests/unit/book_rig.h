@@ -133,10 +133,11 @@ static inline enum vow__news_kind book_mail(struct book_rig *r, size_t i,
                                 .takeovers = 3,                                \
                                 __VA_ARGS__})
 #define BOOK_COMMIT(n, number, fence, ...)                                     \
-    (&(const vow_commit_request){                                              \
-        .hold = {book_name(n), book_token(number), (fence)},                   \
-        .outcome = VOW_OUTCOME_DONE,                                           \
-        __VA_ARGS__})
+    (&(const vow_commit_request){.hold = {.name = book_name(n),                \
+                                          .token = book_token(number),         \
+                                          .epoch = (fence)},                   \
+                                 .outcome = VOW_OUTCOME_DONE,                  \
+                                 __VA_ARGS__})
 #define BOOK_PLACE(n, number, ...)                                             \
     (&(const vow_permit_request){.pool = book_name(n),                         \
                                  .limits_of = book_name(n),                    \

@@ -115,7 +115,8 @@ TEST(book, chunks_and_a_result_are_one_letter)
     book_open(&r, true);
     (void)book_claim(&r, 0, BOOK_CLAIM(1, 1), &own);
     (void)book_claim(&r, 1, BOOK_CLAIM(1, 2), NULL);
-    vow_hold hold = {book_name(1), book_token(1), own.epoch};
+    vow_hold hold = {
+        .name = book_name(1), .token = book_token(1), .epoch = own.epoch};
     struct vow__step s = book_step(&r, 0);
     for (int i = 0; i < 3; i++)
         CHECK_INT_EQ(vow__book_write(&s, &hold, NULL, &a), 0);
@@ -275,7 +276,8 @@ TEST(book, a_name_that_is_over_can_be_used_before_it_is_thrown_away)
 {
     struct book_rig r;
     vow_record own;
-    vow_hold hold = {book_name(150), book_token(9), 7};
+    vow_hold hold = {
+        .name = book_name(150), .token = book_token(9), .epoch = 7};
     book_open(&r, true);
     for (uint64_t i = 0; i < 400; i++) {
         (void)book_claim(&r, 0, BOOK_CLAIM(i, i), &own);
@@ -386,7 +388,8 @@ TEST(book, numbers_cannot_be_used_up)
     vow_record out;
     book_open(&r, true);
     struct vow__step s = book_step(&r, 0);
-    vow_hold hold = {book_name(1), book_token(1), UINT64_MAX};
+    vow_hold hold = {
+        .name = book_name(1), .token = book_token(1), .epoch = UINT64_MAX};
     CHECK_INT_EQ(vow__book_claim(&s, BOOK_CLAIM(1, 1, .floor = UINT64_MAX), &a),
                  VOW_EINVAL);
     CHECK_INT_EQ(vow__book_claim(&s, BOOK_CLAIM(1, 1, .mode = 3), &a),
@@ -481,7 +484,8 @@ static int some_steps(struct book_rig *r)
         &s, BOOK_CLAIM(1, 1, .label = "label", .runner = "host:1"), &a);
     if (rc < 0)
         return rc;
-    vow_hold hold = {name, book_token(1), a.record.epoch};
+    vow_hold hold = {
+        .name = name, .token = book_token(1), .epoch = a.record.epoch};
     if ((rc = vow__book_claim(&t, BOOK_CLAIM(1, 2), &a)) < 0 ||
         (rc = vow__book_pulse(&s, &hold, 1, 10000, &rec)) < 0 ||
         (rc = vow__book_write(&s, &hold, NULL, &a)) < 0 ||

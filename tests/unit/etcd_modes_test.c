@@ -506,7 +506,8 @@ static void lifted(struct rig *rig)
     }
     /* The pulse of one whose record vanished keeps it. */
     CHECK(etcd_revoke_all(rig->state) > 0);
-    vow_hold hold = {rig_name("n"), rig_token(5), last};
+    vow_hold hold = {
+        .name = rig_name("n"), .token = rig_token(5), .epoch = last};
     got = rig_pulse(rig, 4, &hold, LONG_MS);
     CHECK_INT_EQ(got.code, 0);
     CHECK(got.status == VOW_STATUS_OWNED || got.status == VOW_STATUS_LOST);

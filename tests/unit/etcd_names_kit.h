@@ -270,11 +270,12 @@ static inline struct answer claim(struct names *n, size_t i,
                                 .takeovers = 3,                                \
                                 __VA_ARGS__})
 #define COMMIT(text, number, fence, ...)                                       \
-    (&(const vow_commit_request){                                              \
-        .hold = {vow_name_of(text), token_of(number), (fence)},                \
-        .outcome = VOW_OUTCOME_DONE,                                           \
-        .ttl_ms = LONG_MS,                                                     \
-        __VA_ARGS__})
+    (&(const vow_commit_request){.hold = {.name = vow_name_of(text),           \
+                                          .token = token_of(number),           \
+                                          .epoch = (fence)},                   \
+                                 .outcome = VOW_OUTCOME_DONE,                  \
+                                 .ttl_ms = LONG_MS,                            \
+                                 __VA_ARGS__})
 
 static inline struct answer commit(struct names *n, size_t i,
                                    const vow_commit_request *ask,
@@ -295,7 +296,8 @@ static inline struct answer commit(struct names *n, size_t i,
 static inline vow_hold hold_of(const char *text, uint64_t number,
                                uint64_t epoch)
 {
-    return (vow_hold){vow_name_of(text), token_of(number), epoch};
+    return (vow_hold){
+        .name = vow_name_of(text), .token = token_of(number), .epoch = epoch};
 }
 
 static inline struct answer pulse(struct names *n, size_t i, vow_hold hold,

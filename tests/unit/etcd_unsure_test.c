@@ -224,7 +224,8 @@ HASTY(every_step_ends_when_its_time_is_over)
     s->ops->claim(s, ASK("n-10", 1), on_record, &h[10]);
     rig_expect(r, &h[2].done, 1);
     rig_expect(r, &h[10].done, 1);
-    vow_hold hold = {n[10], rig_token(1), h[10].epoch};
+    vow_hold hold = {
+        .name = n[10], .token = rig_token(1), .epoch = h[10].epoch};
     vow_permit_hold place = {n[7], n[7], rig_token(1), false};
     uint64_t epoch = h[2].epoch;
     h[2].done = h[10].done = 0;

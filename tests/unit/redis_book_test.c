@@ -396,14 +396,15 @@ static void step_commit(struct both *b, size_t i, uint64_t k)
     vow_bytes *value;
     snprintf(text, sizeof(text), "value %u", (unsigned)roll(b, 1000000));
     CHECK_INT_EQ(vow_bytes_new(b->world.loop, text, strlen(text), &value), 0);
-    vow_commit_request ask = {
-        .hold = {name_of(k), token_of(owner.token), epoch.book},
-        .outcome = 1 + (uint32_t)roll(b, 3),
-        .flags = flags[roll(b, 6)],
-        .value = value,
-        .ttl_ms = roll(b, 8) == 0 ? UINT64_MAX : span(b),
-        .cost_ms = roll(b, 100),
-        .label = some_text(b)};
+    vow_commit_request ask = {.hold = {.name = name_of(k),
+                                       .token = token_of(owner.token),
+                                       .epoch = epoch.book},
+                              .outcome = 1 + (uint32_t)roll(b, 3),
+                              .flags = flags[roll(b, 6)],
+                              .value = value,
+                              .ttl_ms = roll(b, 8) == 0 ? UINT64_MAX : span(b),
+                              .cost_ms = roll(b, 100),
+                              .label = some_text(b)};
     snprintf(b->said, sizeof(b->said),
              "%zu commits %u by %u with %ju, outcome %u, flags %u, ttl %ju", i,
              (unsigned)k, ask.hold.token.bytes[0], (uintmax_t)epoch.book,

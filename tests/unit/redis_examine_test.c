@@ -205,7 +205,7 @@ static void enough(struct rig *r)
     give_rights(server(r), RIGHTS, "");
     become_app(r, 0);
     become_app(r, 1);
-    vow_hold hold = {rig_name("a"), rig_token(1), 0};
+    vow_hold hold = {.name = rig_name("a"), .token = rig_token(1), .epoch = 0};
     hold.epoch = rig_claim(r, 0, ASK("a", 1, .label = "a")).epoch;
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(rig_write(r, 0, &hold, "chunk").status, VOW_STATUS_OWNED);

@@ -245,7 +245,8 @@ CLUSTER(a_slot_is_moved_while_it_is_used)
     CHECK_INT_EQ(p.status, VOW_STATUS_WAITING);
     CHECK_INT_EQ(rig_claim(r, 3, ASK(text, 4)).status,
                  VOW_STATUS_WAITING); /* MOVED */
-    vow_hold hold = {rig_name(text), rig_token(1), a.epoch};
+    vow_hold hold = {
+        .name = rig_name(text), .token = rig_token(1), .epoch = a.epoch};
     CHECK_INT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_OWNED);
     CHECK_INT_EQ(rig_commit(r, 0, COMMIT(text, 1, a.epoch), "v").status,
                  VOW_STATUS_OWNED);

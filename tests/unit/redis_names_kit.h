@@ -139,7 +139,8 @@ static inline vow_token token_of(int number)
 
 static inline vow_hold hold_of(const char *name, int token, uint64_t epoch)
 {
-    return (vow_hold){vow_name_of(name), token_of(token), epoch};
+    return (vow_hold){
+        .name = vow_name_of(name), .token = token_of(token), .epoch = epoch};
 }
 
 static inline vow_bytes *bytes_of(struct names *n, const char *text)

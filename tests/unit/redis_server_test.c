@@ -62,7 +62,8 @@ static void every_name_step(struct rig *r)
     struct rig_answer a = rig_claim(r, 0, ASK("a", 1));
     FINE(r, 0, a);
     CHECK_INT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
-    vow_hold hold = {rig_name("a"), rig_token(1), a.epoch};
+    vow_hold hold = {
+        .name = rig_name("a"), .token = rig_token(1), .epoch = a.epoch};
     FINE(r, 0, rig_pulse(r, 0, &hold, LONG_MS));
     FINE(r, 0, rig_peek(r, 0, "a"));
     FINE(r, 1, rig_cancel(r, 1, "a"));

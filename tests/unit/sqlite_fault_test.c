@@ -411,7 +411,7 @@ static void use(struct world *w, vow_store *s)
     vow_claim_request ask = kit_ask("a", 1);
     s->ops->claim(s, &ask, on_records, &code);
     fine(w, code);
-    vow_hold hold = {ask.name, ask.token, 1};
+    vow_hold hold = {.name = ask.name, .token = ask.token, .epoch = 1};
     s->ops->pulse(s, &hold, 1, KIT_LONG_MS, on_records, &code);
     fine(w, code);
     fine(w, vow_bytes_new(w->loop, NULL, 100000, &value));

@@ -192,11 +192,12 @@ static inline struct kit_answer kit_commit(struct kit *k, const char *name,
     VOW_AUTO(vow_bytes) value = NULL;
     CHECK_INT_EQ(vow_bytes_new(k->world.loop, NULL, size, &value), 0);
     memset(vow_bytes_data(value), 'v', size);
-    vow_commit_request ask = {
-        .hold = {vow_name_of(name), kit_token(token), epoch},
-        .outcome = VOW_OUTCOME_DONE,
-        .ttl_ms = KIT_LONG_MS,
-        .value = value};
+    vow_commit_request ask = {.hold = {.name = vow_name_of(name),
+                                       .token = kit_token(token),
+                                       .epoch = epoch},
+                              .outcome = VOW_OUTCOME_DONE,
+                              .ttl_ms = KIT_LONG_MS,
+                              .value = value};
     k->store->ops->commit(k->store, &ask, kit_on_answer, &a);
     return a;
 }
@@ -205,9 +206,10 @@ static inline struct kit_answer kit_abandon(struct kit *k, const char *name,
                                             uint64_t token, uint64_t epoch)
 {
     struct kit_answer a;
-    vow_commit_request ask = {
-        .hold = {vow_name_of(name), kit_token(token), epoch},
-        .outcome = VOW_OUTCOME_ABANDONED};
+    vow_commit_request ask = {.hold = {.name = vow_name_of(name),
+                                       .token = kit_token(token),
+                                       .epoch = epoch},
+                              .outcome = VOW_OUTCOME_ABANDONED};
     k->store->ops->commit(k->store, &ask, kit_on_answer, &a);
     return a;
 }
@@ -224,7 +226,8 @@ static inline struct kit_answer kit_pulse(struct kit *k, const char *name,
                                           uint64_t token, uint64_t epoch)
 {
     struct kit_answer a;
-    vow_hold hold = {vow_name_of(name), kit_token(token), epoch};
+    vow_hold hold = {
+        .name = vow_name_of(name), .token = kit_token(token), .epoch = epoch};
     k->store->ops->pulse(k->store, &hold, 1, KIT_LONG_MS, kit_on_answer, &a);
     return a;
 }

@@ -398,11 +398,12 @@ TEST(sqlite_live, who_leaves_sweeps_if_that_is_due)
     folder_open(&f);
     kit_open(&k, f.path);
     CHECK_INT_EQ(vow_bytes_new(k.world.loop, NULL, 100000, &value), 0);
-    vow_commit_request commit = {
-        .hold = {vow_name_of("v"), kit_token(1), kit_claim(&k, "v", 1).epoch},
-        .outcome = VOW_OUTCOME_DONE,
-        .ttl_ms = 1,
-        .value = value};
+    vow_commit_request commit = {.hold = {.name = vow_name_of("v"),
+                                          .token = kit_token(1),
+                                          .epoch = kit_claim(&k, "v", 1).epoch},
+                                 .outcome = VOW_OUTCOME_DONE,
+                                 .ttl_ms = 1,
+                                 .value = value};
     k.store->ops->commit(k.store, &commit, kit_on_answer, &got);
     CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);
     while (kit_peek(&k, "v").status != VOW_STATUS_NONE)

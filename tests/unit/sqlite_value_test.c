@@ -133,10 +133,11 @@ TEST(sqlite_value, one_with_ttl_0_is_for_who_waited_and_then_swept)
     (void)kit_pulse(&a, "a", 1, epoch);
     CHECK_UINT_EQ(kit_claim_as(&b, &wait).status, VOW_STATUS_WAITING);
     (void)kit_claim_as(&a, &ask); /* the short lease again */
-    vow_commit_request commit = {
-        .hold = {vow_name_of("a"), kit_token(1), epoch},
-        .outcome = VOW_OUTCOME_DONE,
-        .value = value};
+    vow_commit_request commit = {.hold = {.name = vow_name_of("a"),
+                                          .token = kit_token(1),
+                                          .epoch = epoch},
+                                 .outcome = VOW_OUTCOME_DONE,
+                                 .value = value};
     uint64_t since = kit_now_ms();
     a.store->ops->commit(a.store, &commit, kit_on_answer, &got);
     CHECK_UINT_EQ(got.status, VOW_STATUS_OWNED);

@@ -56,7 +56,9 @@ static inline struct said commit(vow_store *s, uint64_t name, uint64_t token,
                                  uint64_t epoch, uint64_t ttl_ms)
 {
     struct said said = {.n = 0};
-    vow_commit_request ask = {.hold = {name_of(name), token_of(token), epoch},
+    vow_commit_request ask = {.hold = {.name = name_of(name),
+                                       .token = token_of(token),
+                                       .epoch = epoch},
                               .outcome = VOW_OUTCOME_DONE,
                               .ttl_ms = ttl_ms};
     s->ops->commit(s, &ask, on_said, &said);

@@ -174,7 +174,9 @@ TEST(store_memory, large_batches_are_answered)
     vow_store *s = open_store(&w, NULL);
     for (uint64_t i = 0; i < N; i++) {
         names[i] = name_of(i);
-        holds[i] = (vow_hold){name_of(i), token_of(i), claim(s, i, i).epoch};
+        holds[i] = (vow_hold){.name = name_of(i),
+                              .token = token_of(i),
+                              .epoch = claim(s, i, i).epoch};
     }
     s->ops->pulse(s, holds, N, 10000, on_said, &said);
     CHECK_UINT_EQ(said.records, N);

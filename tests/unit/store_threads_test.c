@@ -54,9 +54,10 @@ static void worker_committed(int code, const vow_record *records, size_t n,
 static void worker_work(void *user)
 {
     struct worker *w = user;
-    vow_commit_request ask = {
-        .hold = {name_of(w->name), token_of(w->token), w->epoch},
-        .outcome = VOW_OUTCOME_DONE};
+    vow_commit_request ask = {.hold = {.name = name_of(w->name),
+                                       .token = token_of(w->token),
+                                       .epoch = w->epoch},
+                              .outcome = VOW_OUTCOME_DONE};
     atomic_fetch_add(&w->shared->runs, 1);
     CHECK_INT_EQ(atomic_fetch_sub(&w->shared->owners[w->name], 1), 1);
     w->store->ops->commit(w->store, &ask, worker_committed, w);

@@ -341,12 +341,13 @@ static void begin(struct job *j)
 static void begin_put(struct job *j)
 {
     vow_store *s = j->results->store;
-    vow_commit_request ask = {.hold = {j->name, j->token, j->epoch},
-                              .outcome = VOW_OUTCOME_DONE,
-                              .flags = VOW_COMMIT_PUT,
-                              .value = j->bytes,
-                              .ttl_ms = j->ttl_ms,
-                              .label = "a result"};
+    vow_commit_request ask = {
+        .hold = {.name = j->name, .token = j->token, .epoch = j->epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .flags = VOW_COMMIT_PUT,
+        .value = j->bytes,
+        .ttl_ms = j->ttl_ms,
+        .label = "a result"};
     if (vow_bytes_size(j->bytes) > s->ops->value_max) {
         vow__etcd_trouble(j->results->etcd,
                           "a result of %zu bytes is too long for %s, which "
@@ -415,7 +416,9 @@ static void on_got(int code, const vow_record *records, size_t n, void *user)
     }
     VOW__ASSERT(n == 1);
     if (records->status == VOW_STATUS_OWNED) {
-        vow_commit_request ask = {.hold = {j->name, j->token, records->epoch},
+        vow_commit_request ask = {.hold = {.name = j->name,
+                                           .token = j->token,
+                                           .epoch = records->epoch},
                                   .outcome = VOW_OUTCOME_ABANDONED};
         r->store->ops->commit(r->store, &ask, on_given_back, j);
         return;
