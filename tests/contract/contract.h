@@ -67,6 +67,9 @@ struct rig;
 struct rig_store {
     const char *name;
     bool real_time;    /* its leases go by a clock that tests cannot move */
+    bool asynchronous; /* steps are answered by the loop */
+    bool counts_no_waiters; /* the number of waiters is UINT32_MAX */
+    bool has_no_pools;      /* every step on a pool is VOW_ENOTSUP */
     unsigned short_ms; /* of rig_short_ms(), where steps take long; 0: 100 */
     unsigned late_ms; /* how much later than asked leases of who has left end */
     /* Whether all leases of rig_short_ms() have ended. NULL: with their time. */
@@ -101,6 +104,16 @@ struct rig {
 
 typedef void (*contract_fn)(struct rig *r);
 void contract_run(const struct rig_store *store, contract_fn body);
+
+/* A test of pools: skipped for a store that has none. */
+#define CONTRACT_POOL(g, n)                                                    \
+    static void contract_pool_##g##_##n(struct rig *r);                        \
+    CONTRACT(g, n)                                                             \
+    {                                                                          \
+        if (!r->store->has_no_pools)                                           \
+            contract_pool_##g##_##n(r);                                        \
+    }                                                                          \
+    static void contract_pool_##g##_##n(struct rig *r)
 
 #define CONTRACT(g, n)                                                         \
     static void contract_##g##_##n(struct rig *r);                             \
@@ -166,6 +179,9 @@ struct rig_answer rig_forget(struct rig *r, size_t i, const char *text,
 struct rig_answer rig_cancel(struct rig *r, size_t i, const char *text);
 struct rig_answer rig_write(struct rig *r, size_t i, const vow_hold *hold,
                             const char *text);
+
+/* Checks the number of waiters, if the store counts waiters. */
+void rig_check_waiters(const struct rig *r, uint32_t got, uint32_t want);
 
 /* Several at once; `out` has room for n. The code is returned. */
 int rig_peek_all(struct rig *r, size_t i, const vow_name *names, size_t n,

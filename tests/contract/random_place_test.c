@@ -373,7 +373,7 @@ static void check_pools(struct model *m)
     }
 }
 
-CONTRACT(random, every_place_is_that_of_the_model)
+CONTRACT_POOL(random, every_place_is_that_of_the_model)
 {
     static struct model m;
     bool real = r->store->real_time;

@@ -187,7 +187,7 @@ static void model_claim(struct model *m, struct model_name *n, size_t i,
         return;
     CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(a.epoch, n->epoch);
-    CHECK_UINT_EQ(a.waiters, waiting(n));
+    rig_check_waiters(m->rig, a.waiters, waiting(n));
 }
 
 static void step_claim(struct model *m, size_t k, size_t i)
@@ -404,7 +404,7 @@ static void check_all(struct model *m, size_t i)
             continue;
         CHECK_UINT_EQ(out[k].epoch, n->epoch);
         if (status == VOW_STATUS_WAITING)
-            CHECK_UINT_EQ(out[k].waiters, waiting(n));
+            rig_check_waiters(m->rig, out[k].waiters, waiting(n));
     }
     struct rig_answer list[2 * NAMES];
     size_t n = rig_list(m->rig, i, list, 2 * NAMES);

@@ -198,6 +198,11 @@ size_t rig_list(struct rig *r, size_t i, struct rig_answer *out, size_t room)
     return s.n;
 }
 
+void rig_check_waiters(const struct rig *r, uint32_t got, uint32_t want)
+{
+    CHECK_UINT_EQ(got, r->store->counts_no_waiters ? UINT32_MAX : want);
+}
+
 /* ---- chunks -------------------------------------------------------------- */
 
 struct rig_answer rig_write(struct rig *r, size_t i, const vow_hold *hold,
