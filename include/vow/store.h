@@ -21,7 +21,8 @@
  * Time. Only the store's clock expires a lease; the owner's clock is never
  * used. `left_ms` and kin are durations, not dates. A lease or a TTL expires
  * when the time has passed, at most 1 ms later, or as late as the store
- * documents. A lease of 0 ms expires at the end of the step.
+ * documents. The lease of a name may be 0 ms, and then expires at the end of
+ * the step.
  *
  * Owners. A claim of a free name makes the caller the owner, with a larger
  * epoch. A claim of a name with an expired lease does the same, as a takeover,
@@ -199,8 +200,8 @@ typedef struct vow_store_ops {
 
     /* Requests a permit: OWNED, WAITING or BUSY. Permits are granted first come
      * first served, when concurrency limit and rate limit both have room.
-     * VOW_EINVAL: a weight of 0 or above a limit. A token that holds a permit
-     * or waits keeps its turn. With VOW_STORE_STARTS, a grant counts against
+     * VOW_EINVAL: a weight of 0 or above a limit, a lease of 0. A token that
+     * holds a permit or waits keeps its turn. With VOW_STORE_STARTS, a grant counts against
      * the rate as if started now, until a renewal tells the start, the permit
      * is released or the lease ends; from then on, for a window. */
     void (*acquire)(vow_store *s, const vow_permit_request *request,
@@ -209,7 +210,8 @@ typedef struct vow_store_ops {
      * WAITING: the request was in the queue. */
     void (*release)(vow_store *s, const vow_permit_hold *hold,
                     vow_permits_fn done, void *user);
-    /* Renews the leases of permits and of waiting requests. */
+    /* Renews the leases of permits and of waiting requests. VOW_EINVAL: a lease
+     * of 0. */
     void (*renew)(vow_store *s, const vow_permit_hold *holds, size_t n,
                   uint64_t lease_ms, vow_permits_fn done, void *user);
     /* Sets the limits of a pool (NULL: only reads), and answers the pool.

@@ -490,6 +490,10 @@ static void do_acquire(vow_store *s, const vow_permit_request *ask,
                        vow_permits_fn done, void *user)
 {
     vow_pool_permit place;
+    if (ask->lease_ms == 0) {
+        done(VOW_EINVAL, NULL, 0, user);
+        return;
+    }
     struct vow__step step = begin_now(s);
     int rc = vow__book_acquire(&step, ask, &place);
     end(s);
@@ -512,6 +516,10 @@ static void do_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
     struct vow_alloc alloc = *vow_loop_alloc(of(s)->loop);
     vow_pool_permit few[ANSWERS_STACK];
     vow_pool_permit *out = few;
+    if (lease_ms == 0) {
+        done(VOW_EINVAL, NULL, 0, user);
+        return;
+    }
     if (n > ANSWERS_STACK)
         out = vow__mem_new(&alloc, n * sizeof(out[0]));
     if (out == NULL) {

@@ -91,7 +91,7 @@ void vow__sq_acquire(vow_store *store, const vow_permit_request *ask,
 {
     struct vow__sq *s = vow__sq_of(store);
     struct acquire a = {.ask = ask};
-    int code = ask->weight == 0 ? VOW_EINVAL : 0;
+    int code = ask->weight == 0 || ask->lease_ms == 0 ? VOW_EINVAL : 0;
     if (code == 0)
         code = vow__sq_step(s, VOW__SQ_READ, acquire_step, &a);
     for (size_t i = 0;
@@ -356,8 +356,8 @@ void vow__sq_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
 {
     struct vow__sq *s = vow__sq_of(store);
     struct holds h = {.at = holds, .n = n, .lease_ms = lease_ms};
-    if (n == 0) {
-        done(0, NULL, 0, user);
+    if (n == 0 || lease_ms == 0) {
+        done(lease_ms == 0 ? VOW_EINVAL : 0, NULL, 0, user);
         return;
     }
     h.out = vow__mem_new(&s->alloc, n * sizeof(h.out[0]));

@@ -119,9 +119,20 @@ CONTRACT_POOL(place, trying_with_a_token_that_queues_keeps_its_place)
     (void)rig_acquire(r, 1, PLACE("p", 2));
     vow_permit_request ask = *PLACE("p", 2, .flags = VOW_PERMIT_TRY);
     CHECK_UINT_EQ(status(rig_acquire(r, 1, &ask)), VOW_STATUS_WAITING);
-    ask.lease_ms = 0; /* it is over after this step, not within it */
-    CHECK_UINT_EQ(status(rig_acquire(r, 1, &ask)), VOW_STATUS_WAITING);
-    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
+}
+
+CONTRACT_POOL(place, a_lease_of_0_is_refused_and_changes_nothing)
+{
+    (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
+    (void)rig_acquire(r, 1, PLACE("p", 2));
+    for (uint64_t i = 1; i <= 3; i++) {
+        CHECK_INT_EQ(rig_acquire(r, 1, PLACE("p", i, .lease_ms = 0)).code,
+                     VOW_EINVAL);
+        CHECK_INT_EQ(rig_renew(r, 1, "p", i, 0).code, VOW_EINVAL);
+    }
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(status(rig_renew(r, 2, "p", 3, LONG_MS)), VOW_STATUS_NONE);
 }
 
 CONTRACT_POOL(place, a_weight_above_the_limit_is_refused)
@@ -201,10 +212,11 @@ CONTRACT_POOL(place, keys_have_the_limits_of_their_pool_each_for_itself)
 
 CONTRACT_POOL(place_lease, a_dead_holder_gives_its_place_back)
 {
-    CHECK_UINT_EQ(
-        status(rig_acquire(r, 0,
-                           PLACE("p", 1, .limits = at_once(1), .lease_ms = 0))),
-        VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 0,
+                                     PLACE("p", 1, .limits = at_once(1),
+                                           .lease_ms = rig_short_ms(r)))),
+                  VOW_STATUS_OWNED);
+    rig_lapse(r);
     CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2))), VOW_STATUS_OWNED);
     CHECK_UINT_EQ(status(rig_renew(r, 0, "p", 1, LONG_MS)), VOW_STATUS_NONE);
     CHECK_UINT_EQ(status(rig_release(r, 0, "p", 1)), VOW_STATUS_NONE);
@@ -229,9 +241,11 @@ CONTRACT_POOL(place_lease, a_dead_head_does_not_block_the_others)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(2)));
     CHECK_UINT_EQ(
-        status(rig_acquire(r, 1, PLACE("p", 2, .weight = 2, .lease_ms = 0))),
+        status(rig_acquire(
+            r, 1, PLACE("p", 2, .weight = 2, .lease_ms = rig_short_ms(r)))),
         VOW_STATUS_WAITING);
     CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_WAITING);
+    rig_lapse(r);
     CHECK_UINT_EQ(rig_acquire(r, 2, PLACE("p", 3)).place.ahead, 0);
     (void)rig_release(r, 0, "p", 1);
     rig_expect(r, &r->news[2].places, 1);

@@ -4,8 +4,8 @@
  * The model of a pool is one list in the order of arrival, and the times of all
  * starts that ever were; what was granted counts as of now until it is known to
  * have started, was given back, or is over. Each step throws out what is over,
- * does what is asked, and grants heads while they fit. On real time there is no rate, and leases
- * last for 0 or LONG_MS.
+ * does what is asked, and grants heads while they fit. On real time there is
+ * no rate, and leases last for LONG_MS.
  */
 #include "contract.h"
 #include <string.h>
@@ -59,7 +59,7 @@ static uint64_t roll(struct model *m, uint64_t n)
 static uint64_t span(struct model *m)
 {
     if (m->rig->store->real_time || roll(m, 3) > 0)
-        return roll(m, 8) == 0 ? 0 : LONG_MS;
+        return LONG_MS;
     return 1 + roll(m, 3000);
 }
 
@@ -183,8 +183,9 @@ static void check_place(struct model *m, struct pool *p, uint64_t token,
  * left open: a step that changes nothing else does. */
 static void nudge(struct model *m, size_t k)
 {
-    CHECK_UINT_EQ(rig_renew(m->rig, 0, POOL[k], ++m->token, 0).place.status,
-                  VOW_STATUS_NONE);
+    CHECK_UINT_EQ(
+        rig_renew(m->rig, 0, POOL[k], ++m->token, LONG_MS).place.status,
+        VOW_STATUS_NONE);
     reap(m, &m->pools[k]);
     grant(m, &m->pools[k], 0);
 }

@@ -186,7 +186,9 @@ CONTRACT_POOL(rate, what_is_given_back_or_lost_has_started)
         return;
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = limits));
     (void)rig_release(r, 0, "p", 1);
-    (void)rig_acquire(r, 0, PLACE("q", 1, .limits = limits, .lease_ms = 0));
+    (void)rig_acquire(
+        r, 0, PLACE("q", 1, .limits = limits, .lease_ms = rig_short_ms(r)));
+    rig_lapse(r);
     for (uint64_t i = 2; i < 4; i++) {
         struct rig_place p = rig_acquire(r, 1, PLACE(i == 2 ? "p" : "q", i));
         CHECK_UINT_EQ(p.place.status, VOW_STATUS_WAITING);

@@ -411,8 +411,8 @@ static void time_stands(struct rig *r)
     vow_pool_limits limits = {.concurrent = 1, .rate = 9, .window_us = 300000};
     (void)rig_acquire(
         r, 0, PLACE("p", 1, .limits = limits, .lease_ms = rig_short_ms(r)));
-    (void)rig_acquire(
-        r, 0, PLACE("q", 2, .weight = 9, .limits = limits, .lease_ms = 0));
+    (void)rig_acquire(r, 0, PLACE("q", 2, .weight = 9, .limits = limits));
+    (void)rig_release(r, 0, "q", 2);
     uint64_t fence =
         rig_acquire(r, 0, PLACE("r", 3, .limits = at_once(9))).place.fence;
     clock_goes_back(r);

@@ -142,7 +142,7 @@ void vow__etcd_acquire(vow_store *store, const vow_permit_request *ask,
 {
     struct vow__etcd *e = vow__etcd_of(store);
     int rc = vow__etcd_usable(e);
-    if (rc == 0 && ask->weight == 0)
+    if (rc == 0 && (ask->weight == 0 || ask->lease_ms == 0))
         rc = VOW_EINVAL;
     struct ask *a =
         rc < 0 ? NULL : vow__mem_zero(vow__etcd_alloc(e), sizeof(*a));

@@ -81,7 +81,7 @@ void vow__etcd_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
                      uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow__etcd *e = vow__etcd_of(store);
-    int rc = vow__etcd_usable(e);
+    int rc = lease_ms == 0 ? VOW_EINVAL : vow__etcd_usable(e);
     struct renewal *w = rc < 0 || n == 0 ? NULL : renewal_new(e, holds, n);
     if (w == NULL) {
         done(rc < 0 || n == 0 ? rc : VOW_ENOMEM, NULL, 0, user);

@@ -143,8 +143,9 @@ void vow__redis_acquire(vow_store *store, const vow_permit_request *ask,
     struct vow__call *c;
     like.hold = (vow_permit_hold){
         .pool = ask->pool, .limits_of = ask->limits_of, .token = ask->token};
-    int rc =
-        ask->weight == 0 ? VOW_EINVAL : remember(r, &like.hold, &like.fresh);
+    int rc = VOW_EINVAL;
+    if (ask->weight > 0 && ask->lease_ms > 0)
+        rc = remember(r, &like.hold, &like.fresh);
     if (rc < 0) {
         done(rc, NULL, 0, user);
         return;
@@ -257,9 +258,10 @@ void vow__redis_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
                       uint64_t lease_ms, vow_permits_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
-    struct renewal *w = n == 0 ? NULL : renewal_new(r, holds, n);
+    int rc = lease_ms == 0 ? VOW_EINVAL : 0;
+    struct renewal *w = rc < 0 || n == 0 ? NULL : renewal_new(r, holds, n);
     if (w == NULL) {
-        done(n == 0 ? 0 : VOW_ENOMEM, NULL, 0, user);
+        done(rc < 0 || n == 0 ? rc : VOW_ENOMEM, NULL, 0, user);
         return;
     }
     w->done = done;
@@ -267,7 +269,7 @@ void vow__redis_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
     size_t parts = cut(r, w);
     w->left = parts + 1; /* until all are sent */
     for (size_t i = 0; i < parts; i++) {
-        int rc = part_send(r, &w->parts[i], us_of_ms(lease_ms));
+        rc = part_send(r, &w->parts[i], us_of_ms(lease_ms));
         if (rc < 0)
             join(r, w, rc);
     }
