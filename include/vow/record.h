@@ -42,6 +42,8 @@ typedef struct vow_record {
     uint32_t status;    /* enum vow_status */
     uint32_t mode;      /* enum vow_mode */
     uint64_t epoch;     /* of the claim: the fence, strictly increasing */
+    uint64_t first;     /* OWNED, WAITING: epoch of the first owner since the
+                           name was free, for `waited` of a later claim */
     uint32_t takeovers; /* lost owners before the current owner */
     uint32_t waiters;   /* registered instances */
     bool failed;        /* settled with a failure */
@@ -73,6 +75,8 @@ typedef struct vow_claim_request {
     uint32_t takeovers; /* takeovers allowed; a claim beyond settles the name as
                            a failure VOW_EGAVEUP, for a minute */
     uint64_t floor;     /* the highest epoch this process has seen */
+    uint64_t waited;    /* `first` of the run the caller waited for or lost: a
+                           result left for waiters is answered; 0: none */
     const char *label;  /* may be NULL */
     const char *runner; /* may be NULL */
 } vow_claim_request;
@@ -82,6 +86,7 @@ typedef struct vow_hold {
     vow_name name;
     vow_token token;
     uint64_t epoch;
+    uint32_t mode; /* enum vow_mode of the claim */
 } vow_hold;
 
 enum vow_outcome {
@@ -104,7 +109,7 @@ typedef struct vow_commit_request {
     uint32_t outcome; /* enum vow_outcome */
     uint32_t flags;   /* VOW_COMMIT_... */
     vow_bytes *value; /* borrowed until done; NULL: empty */
-    uint64_t ttl_ms;  /* 0: only for registered instances (vow/store.h) */
+    uint64_t ttl_ms;  /* 0: only for waiters (vow/store.h) */
     uint64_t cost_ms; /* run time of the work */
     const char *label;
 } vow_commit_request;

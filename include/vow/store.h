@@ -38,22 +38,26 @@
  * Wake-ups may be lost: a waiter claims again after `left_ms`, and every
  * `recheck_ms` of the store.
  *
- * Results with ttl_ms 0. The result is only for the instances registered at the
- * time of the commit. The next claim of a registered instance reads the result,
- * whatever became of the name since; repeats with the same token read the
- * result again. The result can be read until on_record has delivered SETTLED to
- * the instance, or else at least for 2 * recheck_ms plus the owner's lease. For
+ * Results with ttl_ms 0. The result is only for the claims that waited for the
+ * run, also across takeovers: a claim whose `waited` is the `first` of the run
+ * reads the result, whatever became of the name since, as often as the claim
+ * comes. The result can be read until on_record has delivered SETTLED to the
+ * instance, or else at least for 2 * recheck_ms plus the owner's lease. For
  * every other claim, and for peek, list, forget and VOW_COMMIT_PUT, the result
- * does not exist. The late commit of a replaced owner does find the result.
+ * does not exist. A store may leave out a result without registered instances.
  *
  * Pools. Every step on a pool first removes permits and requests with an
  * expired lease, then does the request, then grants waiting requests in order.
  * A permit granted by a step of another request must be fetched within 2 s, by
  * acquire or renew, or is granted to the next request. VOW_PERMIT_TRY gets a
- * permit if the wait queue is empty and the permit fits. If new limits can
- * never allow the weight of the first waiting request, the request leaves the
- * queue and on_permit is called; the next acquire with the token gives
- * VOW_EINVAL.
+ * permit if the wait queue is empty and the permit fits. A step on the pool of
+ * a key reads the limits of the pool with the limits: changed limits reach a
+ * waiting request of a key with the next step on the pool of the key, at the
+ * latest its next renewal. If new limits can never allow the weight of the
+ * first waiting request, the request leaves the queue and on_permit is called;
+ * the next acquire with the token gives VOW_EINVAL. A rate is exact: at most
+ * `rate` in any window. Above a rate of 256 a start may count for a 256th of
+ * the window longer (etcd: vow-store(7)).
  *
  * Owner: vow_store_open() or a constructor makes a store; ops->close frees it.
  * Threads: the thread of the loop the store was opened on.
@@ -136,7 +140,7 @@ typedef struct vow_store_events {
     void *user;
 } vow_store_events;
 
-enum { VOW_STORE_VERSION = 1 };
+enum { VOW_STORE_VERSION = 2 };
 enum {
     VOW_STORE_LOCAL = 1, /* a single instance: the authority keeps results */
     VOW_STORE_STARTS = 2 /* a rate limit counts starts, see `acquire` */
@@ -164,13 +168,13 @@ typedef struct vow_store_ops {
     void (*peek)(vow_store *s, const vow_name *names, size_t n,
                  vow_records_fn done, void *user);
     /* Renews the leases of all holds: OWNED, CANCELED, LOST or SETTLED for
-     * each. A vanished record is made again with the epoch of the hold, and
-     * takes no more chunks (VOW_E2BIG), because the first chunks are gone. */
+     * each. A vanished record of mode VOW_SHARED is made again with the epoch
+     * of the hold; for other modes the answer is LOST. */
     void (*pulse)(vow_store *s, const vow_hold *holds, size_t n,
                   uint64_t lease_ms, vow_records_fn done, void *user);
     /* Settles or abandons a name. OWNED: accepted, also the second time. LOST:
-     * refused, another owner has the name; also for PUT and RESOLVE of a
-     * running name. SETTLED: refused, the accepted result comes with the
+     * refused, another owner has or had the name; also for PUT and RESOLVE of
+     * a running name. SETTLED: refused, the accepted result comes with the
      * answer. NONE: refused, the record is gone. VOW_E2BIG: the value is above
      * value_max. VOW_ENOSPC: as VOW_ESTORE, and a name of mode VOW_SHARED was
      * abandoned. */
@@ -189,10 +193,13 @@ typedef struct vow_store_ops {
      * missing. */
     void (*list)(vow_store *s, vow_records_fn done, void *user);
 
-    /* Adds a chunk for followers: OWNED or LOST. VOW_E2BIG: all chunks together
-     * are above value_max. */
-    void (*write)(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                  vow_records_fn done, void *user);
+    /* Adds a chunk for followers: OWNED or LOST. `number` counts the chunks of
+     * the claim from 0. A number that is there already is a repeat; a number
+     * beyond the next is not stored, because chunks before were lost with the
+     * record: followers get the rest with the result. VOW_E2BIG: all chunks
+     * together are above value_max. */
+    void (*write)(vow_store *s, const vow_hold *hold, uint64_t number,
+                  vow_bytes *chunk, vow_records_fn done, void *user);
     /* Reads chunks of an epoch, from number `from` on; the remaining chunks
      * need more reads. VOW_ENOENT: the epoch is over. */
     void (*read)(vow_store *s, const vow_name *name, uint64_t epoch,
@@ -215,7 +222,8 @@ typedef struct vow_store_ops {
     void (*renew)(vow_store *s, const vow_permit_hold *holds, size_t n,
                   uint64_t lease_ms, vow_permits_fn done, void *user);
     /* Sets the limits of a pool (NULL: only reads), and answers the pool.
-     * VOW_ENOENT: no pool to read. */
+     * VOW_ENOENT: no pool to read. The pool of a key has no limits of its own:
+     * to set them is VOW_EINVAL, or has no effect on the key. */
     void (*limit)(vow_store *s, const vow_name *pool,
                   const vow_pool_limits *limits, const char *label,
                   vow_pools_fn done, void *user);

@@ -247,10 +247,13 @@ static void chunk_write_on_hub(void *chunk_message)
         chunk_message_free(p);
         return;
     }
-    vow_hold hold = {
-        .name = e->name, .token = l->token, .epoch = atomic_load(&l->epoch)};
+    vow_hold hold = {.name = e->name,
+                     .token = l->token,
+                     .epoch = atomic_load(&l->epoch),
+                     .mode = e->mode};
     vow__named_step_begins(h);
-    h->store->ops->write(h->store, &hold, p->chunk, on_chunk_written, p);
+    h->store->ops->write(h->store, &hold, e->chunks_written++, p->chunk,
+                         on_chunk_written, p);
 }
 
 static void on_chunk_written(int code, const vow_record *r, size_t n,

@@ -43,11 +43,12 @@ static void closed_commit(vow_store *s, const vow_commit_request *request,
     done(VOW_ECLOSED, NULL, 0, user);
 }
 
-static void closed_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                         vow_records_fn done, void *user)
+static void closed_write(vow_store *s, const vow_hold *hold, uint64_t number,
+                         vow_bytes *chunk, vow_records_fn done, void *user)
 {
     (void)s;
     (void)hold;
+    (void)number;
     (void)chunk;
     done(VOW_ECLOSED, NULL, 0, user);
 }

@@ -46,7 +46,10 @@ void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
     }
     uint64_t took_ns = vow__named_hub_about_ns(h) - l->began_ns;
     e->commit = (vow_commit_request){
-        .hold = {.name = e->name, .token = l->token, .epoch = l->epoch},
+        .hold = {.name = e->name,
+                 .token = l->token,
+                 .epoch = l->epoch,
+                 .mode = e->mode},
         .outcome = good ? VOW_OUTCOME_DONE : VOW_OUTCOME_FAILED,
         .flags = o->mode == VOW_SHARED ? 0 : VOW_COMMIT_STRICT,
         .value = value,

@@ -306,6 +306,7 @@ static void entry_claim(struct vow__named_entry *e)
                                  .lease_ms = vow__named_waiter_lease_ms(first),
                                  .takeovers = first->opts->takeovers,
                                  .floor = h->floor,
+                                 .waited = e->first,
                                  .label = first->label,
                                  .runner = h->runner};
     bool wait = false;
@@ -325,7 +326,7 @@ static void entry_claim(struct vow__named_entry *e)
         vow__named_token_make(h, &e->token);
     e->token_unused = true;
     request.token = e->token;
-    e->once = request.mode == VOW_ONCE;
+    e->mode = (uint8_t)request.mode;
     vow__named_entry_move(e, ENTRY_CLAIMING);
     e->woken = false;
     e->claimed_ns = vow__named_hub_now_ns(h);
@@ -427,6 +428,8 @@ static void entry_owned(struct vow__named_entry *e, const vow_record *r)
             vow__named_waiter_refuse(w, VOW_ERETRY, NULL);
     }
     e->takeovers = r->takeovers;
+    e->first = r->first;
+    e->chunks_written = 0;
     vow_name name;
     if (other_run_name(e, &name))
         peek_other_run(e, &name);
@@ -502,6 +505,7 @@ static void entry_wait_for(struct vow__named_entry *e, const vow_record *r)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow__named_entry_move(e, ENTRY_WAITING);
+    e->first = r->first;
     e->hold_offs = 0;
     uint64_t age_ns = r->age_ms * VOW__NS_PER_MS;
     uint64_t now = vow__named_hub_now_ns(h);

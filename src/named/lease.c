@@ -388,7 +388,8 @@ void vow__named_lease_lose(vow_lease *l, const char *why)
     vow__named_lease_over(l, false);
     e->lease_was_lost = true;
     e->successor_asks = 0;
-    e->ask_successor = !e->once && !l->alone && !l->waiter->refresh &&
+    e->ask_successor = e->mode != VOW_ONCE && !l->alone &&
+                       !l->waiter->refresh &&
                        (h->store->ops->flags & VOW_STORE_LOCAL) == 0;
     if (!l->chunks_stopped && !l->alone) { /* the followers have these chunks */
         e->chunks_epoch = atomic_load(&l->epoch);

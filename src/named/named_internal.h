@@ -144,7 +144,7 @@ struct vow__named_entry {
                             claim can be repeated */
     bool lease_was_lost; /* a lease of this process, in this chain of
                             attempts */
-    bool once;           /* the claim has mode VOW_ONCE */
+    uint8_t mode;        /* enum vow_mode of the claim */
     bool ask_successor;  /* a lease was lost: request the successor's result
                             before the next claim */
     bool followed;       /* a waiter wants chunks */
@@ -170,6 +170,9 @@ struct vow__named_entry {
                                                      came before the answer */
     vow_bytes **chunks;
     size_t n_chunks, room_chunks;
+    uint64_t first;           /* of the run that the waiters wait for, or that
+                                 this process owns; 0: none */
+    uint64_t chunks_written;  /* under the claim of this process */
     uint64_t chunks_from;     /* the store's number of the next chunk */
     uint64_t chunks_epoch;    /* of the owner that wrote the chunks, if another
                                  process */

@@ -172,7 +172,8 @@ static void pulse_send_batch(struct vow__named_hub *h, vow_lease *first,
         b->leases[b->n] = l;
         b->holds[b->n++] = (vow_hold){.name = l->entry->name,
                                       .token = l->token,
-                                      .epoch = atomic_load(&l->epoch)};
+                                      .epoch = atomic_load(&l->epoch),
+                                      .mode = l->entry->mode};
     }
     vow__named_step_begins(h);
     h->store->ops->pulse(h->store, b->holds, b->n, lease_ms, on_leases_pulsed,

@@ -42,6 +42,7 @@ static void entry_run_over(struct vow__named_entry *e, uint64_t keep_ms)
     e->failures = e->abandons = 0;
     e->hold_offs = 0;
     e->lease_was_lost = false;
+    e->first = 0;
     e->first_error = vow_error_unref(e->first_error);
     vow__named_chunks_clear(e);
     if (wanted) {

@@ -129,7 +129,8 @@ static int take_over(const struct vow__step *s, const vow_claim_request *ask,
     bool anew = s->book->now_us >= r->end_us &&
                 s->book->now_us - r->end_us >= VOW__GAVE_UP_US;
     *ret_says = VOW_STATUS_SETTLED;
-    if (!anew && r->takeovers >= ask->takeovers)
+    bool force = (ask->flags & VOW_CLAIM_FORCE) != 0;
+    if (!anew && !force && r->takeovers >= ask->takeovers)
         return give_up(s->book, r);
     *ret_says = VOW_STATUS_OWNED;
     int rc = own(s, ask, r);
@@ -317,7 +318,9 @@ static struct verdict judge(const struct vow__book *b, const struct vow__rec *r,
     if (r != NULL)
         return r->state == VOW__REC_RUNNING ? judge_running(b, r, ask)
                                             : judge_settled(r, ask);
-    if ((ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0)
+    bool abandoned = ask->outcome == VOW_OUTCOME_ABANDONED;
+    if ((ask->flags & VOW_COMMIT_RESOLVE) != 0 ||
+        ((ask->flags & VOW_COMMIT_STRICT) != 0 && !abandoned))
         return (struct verdict){VOW_STATUS_NONE, false};
     return (struct verdict){VOW_STATUS_OWNED, true};
 }

@@ -459,9 +459,10 @@ static void answer_sheet(vow_store *s, int rc, struct vow__sheet *sheet,
     vow__mem_free(&alloc, sheet->records, sheet->size);
 }
 
-static void do_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                     vow_records_fn done, void *user)
+static void do_write(vow_store *s, const vow_hold *hold, uint64_t number,
+                     vow_bytes *chunk, vow_records_fn done, void *user)
 {
+    (void)number;
     struct vow__answer a;
     struct vow__step step = begin(s);
     int rc = vow__book_write(&step, hold, chunk, &a);

@@ -36,8 +36,10 @@ static int collect(struct vow__sq *s, struct reading *r, int64_t chunks);
 static void drop(struct reading *r);
 
 void vow__sq_chunk_write(vow_store *store, const vow_hold *hold,
-                         vow_bytes *chunk, vow_records_fn done, void *user)
+                         uint64_t number, vow_bytes *chunk, vow_records_fn done,
+                         void *user)
 {
+    (void)number;
     struct vow__sq *s = vow__sq_of(store);
     struct writing w = {.hold = hold, .chunk = chunk};
     int code = vow_bytes_size(chunk) > s->opts.value_max ? VOW_E2BIG : 0;

@@ -210,7 +210,8 @@ static int own(struct vow__sq *s, struct claim *c)
         rc = stop_waiting(s, r);
     if (rc == 0)
         rc = vow__sq_rec_clear(s, r);
-    if (rc == 0 && !anew && r->takeovers >= ask->takeovers)
+    bool force = (ask->flags & VOW_CLAIM_FORCE) != 0;
+    if (rc == 0 && !anew && !force && r->takeovers >= ask->takeovers)
         return give_up(s, c);
     int64_t above = r->there ? r->epoch : 0;
     if (above < (int64_t)ask->floor)

@@ -131,7 +131,9 @@ static void judge(struct vow__sq *s, struct commit *c)
 
 static void judge_absent(struct commit *c)
 {
-    const uint32_t wanted = VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE;
+    uint32_t wanted = VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE;
+    if (c->ask->outcome == VOW_OUTCOME_ABANDONED)
+        wanted = VOW_COMMIT_RESOLVE;
     c->effect = (c->ask->flags & wanted) == 0;
     c->status = c->effect ? VOW_STATUS_OWNED : VOW_STATUS_NONE;
 }

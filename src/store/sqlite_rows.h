@@ -108,7 +108,8 @@ void vow__sq_peek(vow_store *store, const vow_name *names, size_t n,
                   vow_records_fn done, void *user);
 void vow__sq_list(vow_store *store, vow_records_fn done, void *user);
 void vow__sq_chunk_write(vow_store *store, const vow_hold *hold,
-                         vow_bytes *chunk, vow_records_fn done, void *user);
+                         uint64_t number, vow_bytes *chunk, vow_records_fn done,
+                         void *user);
 void vow__sq_chunk_read(vow_store *store, const vow_name *name, uint64_t epoch,
                         uint64_t from, vow_chunks_fn done, void *user);
 

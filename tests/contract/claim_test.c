@@ -195,6 +195,17 @@ CONTRACT(takeover, too_many_give_up_as_a_failure)
     CHECK(a.failed);
 }
 
+CONTRACT(takeover, force_takes_a_lapsed_name_whatever_the_count)
+{
+    (void)rig_claim(r, 0, ASK("a", 1, .lease_ms = 0));
+    const vow_claim_request *ask =
+        ASK("a", 2, .takeovers = 0, .flags = VOW_CLAIM_FORCE);
+    struct rig_answer a = rig_claim(r, 1, ask);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(a.takeovers, 1);
+    CHECK_UINT_EQ(rig_claim(r, 1, ask).epoch, a.epoch);
+}
+
 CONTRACT(takeover, giving_up_wakes_who_waits_and_refuses_the_lost_owner)
 {
     struct rig_answer own = rig_claim(r, 0, ASK("a", 1));

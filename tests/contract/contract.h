@@ -135,7 +135,7 @@ RIG_STORES(RIG_DECLARE_, 0, 0)
 struct rig_answer {
     int code;
     uint32_t status;
-    uint64_t epoch;
+    uint64_t epoch, first;
     uint32_t mode, takeovers, waiters;
     bool failed;
     uint64_t age_ms, pulse_ms, left_ms, cost_ms;
@@ -178,7 +178,7 @@ struct rig_answer rig_forget(struct rig *r, size_t i, const char *text,
                              uint64_t epoch);
 struct rig_answer rig_cancel(struct rig *r, size_t i, const char *text);
 struct rig_answer rig_write(struct rig *r, size_t i, const vow_hold *hold,
-                            const char *text);
+                            uint64_t number, const char *text);
 
 /* Checks the number of waiters, if the store counts waiters. */
 void rig_check_waiters(const struct rig *r, uint32_t got, uint32_t want);

@@ -164,9 +164,9 @@ CONTRACT(chunks, are_read_in_order_and_from_any_number)
     CHECK_INT_EQ(c.code, 0);
     CHECK_UINT_EQ(c.n, 0);
     CHECK_UINT_EQ(c.next, 0);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "one").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "three").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 0, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 1, "").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 2, "three").status, VOW_STATUS_OWNED);
     c = rig_read(r, 1, "a", hold.epoch, 0);
     CHECK_STR_EQ(c.text, "one||three|");
     CHECK_UINT_EQ(c.next, 3);
@@ -181,8 +181,8 @@ CONTRACT(chunks, many_come_by_several_reads)
 {
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    for (int i = 0; i < 200; i++)
-        CHECK_UINT_EQ(rig_write(r, 0, &hold, i % 2 ? "b" : "a").status,
+    for (uint64_t i = 0; i < 200; i++)
+        CHECK_UINT_EQ(rig_write(r, 0, &hold, i, i % 2 ? "b" : "a").status,
                       VOW_STATUS_OWNED);
     uint64_t next = 0;
     while (next < 200) {
@@ -201,11 +201,11 @@ CONTRACT(chunks, who_waits_is_told)
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
     (void)rig_claim(r, 1, ASK("a", 2));
-    (void)rig_write(r, 0, &hold, "x");
+    (void)rig_write(r, 0, &hold, 0, "x");
     rig_expect(r, &r->news[1].chunks, 1);
     CHECK(vow_name_equal(&r->news[1].name, &hold.name));
     unsigned before = r->news[1].chunks;
-    (void)rig_write(r, 0, &hold, "y");
+    (void)rig_write(r, 0, &hold, 1, "y");
     rig_expect(r, &r->news[1].chunks, before + 1);
     CHECK_STR_EQ(rig_read(r, 1, "a", hold.epoch, 1).text, "y|");
     (void)rig_commit(r, 0, COMMIT("a", 1, hold.epoch), "xy");
@@ -217,19 +217,19 @@ CONTRACT(chunks, of_another_epoch_or_none_are_not_there)
     vow_hold hold = hold_of("a", 1, 0);
     CHECK_INT_EQ(rig_read(r, 1, "a", 1, 0).code, VOW_ENOENT);
     hold.epoch = rig_claim(r, 0, ASK("a", 1, .lease_ms = 0)).epoch;
-    (void)rig_write(r, 0, &hold, "old");
+    (void)rig_write(r, 0, &hold, 0, "old");
     CHECK_INT_EQ(rig_read(r, 1, "a", hold.epoch + 1, 0).code, VOW_ENOENT);
     hold.epoch++;
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "x").status, VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 1, "x").status, VOW_STATUS_LOST);
     hold.epoch--;
     vow_hold next = hold_of("a", 2, rig_claim(r, 1, ASK("a", 2)).epoch);
     CHECK_INT_EQ(rig_read(r, 2, "a", hold.epoch, 0).code, VOW_ENOENT);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "late").status, VOW_STATUS_LOST);
-    CHECK_UINT_EQ(rig_write(r, 1, &next, "new").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 1, "late").status, VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 1, &next, 0, "new").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(rig_read(r, 2, "a", next.epoch, 0).text, "new|");
     (void)rig_commit(r, 1, COMMIT("a", 2, next.epoch), "new");
     CHECK_INT_EQ(rig_read(r, 2, "a", next.epoch, 0).code, VOW_ENOENT);
-    CHECK_UINT_EQ(rig_write(r, 1, &next, "more").status, VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_write(r, 1, &next, 1, "more").status, VOW_STATUS_LOST);
 }
 
 /* ---- once ---------------------------------------------------------------- */

@@ -30,6 +30,7 @@ struct model_name {
     bool made_again; /* by a pulse: it takes no chunks */
     bool waits[RIG_INSTANCES];
     uint64_t wait_token[RIG_INSTANCES];
+    uint64_t wait_first[RIG_INSTANCES];
     uint64_t hidden_ms; /* something may be left of a result for who waited */
 };
 
@@ -164,11 +165,13 @@ static void model_claim(struct model *m, struct model_name *n, size_t i,
         n->end_ms = m->now_ms + ask->lease_ms;
     } else if (status == VOW_STATUS_WAITING) {
         waits = n->waits[i] || (ask->flags & VOW_CLAIM_NOWAIT) == 0;
-        if ((ask->flags & VOW_CLAIM_NOWAIT) == 0)
+        if ((ask->flags & VOW_CLAIM_NOWAIT) == 0) {
             n->wait_token[i] = token;
+            n->wait_first[i] = a.first;
+        }
     } else if (status == VOW_STATUS_DOUBT) {
         CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
-    } else if (n->takeovers < ask->takeovers || long_lost(m, n)) {
+    } else if (n->takeovers < ask->takeovers || force || long_lost(m, n)) {
         model_own(m, n, ask, token, a);
     } else {
         n->state = SETTLED;
@@ -221,8 +224,9 @@ static void read_hidden(struct model *m, size_t k, const struct model_name *was)
             if (!was->waits[other])
                 step_claim(m, k, other);
         }
-        check_settled(was,
-                      rig_claim(m->rig, i, ASK(NAME[k], was->wait_token[i])));
+        check_settled(was, rig_claim(m->rig, i,
+                                     ASK(NAME[k], was->wait_token[i],
+                                         .waited = was->wait_first[i])));
     }
 }
 
@@ -265,7 +269,8 @@ static uint32_t judge(const struct model *m, const struct model_name *n,
     bool same = n->token == token && n->epoch == ask->hold.epoch;
     bool put = (ask->flags & VOW_COMMIT_PUT) != 0;
     bool resolve = (ask->flags & VOW_COMMIT_RESOLVE) != 0;
-    bool strict = (ask->flags & VOW_COMMIT_STRICT) != 0;
+    bool strict = (ask->flags & VOW_COMMIT_STRICT) != 0 &&
+                  ask->outcome != VOW_OUTCOME_ABANDONED;
     if (n->state == ABSENT)
         return strict || resolve ? VOW_STATUS_NONE : VOW_STATUS_OWNED;
     if (n->state == SETTLED && (same || (put && ask->hold.epoch > n->epoch)))
@@ -371,9 +376,10 @@ static void step_chunk(struct model *m, size_t k, size_t i)
                      .token = rig_token(n->token),
                      .epoch = n->epoch};
     bool runs = n->state == RUNS;
-    struct rig_answer a = rig_write(m->rig, i, &hold, "x");
+    struct rig_answer a =
+        rig_write(m->rig, i, &hold, n->chunks + n->made_again, "x");
     if (runs && n->made_again)
-        CHECK_INT_EQ(a.code, VOW_E2BIG);
+        CHECK(a.code == VOW_E2BIG || a.status == VOW_STATUS_OWNED);
     else
         CHECK_UINT_EQ(a.status, runs ? VOW_STATUS_OWNED : VOW_STATUS_LOST);
     n->chunks += runs && !n->made_again;

@@ -64,6 +64,7 @@ static void copy_record(struct rig_answer *a, const vow_record *r)
 {
     a->status = r->status;
     a->epoch = r->epoch;
+    a->first = r->first;
     a->mode = r->mode;
     a->takeovers = r->takeovers;
     a->waiters = r->waiters;
@@ -206,13 +207,13 @@ void rig_check_waiters(const struct rig *r, uint32_t got, uint32_t want)
 /* ---- chunks -------------------------------------------------------------- */
 
 struct rig_answer rig_write(struct rig *r, size_t i, const vow_hold *hold,
-                            const char *text)
+                            uint64_t number, const char *text)
 {
     struct rig_answer a = {.code = 0};
     struct step s = {.out = &a, .room = 1};
     VOW_AUTO(vow_bytes) chunk = NULL;
     CHECK_INT_EQ(vow_bytes_new(r->world.loop, text, strlen(text), &chunk), 0);
-    r->at[i]->ops->write(r->at[i], hold, chunk, on_records, &s);
+    r->at[i]->ops->write(r->at[i], hold, number, chunk, on_records, &s);
     return one(r, &s);
 }
 

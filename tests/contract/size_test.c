@@ -56,9 +56,9 @@ CONTRACT(size, chunks_have_the_size_of_a_result_together)
     char text[RIG_VALUE_MAX / 2 + 1];
     memset(text, 'x', sizeof(text));
     text[sizeof(text) - 1] = 0;
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, text).status, VOW_STATUS_OWNED);
-    CHECK_INT_EQ(rig_write(r, 0, &hold, "x").code, VOW_E2BIG);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 0, text).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 1, text).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(rig_write(r, 0, &hold, 2, "x").code, VOW_E2BIG);
     CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_OWNED);
 }
 

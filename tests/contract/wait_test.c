@@ -2,8 +2,8 @@
 /* wait_test.c - no wake-up is lost; results that are only for who waits. */
 #include "contract.h"
 
-/* The instance was registered with this token and will have the result: by
- * itself, or when it asks again. */
+/* The instance was registered and gets the result: by a wake-up, or by a claim
+ * with the run the instance waited for. */
 static void check_gets(struct rig *r, size_t i, const vow_claim_request *ask,
                        const char *value, size_t size)
 {
@@ -112,16 +112,25 @@ CONTRACT(wake, what_a_closed_instance_owned_stays_until_its_lease_ends)
 
 /* ---- ttl 0 --------------------------------------------------------------- */
 
+/* Waits for the name, and returns the claim that reads what is left. */
+static vow_claim_request wait_for(struct rig *r, size_t i, const char *name,
+                                  uint64_t token)
+{
+    struct rig_answer a = rig_claim(r, i, ASK(name, token));
+    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
+    return *ASK(name, token, .waited = a.first);
+}
+
 CONTRACT(for_waiters, who_waited_reads_the_result_and_nobody_else)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
-    (void)rig_claim(r, 2, ASK("a", 3));
+    vow_claim_request first = wait_for(r, 1, "a", 2);
+    vow_claim_request second = wait_for(r, 2, "a", 3);
     CHECK_UINT_EQ(
         rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "for you").status,
         VOW_STATUS_OWNED);
-    check_gets(r, 1, ASK("a", 2), "for you", 7);
-    check_gets(r, 2, ASK("a", 3), "for you", 7);
+    check_gets(r, 1, &first, "for you", 7);
+    check_gets(r, 2, &second, "for you", 7);
     struct rig_answer a = rig_claim(r, 3, ASK("a", 4));
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > epoch);
@@ -131,10 +140,10 @@ CONTRACT(for_waiters, who_waited_reads_the_result_and_nobody_else)
 CONTRACT(for_waiters, the_token_that_waited_reads_it_at_once_and_again)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
     for (int i = 0; i < 3 && r->news[1].status != VOW_STATUS_SETTLED; i++) {
-        struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
+        struct rig_answer a = rig_claim(r, 1, &ask);
         CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
         CHECK_UINT_EQ(a.epoch, epoch);
         CHECK_MEM_EQ(a.value, "x", 1);
@@ -144,31 +153,46 @@ CONTRACT(for_waiters, the_token_that_waited_reads_it_at_once_and_again)
 CONTRACT(for_waiters, a_new_token_of_who_waited_reads_it_too_and_again)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
+    ask.token = rig_token(7);
     for (int i = 0; i < 2 && r->news[1].status != VOW_STATUS_SETTLED; i++)
-        CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 7)).status, VOW_STATUS_SETTLED);
+        CHECK_UINT_EQ(rig_claim(r, 1, &ask).status, VOW_STATUS_SETTLED);
 }
 
 CONTRACT(for_waiters, a_claim_that_comes_first_does_not_take_it_from_them)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request first = wait_for(r, 1, "a", 2);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "first");
     struct rig_answer a = rig_claim(r, 2, ASK("a", 3));
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
-    (void)rig_claim(r, 3, ASK("a", 4));
+    vow_claim_request second = wait_for(r, 3, "a", 4);
     (void)rig_commit(r, 2, COMMIT("a", 3, a.epoch, .ttl_ms = 0), "second");
-    check_gets(r, 1, ASK("a", 2), "first", 5);
-    check_gets(r, 3, ASK("a", 4), "second", 6);
+    check_gets(r, 1, &first, "first", 5);
+    check_gets(r, 3, &second, "second", 6);
+}
+
+/* The run has one result, also if the first owner was lost. */
+CONTRACT(for_waiters, a_takeover_leaves_it_for_those_who_waited_before)
+{
+    vow_hold hold = {.name = rig_name("a"), .token = rig_token(1)};
+    hold.epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
+    (void)rig_pulse(r, 0, &hold, 0);
+    struct rig_answer a = rig_claim(r, 2, ASK("a", 3));
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(a.takeovers, 1);
+    (void)rig_commit(r, 2, COMMIT("a", 3, a.epoch, .ttl_ms = 0), "x");
+    check_gets(r, 1, &ask, "x", 1);
 }
 
 CONTRACT(for_waiters, who_has_read_it_and_asks_anew_owns_it)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
-    check_gets(r, 1, ASK("a", 2), "x", 1);
+    check_gets(r, 1, &ask, "x", 1);
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 5)).status, VOW_STATUS_OWNED);
 }
 
@@ -176,23 +200,23 @@ CONTRACT(for_waiters, it_is_gone_for_all_who_look)
 {
     struct rig_answer list[4];
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
     (void)rig_commit(r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0), "x");
     CHECK_UINT_EQ(rig_peek(r, 2, "a").status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_cancel(r, 2, "a").status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_forget(r, 2, "a", 0).status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(rig_list(r, 2, list, 4), 0);
-    check_gets(r, 1, ASK("a", 2), "x", 1);
+    check_gets(r, 1, &ask, "x", 1);
 }
 
 CONTRACT(for_waiters, a_failure_reaches_them_too)
 {
     uint64_t epoch = rig_claim(r, 0, ASK("a", 1)).epoch;
-    (void)rig_claim(r, 1, ASK("a", 2));
+    vow_claim_request ask = wait_for(r, 1, "a", 2);
     (void)rig_commit(
         r, 0, COMMIT("a", 1, epoch, .ttl_ms = 0, .outcome = VOW_OUTCOME_FAILED),
         "why");
-    check_gets(r, 1, ASK("a", 2), "why", 3);
+    check_gets(r, 1, &ask, "why", 3);
 }
 
 CONTRACT(for_waiters, without_any_it_is_gone_at_once)

@@ -284,10 +284,11 @@ static inline void flaky_list(vow_store *s, vow_records_fn done, void *user)
 }
 
 static inline void flaky_write(vow_store *s, const vow_hold *hold,
-                               vow_bytes *chunk, vow_records_fn done,
-                               void *user)
+                               uint64_t number, vow_bytes *chunk,
+                               vow_records_fn done, void *user)
 {
-    FLAKY_STEP(STEP_WRITE, write(f->inner, hold, chunk, records_came, a));
+    FLAKY_STEP(STEP_WRITE,
+               write(f->inner, hold, number, chunk, records_came, a));
 }
 
 static inline void flaky_read(vow_store *s, const vow_name *name,

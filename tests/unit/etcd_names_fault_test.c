@@ -100,7 +100,7 @@ FAULT_SWEEP(etcd_fault, chunks, FAULT_ALLOC)
         if (vow_bytes_new(w->loop, "one", 3, &chunk) == 0) {
             struct answer b = {.done = false};
             vow_store *s = n->at[0].store;
-            s->ops->write(s, &hold, chunk, on_records, &b);
+            s->ops->write(s, &hold, 0, chunk, on_records, &b);
             check(n, *await(n, &b));
         }
         struct answer c = read_text(n, 1, hold);

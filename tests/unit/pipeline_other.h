@@ -10,6 +10,7 @@ struct other {
     struct rig *rig;
     vow_store *store;
     vow_hold hold;
+    uint64_t chunks; /* written by this claim */
     uint32_t status;
 };
 
@@ -54,6 +55,7 @@ static inline void other_claims(struct other *o, const char *letters)
                                    .lease_ms = o->rig->lease_ms,
                                    .takeovers = 3,
                                    .runner = "other:1"};
+    o->chunks = 0;
     o->store->ops->claim(o->store, &ask, other_heard, o);
     check_owned(o);
 }
@@ -71,7 +73,7 @@ static inline void other_writes(struct other *o, const char *text)
     VOW_AUTO(vow_bytes) b = bytes_of(o->rig, text);
     if (b == NULL)
         return;
-    o->store->ops->write(o->store, &o->hold, b, other_heard, o);
+    o->store->ops->write(o->store, &o->hold, o->chunks++, b, other_heard, o);
     check_owned(o);
 }
 

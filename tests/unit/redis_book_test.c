@@ -427,9 +427,12 @@ static void step_pulse(struct both *b, size_t i, uint64_t k)
     struct step step = {.out = redis};
     vow_record found[2];
     uint64_t lease_ms = span(b);
-    vow_hold holds[2] = {
-        {name_of(k), token_of(owner.token), epoch.book},
-        {name_of((k + 1) % NAMES), token_of(roll(b, TOKENS)), epoch.book}};
+    vow_hold holds[2] = {{.name = name_of(k),
+                          .token = token_of(owner.token),
+                          .epoch = epoch.book},
+                         {.name = name_of((k + 1) % NAMES),
+                          .token = token_of(roll(b, TOKENS)),
+                          .epoch = epoch.book}};
     snprintf(b->said, sizeof(b->said), "%zu pulses %u by %u with %ju, lease %u",
              i, (unsigned)k, holds[0].token.bytes[0], (uintmax_t)epoch.book,
              (unsigned)lease_ms);

@@ -46,8 +46,8 @@ TEST(redis_chunks, a_chunk_whose_answer_was_lost_is_there_once)
     VOW_AUTO(vow_bytes) chunk = bytes_of(&n, "two");
     VOW_AUTO(vow_bytes) other = bytes_of(&n, "three");
     CHECK_INT_EQ(kill(n.server.pid, SIGSTOP), 0);
-    n.at[0]->ops->write(n.at[0], &hold, chunk, on_records, &two);
-    n.at[0]->ops->write(n.at[0], &hold, other, on_records, &three);
+    n.at[0]->ops->write(n.at[0], &hold, 0, chunk, on_records, &two);
+    n.at[0]->ops->write(n.at[0], &hold, 0, other, on_records, &three);
     run_until(&n, &two.done, 1);
     CHECK_INT_EQ(kill(n.server.pid, SIGCONT), 0); /* it is written now */
     CHECK_INT_EQ(two.code, VOW_EUNSURE);
@@ -93,7 +93,7 @@ TEST(redis_chunks, chunks_that_wait_end_with_the_run)
     struct answer a[3] = {{.done = 0}};
     VOW_AUTO(vow_bytes) chunk = bytes_of(&n, "chunk");
     for (size_t i = 0; i < 3; i++)
-        n.at[0]->ops->write(n.at[0], &hold, chunk, on_records, &a[i]);
+        n.at[0]->ops->write(n.at[0], &hold, 0, chunk, on_records, &a[i]);
     CHECK_UINT_EQ(commit(&n, 0, hold, "x", 1).status, VOW_STATUS_OWNED);
     for (size_t i = 0; i < 3; i++)
         run_until(&n, &a[i].done, 1);
@@ -129,7 +129,7 @@ TEST(redis_chunks, many_at_once_come_in_their_order)
     for (size_t i = 0; i < 10; i++) {
         const char text[2] = {(char)('0' + i), 0};
         VOW_AUTO(vow_bytes) chunk = bytes_of(&n, text);
-        n.at[0]->ops->write(n.at[0], &hold, chunk, on_records, &a[i]);
+        n.at[0]->ops->write(n.at[0], &hold, 0, chunk, on_records, &a[i]);
     }
     for (size_t i = 0; i < 10; i++) {
         run_until(&n, &a[i].done, 1);
@@ -148,7 +148,7 @@ TEST(redis_chunks, what_waits_is_not_larger_than_a_result)
     struct answer a[4] = {{.done = 0}};
     VOW_AUTO(vow_bytes) chunk = bytes_of(&n, "1234");
     for (size_t i = 0; i < 4; i++)
-        n.at[0]->ops->write(n.at[0], &hold, chunk, on_records, &a[i]);
+        n.at[0]->ops->write(n.at[0], &hold, 0, chunk, on_records, &a[i]);
     for (size_t i = 0; i < 4; i++) {
         run_until(&n, &a[i].done, 1);
         CHECK_INT_EQ(a[i].code, i < 2 ? 0 : VOW_E2BIG);

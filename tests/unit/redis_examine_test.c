@@ -208,7 +208,7 @@ static void enough(struct rig *r)
     vow_hold hold = {.name = rig_name("a"), .token = rig_token(1), .epoch = 0};
     hold.epoch = rig_claim(r, 0, ASK("a", 1, .label = "a")).epoch;
     CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_WAITING);
-    CHECK_UINT_EQ(rig_write(r, 0, &hold, "chunk").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(rig_write(r, 0, &hold, 0, "chunk").status, VOW_STATUS_OWNED);
     rig_expect(r, &r->news[1].chunks, 1);
     CHECK_STR_EQ(rig_read(r, 1, "a", hold.epoch, 0).text, "chunk|");
     CHECK_UINT_EQ(rig_cancel(r, 1, "a").status, VOW_STATUS_WAITING);

@@ -199,7 +199,7 @@ static inline struct answer write_one(struct names *n, size_t i, vow_hold hold,
 {
     struct answer a = {.done = 0};
     VOW_AUTO(vow_bytes) chunk = bytes_of(n, text);
-    n->at[i]->ops->write(n->at[i], &hold, chunk, on_records, &a);
+    n->at[i]->ops->write(n->at[i], &hold, 0, chunk, on_records, &a);
     run_until(n, &a.done, 1);
     return a;
 }

@@ -436,7 +436,7 @@ static void try_read(struct names *n, struct answer *out)
 static void try_write(struct names *n, struct answer *out)
 {
     vow_hold hold = hold_of("runs", 1, n->epoch);
-    n->at[0]->ops->write(n->at[0], &hold, n->chunk, on_records, out);
+    n->at[0]->ops->write(n->at[0], &hold, 0, n->chunk, on_records, out);
 }
 
 static void try_commit(struct names *n, struct answer *out)

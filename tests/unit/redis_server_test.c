@@ -67,7 +67,7 @@ static void every_name_step(struct rig *r)
     FINE(r, 0, rig_pulse(r, 0, &hold, LONG_MS));
     FINE(r, 0, rig_peek(r, 0, "a"));
     FINE(r, 1, rig_cancel(r, 1, "a"));
-    FINE(r, 0, rig_write(r, 0, &hold, "x"));
+    FINE(r, 0, rig_write(r, 0, &hold, 0, "x"));
     FINE(r, 1, rig_read(r, 1, "a", a.epoch, 0));
     FINE(r, 0, rig_commit(r, 0, COMMIT("a", 1, a.epoch), "v"));
     rig_expect(r, &r->news[1].records, 1);

@@ -76,9 +76,10 @@ static struct writing *writing_of(struct vow__trip *t)
 
 /* ---- write --------------------------------------------------------------- */
 
-void vow__etcd_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                     vow_records_fn done, void *user)
+void vow__etcd_write(vow_store *s, const vow_hold *hold, uint64_t number,
+                     vow_bytes *chunk, vow_records_fn done, void *user)
 {
+    (void)number;
     struct vow__etcd *e = vow__etcd_of(s);
     struct writing *w = NULL;
     int rc = vow__etcd_usable(e);

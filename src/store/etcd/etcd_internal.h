@@ -490,8 +490,8 @@ void vow__etcd_forget(vow_store *s, const vow_name *name, uint64_t epoch,
 void vow__etcd_cancel(vow_store *s, const vow_name *name, vow_records_fn done,
                       void *user);
 void vow__etcd_list(vow_store *s, vow_records_fn done, void *user);
-void vow__etcd_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                     vow_records_fn done, void *user);
+void vow__etcd_write(vow_store *s, const vow_hold *hold, uint64_t number,
+                     vow_bytes *chunk, vow_records_fn done, void *user);
 void vow__etcd_read(vow_store *s, const vow_name *name, uint64_t epoch,
                     uint64_t from, vow_chunks_fn done, void *user);
 void vow__etcd_acquire(vow_store *s, const vow_permit_request *ask,

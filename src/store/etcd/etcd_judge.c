@@ -42,8 +42,9 @@ enum vow__act vow__judge_claim(const struct vow__er *er,
         return VOW__ACT_WAIT;
     if (er->mode == VOW_ONCE)
         return VOW__ACT_DOUBT;
-    return er->takeovers >= ask->takeovers ? VOW__ACT_GIVE_UP
-                                           : VOW__ACT_REPLACE;
+    bool force = (ask->flags & VOW_CLAIM_FORCE) != 0;
+    return er->takeovers >= ask->takeovers && !force ? VOW__ACT_GIVE_UP
+                                                     : VOW__ACT_REPLACE;
 }
 
 /* Is the result there, for this claim? One that its own token has settled
@@ -75,7 +76,9 @@ struct vow__verdict vow__judge_commit(const struct vow__er *er,
 
 static struct vow__verdict judge_absent(const vow_commit_request *ask)
 {
-    if ((ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0)
+    bool abandoned = ask->outcome == VOW_OUTCOME_ABANDONED;
+    if ((ask->flags & VOW_COMMIT_RESOLVE) != 0 ||
+        ((ask->flags & VOW_COMMIT_STRICT) != 0 && !abandoned))
         return (struct vow__verdict){VOW_STATUS_NONE, false};
     return (struct vow__verdict){VOW_STATUS_OWNED, true};
 }

@@ -97,9 +97,10 @@ static int open_chunks(struct vow__redis *r, const struct look *l,
 
 /* ---- write -------------------------------------------------------------- */
 
-void vow__redis_write(vow_store *store, const vow_hold *hold, vow_bytes *chunk,
-                      vow_records_fn done, void *user)
+void vow__redis_write(vow_store *store, const vow_hold *hold, uint64_t number,
+                      vow_bytes *chunk, vow_records_fn done, void *user)
 {
+    (void)number;
     struct vow__redis *r = vow__redis_of(store);
     struct vow__redis_told *t = vow__redis_told(r);
     struct writer *w = writer_for(t, hold);

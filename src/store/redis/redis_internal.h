@@ -309,8 +309,8 @@ void vow__redis_forget(vow_store *s, const vow_name *name, uint64_t epoch,
 void vow__redis_cancel(vow_store *s, const vow_name *name, vow_records_fn done,
                        void *user);
 void vow__redis_list(vow_store *s, vow_records_fn done, void *user);
-void vow__redis_write(vow_store *s, const vow_hold *hold, vow_bytes *chunk,
-                      vow_records_fn done, void *user);
+void vow__redis_write(vow_store *s, const vow_hold *hold, uint64_t number,
+                      vow_bytes *chunk, vow_records_fn done, void *user);
 void vow__redis_read(vow_store *s, const vow_name *name, uint64_t epoch,
                      uint64_t from, vow_chunks_fn done, void *user);
 void vow__redis_acquire(vow_store *s, const vow_permit_request *ask,

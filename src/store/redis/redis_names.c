@@ -245,8 +245,11 @@ static void add_commit(struct vow__redis *r, struct vow__call *c,
     vow__call_arg(c, ask->hold.token.bytes, sizeof(ask->hold.token.bytes));
     vow__call_uint(c, ask->hold.epoch);
     vow__call_text(c, outcomes[ask->outcome]);
-    vow__call_uint(c, ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_PUT |
-                                    VOW_COMMIT_RESOLVE));
+    uint32_t flags =
+        ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_PUT | VOW_COMMIT_RESOLVE);
+    if (ask->outcome == VOW_OUTCOME_ABANDONED)
+        flags &= ~(uint32_t)VOW_COMMIT_STRICT;
+    vow__call_uint(c, flags);
     if (ask->ttl_ms > VOW__REDIS_MS_MAX)
         vow__call_text(c, "-1");
     else

@@ -101,7 +101,7 @@ elseif f[2] == '2' then
     says = 4
 elseif ends + GAVE_UP * 1000 <= now then -- lost long ago: it counts no more
     owns, late = true, true
-elseif tonumber(f[4] or 0) < tonumber(ARGV[4]) then
+elseif force or tonumber(f[4] or 0) < tonumber(ARGV[4]) then
     owns, late, takeovers = true, true, (f[4] or 0) + 1
 else -- too many owners were lost: that is its result, and nobody's
     says, f[1] = 3, 'G'
