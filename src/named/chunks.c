@@ -256,16 +256,22 @@ static void chunk_write_on_hub(void *chunk_message)
                          on_chunk_written, p);
 }
 
+/* LOST: another runner has the name, or the record has vanished. A pulse makes
+ * the record of shared work again, so for shared work the pulse decides. */
 static void on_chunk_written(int code, const vow_record *r, size_t n,
                              void *chunk_message)
 {
     struct chunk_message *p = chunk_message;
-    vow__named_step_ended(p->lease->hub, code);
-    p->lease->chunks_stopped = p->lease->chunks_stopped || code != 0;
-    if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
-        vow__named_lease_lose(p->lease,
-                              "another runner has taken over the name");
-    if (code == 0 && n == 1 && r->status == VOW_STATUS_LOST)
+    vow_lease *l = p->lease;
+    bool lost = code == 0 && n == 1 && r->status == VOW_STATUS_LOST;
+    bool shared = l->entry != NULL && l->entry->mode == VOW_SHARED;
+    vow__named_step_ended(l->hub, code);
+    l->chunks_stopped = l->chunks_stopped || code != 0 || lost;
+    if (lost && shared)
+        vow__named_pulse_soon(l);
+    else if (lost)
+        vow__named_lease_lose(l, "another runner has taken over the name");
+    if (lost && !shared)
         vow__named_settler_refuse(&p->settler, VOW_ELOST, NULL);
     else /* followers may miss the chunk; the result has all */
         vow__named_settler_resolve(&p->settler, vow_nothing());

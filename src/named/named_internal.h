@@ -625,6 +625,8 @@ static inline void vow__named_lease_release(vow_lease *l)
 
 void vow__named_pulse_add(vow_lease *l);
 void vow__named_pulse_remove(vow_lease *l);
+/* Sends the next pulse at once, unless a pulse is in flight. */
+void vow__named_pulse_soon(vow_lease *l);
 
 /* ---- refresh.c: replacing old results ----------------------------------- */
 

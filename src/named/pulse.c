@@ -51,6 +51,14 @@ void vow__named_pulse_add(vow_lease *l)
     lease_schedule(l);
 }
 
+void vow__named_pulse_soon(vow_lease *l)
+{
+    if (!l->in_heap || l->pulsing)
+        return;
+    l->pulse_ns = 0;
+    lease_schedule(l);
+}
+
 void vow__named_pulse_remove(vow_lease *l)
 {
     struct vow__named_hub *h = l->hub;
