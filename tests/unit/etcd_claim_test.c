@@ -191,7 +191,7 @@ TEST(etcd_claim, who_comes_second_for_a_lapsed_name_waits_for_the_first)
     vow_store *s = n->at[1].store;
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
-    (void)write_text(n, 0, hold, "of the first");
+    (void)write_text(n, 0, hold, 0, "of the first");
     (void)pulse(n, 0, hold, 0);
     n->hold = true;
     s->ops->claim(s, ASK("a", 2), on_records, &a);

@@ -183,7 +183,7 @@ TEST(etcd_commit, a_run_leaves_nothing_but_its_result)
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
     (void)claim(n, 1, ASK("a", 2));
-    (void)write_text(n, 0, hold, "one");
+    (void)write_text(n, 0, hold, 0, "one");
     (void)cancel(n, 1, "a");
     CHECK_UINT_EQ(etcd_count(n->member, "vow/"), 5);
     CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 1, hold.epoch), "x").status,

@@ -205,20 +205,20 @@ TEST(etcd_lost, a_chunk_is_there_once_whatever_is_lost)
     struct names *n = names_open();
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 0, "one").status, VOW_STATUS_OWNED);
     n->lose = 1;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "two").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 1, "two").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
     n->lose = 2;
-    CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(write_text(n, 0, hold, 2, "three").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 2, "three").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 3, "three").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|");
     (void)pulse(n, 0, hold, LONG_MS); /* it is sure again: no reading first */
     n->unsaid = true;
     n->lose = 2;
-    CHECK_INT_EQ(write_text(n, 0, hold, "five").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "five").status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(write_text(n, 0, hold, 4, "five").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 4, "five").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|three|five|");
     names_close(n);
 }
@@ -230,16 +230,17 @@ TEST(etcd_lost, behind_a_chunk_that_is_not_there_no_other_is_written)
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
     n->unsaid = true;
     n->lose = 2;
-    CHECK_INT_EQ(write_text(n, 0, hold, "one").code, VOW_EUNSURE);
-    CHECK_INT_EQ(write_text(n, 0, hold, "two").code, VOW_EAGAIN);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "two").status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(write_text(n, 0, hold, 0, "one").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 1, "two").status, VOW_STATUS_OWNED);
+    CHECK_STR_EQ(read_text(n, 1, hold).value, "");
+    CHECK_UINT_EQ(write_text(n, 0, hold, 0, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 1, "two").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
     (void)pulse(n, 0, hold, LONG_MS);
     n->unsaid = false;
     n->lose = 2;
-    CHECK_INT_EQ(write_text(n, 0, hold, "three").code, VOW_EUNSURE);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "four").status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(write_text(n, 0, hold, 2, "three").code, VOW_EUNSURE);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 3, "four").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|four|");
     names_close(n);
 }
@@ -249,9 +250,9 @@ TEST(etcd_lost, another_writer_with_the_same_token_goes_on_where_one_stopped)
     struct names *n = names_open();
     vow_hold hold = hold_of("a", 1, 0);
     hold.epoch = claim(n, 0, ASK("a", 1)).epoch;
-    CHECK_UINT_EQ(write_text(n, 0, hold, "one").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(write_text(n, 1, hold, "two").status, VOW_STATUS_OWNED);
-    CHECK_UINT_EQ(write_text(n, 0, hold, "three").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 0, "one").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 1, hold, 1, "two").status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(write_text(n, 0, hold, 2, "three").status, VOW_STATUS_OWNED);
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|three|");
     names_close(n);
 }

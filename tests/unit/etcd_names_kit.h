@@ -335,12 +335,13 @@ static inline struct answer peek(struct names *n, size_t i, const char *text)
 }
 
 static inline struct answer write_text(struct names *n, size_t i, vow_hold hold,
-                                       const char *text)
+                                       uint64_t number, const char *text)
 {
     struct answer a = {.done = false};
     VOW_AUTO(vow_bytes) chunk = NULL;
     CHECK_INT_EQ(vow_bytes_new(n->w->loop, text, strlen(text), &chunk), 0);
-    n->at[i].store->ops->write(n->at[i].store, &hold, 0, chunk, on_records, &a);
+    n->at[i].store->ops->write(n->at[i].store, &hold, number, chunk, on_records,
+                               &a);
     return *await(n, &a);
 }
 

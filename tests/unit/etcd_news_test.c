@@ -102,7 +102,7 @@ TEST(etcd_news, chunks_are_told_to_who_waits)
 {
     uint64_t epoch;
     struct names *n = with_a_wait(&epoch);
-    (void)write_text(n, 0, hold_of("a", 1, epoch), "one");
+    (void)write_text(n, 0, hold_of("a", 1, epoch), 0, "one");
     uint64_t mod = etcd_revision(n->member);
     for (size_t i = 0; i < STORES; i++)
         tell_event(n, i, "PUT", whole_key("n", "a", "/c"), "chunks 1\n", mod);

@@ -5,14 +5,11 @@
  *       must not be there twice, and none may be missing between two others.
  * HOW   A chunk is c/H/EPOCH/NUMBER, and n/H/c says how many there are: who
  *       waits sees that by the watch, a bell. Both are written together, and
- *       compared with what was read, so each number is given once.
- *       Of one that is unsure the bytes are kept: the same bytes once more are
- *       the same chunk, if there is one of its number.
+ *       compared with what was read, so each number is stored once. The owner
+ *       numbers its chunks: a number below the count came twice, a number above
+ *       follows chunks that were lost with the record, and is not stored.
  *       Chunks hang on the lease of the record, and go with the run.
- * INVARIANTS
- *   W1  near->unsure is what was sent and has no answer, and its number
- * LIMITS  All chunks of a run have the size of a result together. Behind one
- *         that is unsure and not there, others fail with VOW_EAGAIN.
+ * LIMITS  All chunks of a run have the size of a result together.
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_names.h"
@@ -29,11 +26,10 @@ struct writing {
     struct vow__step_lane lane;
     struct vow__trip trip;
     vow_hold hold;
+    uint64_t number;
     vow_bytes *chunk; /* counted */
     vow_records_fn done;
     void *user;
-    bool first; /* nothing was unsure when it began */
-    bool sent;
     uint32_t status;
 };
 
@@ -52,7 +48,6 @@ struct reading {
 static void begin(struct vow__step_lane *lane);
 static void refuse(struct vow__step_lane *lane, int code);
 static void judge(struct vow__trip *t);
-static bool same_bytes(vow_bytes *a, vow_bytes *b);
 static void write_chunk(struct writing *w);
 static void wrote(struct vow__trip *t, const json_t *root);
 static void finish(struct writing *w, uint32_t status);
@@ -79,7 +74,6 @@ static struct writing *writing_of(struct vow__trip *t)
 void vow__etcd_write(vow_store *s, const vow_hold *hold, uint64_t number,
                      vow_bytes *chunk, vow_records_fn done, void *user)
 {
-    (void)number;
     struct vow__etcd *e = vow__etcd_of(s);
     struct writing *w = NULL;
     int rc = vow__etcd_usable(e);
@@ -96,6 +90,7 @@ void vow__etcd_write(vow_store *s, const vow_hold *hold, uint64_t number,
     w->trip = (struct vow__trip){
         .ops = &operations, .etcd = e, .lane = &w->lane, .name = hold->name};
     w->hold = *hold;
+    w->number = number;
     w->chunk = vow_bytes_ref(chunk);
     w->done = done;
     w->user = user;
@@ -109,8 +104,7 @@ static void begin(struct vow__step_lane *lane)
     if (!vow__trip_begin(t))
         return;
     const struct vow__near *near = t->near;
-    w->first = near->unsure == NULL;
-    if (near->own == NULL || !near->sure || near->unsure != NULL ||
+    if (near->own == NULL || !near->sure || near->own->chunks != w->number ||
         !vow__er_held(near->own, &w->hold)) {
         vow__trip_read(t);
         return;
@@ -127,32 +121,16 @@ static void refuse(struct vow__step_lane *lane, int code)
 static void judge(struct vow__trip *t)
 {
     struct writing *w = writing_of(t);
-    struct vow__near *near = t->near;
-    if (w->first && w->sent && !t->unsure) /* it was refused */
-        vow__near_unsure(near, NULL, 0);
     size_t most = vow__etcd_where_of(t->etcd)->value_max;
-    bool unsure = near->unsure != NULL;
-    bool same = unsure && same_bytes(near->unsure, w->chunk);
-    bool there = unsure && t->er.chunks > near->unsure_at;
     if (t->er.state != VOW__ER_RUNS || !vow__er_held(&t->er, &w->hold))
         finish(w, VOW_STATUS_LOST);
-    else if (same && there)
+    else if (t->er.chunks != w->number)
         finish(w, VOW_STATUS_OWNED);
-    else if (unsure && !there && !same)
-        vow__trip_end(t, VOW_EAGAIN);
     else if (t->er.chunk_bytes > most ||
              vow_bytes_size(w->chunk) > most - t->er.chunk_bytes)
         vow__trip_end(t, VOW_E2BIG);
     else
         write_chunk(w);
-}
-
-static bool same_bytes(vow_bytes *a, vow_bytes *b)
-{
-    size_t n = vow_bytes_size(a);
-    return a == b ||
-           (n == vow_bytes_size(b) &&
-            (n == 0 || memcmp(vow_bytes_data(a), vow_bytes_data(b), n) == 0));
 }
 
 static void write_chunk(struct writing *w)
@@ -177,8 +155,6 @@ static void write_chunk(struct writing *w)
     vow__txn_put(&txn, VOW__THEN, &bell, &value, t->er.lease);
     vow__jot_fini(&bytes);
     vow__jot_fini(&value);
-    vow__near_unsure(t->near, w->chunk, t->er.chunks); /* keeps W1 */
-    w->sent = true;
     vow__trip_write(t, &txn);
 }
 
@@ -193,10 +169,8 @@ static void wrote(struct vow__trip *t, const json_t *root)
 static void finish(struct writing *w, uint32_t status)
 {
     const struct vow__er *er = &w->trip.er;
-    struct vow__near *near = w->trip.near;
-    struct vow__er *own = near->own;
+    struct vow__er *own = w->trip.near->own;
     w->status = status;
-    vow__near_unsure(near, NULL, 0); /* keeps W1 */
     if (own != NULL && status == VOW_STATUS_OWNED &&
         vow__er_held(own, &w->hold)) {
         own->bell = er->bell;
@@ -210,18 +184,12 @@ static void answer(struct vow__trip *t, int code)
 {
     struct writing *w = writing_of(t);
     const struct vow_alloc alloc = *vow__etcd_alloc(t->etcd);
-    struct vow__near *near = vow__near_find(vow__etcd_news(t->etcd), &t->name);
     const vow_record r = {.name = t->name,
                           .status = w->status,
                           .epoch =
                               w->status == VOW_STATUS_OWNED ? w->hold.epoch : 0,
                           .label = "",
                           .runner = ""};
-    if (near != NULL && near->unsure == w->chunk && w->first &&
-        code != VOW_EUNSURE) {
-        vow__near_unsure(near, NULL, 0); /* keeps W1: it was never sent */
-        vow__near_free_idle(near);
-    }
     w->done(code, code == 0 ? &r : NULL, code == 0, w->user);
     vow_bytes_unref(w->chunk);
     vow__trip_fini(t);

@@ -70,10 +70,6 @@ struct vow__near {
     uint64_t confirmed_ns; /* when etcd last said so */
 
     vow_link *ghosts; /* it is not freed while there is one */
-
-    /* A chunk whose write had no answer, and its number. NULL: none. */
-    vow_bytes *unsure;
-    uint64_t unsure_at;
 };
 
 struct vow__etcd_news {
@@ -121,8 +117,6 @@ void vow__near_disown(struct vow__near *near);
 /* Since which revision a claim of this token may read hidden results. */
 uint64_t vow__near_since(const struct vow__near *near,
                          const vow_claim_request *ask);
-void vow__near_unsure(struct vow__near *near, vow_bytes *chunk,
-                      uint64_t number);
 /* Let it ask again, later. */
 void vow__near_tell_soon(struct vow__near *near);
 void vow__near_free(struct vow__near *near);

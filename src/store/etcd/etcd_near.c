@@ -126,7 +126,7 @@ static void catch_up(struct vow__near *near)
 void vow__near_free_idle(struct vow__near *near)
 {
     if (near->pins == 0 && near->since == 0 && near->own == NULL &&
-        near->unsure == NULL && near->ghosts == NULL && !near->telling)
+        near->ghosts == NULL && !near->telling)
         vow__near_free(near);
 }
 
@@ -136,7 +136,6 @@ void vow__near_free(struct vow__near *near)
     if (near->telling)
         vow__list_remove(&n->soon, &near->soon);
     vow__mem_free(&n->alloc, near->own, sizeof(*near->own));
-    vow_bytes_unref(near->unsure);
     vow__table_remove(&n->nears, &near->named);
     vow__list_remove(&n->all, &near->link);
     vow__mem_free(&n->alloc, near, sizeof(*near));
@@ -243,15 +242,6 @@ void vow__near_disown(struct vow__near *near)
     near->own = NULL;
     near->sure = false;
     near->due_ns = 0;
-    near->unsure = vow_bytes_unref(near->unsure);
-}
-
-void vow__near_unsure(struct vow__near *near, vow_bytes *chunk, uint64_t number)
-{
-    vow_bytes *was = near->unsure;
-    near->unsure = chunk == NULL ? NULL : vow_bytes_ref(chunk);
-    near->unsure_at = number;
-    vow_bytes_unref(was);
 }
 
 /* ---- keys ---------------------------------------------------------------- */

@@ -20,7 +20,6 @@
 static void put_record(struct vow__trip *t, struct vow__txn *txn,
                        bool with_epoch);
 static void put_alive(struct vow__trip *t, struct vow__txn *txn);
-static void put_bell(struct vow__trip *t, struct vow__txn *txn);
 static int64_t keep_of(const struct vow__trip *t);
 static void remember(struct vow__trip *t, const json_t *root);
 
@@ -47,12 +46,10 @@ void vow__own_write(struct vow__trip *t, struct vow__txn *txn, uint64_t floor,
     vow__own_raise(t, txn, floor);
     put_record(t, txn, t->next.epoch != 0);
     put_alive(t, txn);
-    if (t->next.chunk_bytes > 0)
-        put_bell(t, txn);
-    else if (er->bell != 0)
+    if (er->bell != 0) {
         vow__txn_delete(txn, VOW__THEN, &bell, 0);
-    if (er->bell != 0)
         vow__txn_delete(txn, VOW__THEN, &chunks, VOW__TREE);
+    }
     if (er->apart)
         vow__txn_delete(txn, VOW__THEN, &value, 0);
     if (leaves)
@@ -101,17 +98,6 @@ static void put_alive(struct vow__trip *t, struct vow__txn *txn)
     vow__jot_fini(&value);
 }
 
-/* Behind put_record(), whose lease the bell has. */
-static void put_bell(struct vow__trip *t, struct vow__txn *txn)
-{
-    struct vow__key key = vow__key("n", &t->name, "/c");
-    struct vow__jot value;
-    vow__jot_init(&value, vow__etcd_alloc(t->etcd));
-    vow__er_write_bell(&t->next, &value);
-    vow__txn_put(txn, VOW__THEN, &key, &value, t->next.lease);
-    vow__jot_fini(&value);
-}
-
 static int64_t keep_of(const struct vow__trip *t)
 {
     return t->next.mode == VOW_ONCE ? 0 : t->keep;
@@ -125,7 +111,7 @@ bool vow__own_wrote(struct vow__trip *t, const json_t *root, uint64_t floor)
     if (next->offset != t->er.offset)
         next->offset_mod = revision;
     next->mod = revision;
-    next->bell = next->chunk_bytes > 0 ? revision : 0;
+    next->bell = 0;
     if (next->epoch == 0)
         next->epoch = revision + next->offset;
     n->revision = revision;

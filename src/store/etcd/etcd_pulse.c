@@ -252,7 +252,10 @@ static void judge(struct vow__trip *t)
     a->act = vow__judge_pulse(&t->er, &a->beat->hold.token);
     switch (a->act) {
     case VOW__ACT_OWN:
-        write_again(a);
+        if (a->beat->hold.mode == VOW_SHARED)
+            write_again(a);
+        else
+            finish(a, VOW_STATUS_LOST);
         break;
     case VOW__ACT_RENEW:
         write_renewal(a);
@@ -286,8 +289,7 @@ static void write_again(struct ask *a)
     t->next.canceled = false;
     t->next.takeovers = 0;
     t->next.chunks = 0;
-    /* The first ones are gone: no more. */
-    t->next.chunk_bytes = vow__etcd_where_of(t->etcd)->value_max;
+    t->next.chunk_bytes = 0;
     vow__trip_txn(t, &txn);
     vow__own_write(t, &txn, a->beat->hold.epoch, false);
     vow__trip_write(t, &txn);
