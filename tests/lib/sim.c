@@ -86,12 +86,12 @@ void sim_open(struct sim *s, uint64_t seed)
                       .tell = getenv("VOW_SCHEDULE") != NULL};
     test_alloc_init(&s->alloc);
     CHECK_INT_EQ(
-        vow__book_new(
-            &(struct vow__book_opts){.alloc = test_alloc_hook(&s->alloc),
-                                     .pooled = !TEST_ASAN,
-                                     .seed = seed,
-                                     .recheck_ms = s->recheck_ms,
-                                     .value_max = 1 << 20},
+        vow__memory_state_new(
+            &(struct vow__memory_opts){.alloc = test_alloc_hook(&s->alloc),
+                                       .pooled = !TEST_ASAN,
+                                       .seed = seed,
+                                       .recheck_ms = s->recheck_ms,
+                                       .value_max = 1 << 20},
             &s->book),
         0);
 }
@@ -107,7 +107,7 @@ void sim_close(struct sim *s)
         e->fn(s, e);
     }
     sim_names_fini(s);
-    vow__book_free(s->book);
+    vow__memory_state_free(s->book);
     test_alloc_fini(TEST_HERE, &s->alloc);
 }
 

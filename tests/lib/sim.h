@@ -12,9 +12,9 @@
  * Every process has a loop and a clock of its own, which may be a bit fast or
  * slow. Between it and the store is a network that delays, loses, doubles and
  * refuses, as its faults say and the seed decides. A process can be cut off,
- * stopped and go on later, or die. The store is one book (src/store/book.h);
- * every step that it does is compared with what vow/store.h promises
- * (sim_names.c, sim_places.c).
+ * stopped and go on later, or die. The store is the state of a memory store
+ * (src/store/memory); every step that it does is compared with what vow/store.h
+ * promises (sim_names.c, sim_places.c).
  *
  * The same seed gives the same schedule: many of them by sim_many().
  */
@@ -23,13 +23,15 @@
 
 #include "base/heap.h"
 #include "base/list.h"
-#include "store/book_internal.h"
+#include "store/memory/memory_pools.h"
+#include "store/memory/memory_slots.h"
 #include "world.h"
 
 enum {
     SIM_NODES = 10, /* also those that died */
     SIM_NAMES = 6,  /* with those of refreshes */
     SIM_GRANTS = 256,
+    SIM_LEFT = 64,
     SIM_EPOCHS = 128
 };
 #define SIM_US UINT64_C(1000)
@@ -64,12 +66,13 @@ struct sim_node {
     struct sim *sim;
     uint32_t number;
     vow_loop *loop;
-    struct vow__inst *inst; /* NULL: the store knows it no more */
+    struct vow__memory_instance *inst; /* NULL: the store knows it no more */
     vow_store_events events;
     int64_t drift_ppm;
     uint64_t born_ns;
     uint64_t stopped_ns; /* until then it does not run */
     uint64_t cut_ns;     /* until then no message gets through */
+    uint64_t sent_ns;    /* when the claim was sent that is executed */
     uint64_t arrival_ns; /* of its last request: they keep their order */
     uint64_t awake_ns;   /* what the next stop may not be before */
     bool instant;        /* every step answers before it returns */
@@ -80,30 +83,34 @@ struct sim_node {
     void *user; /* of the test */
 };
 
-/* What vow/store.h promises of one name, and what follows from the steps. */
-struct sim_gift {
-    bool open;
-    vow_token token; /* it was registered with */
+/* A result with a time to live of 0, left for the claims that waited. */
+struct sim_left {
+    uint64_t first; /* of the run; 0: none */
     uint64_t until_us;
     uint64_t epoch;
     vow_bytes *value;
 };
+/* What vow/store.h promises of one name, and what follows from the steps. */
 struct sim_name {
     vow_name name;
     uint32_t state; /* enum in sim_names.c */
     uint32_t owner; /* a node's number */
     vow_token token;
     uint64_t epoch;
+    uint64_t first;
     uint64_t epoch_max;
     uint64_t end_us, lease_us;
     uint32_t takeovers;
     uint32_t mode;
     bool canceled, failed, hidden;
     vow_bytes *value;
-    uint32_t waits; /* nodes that are registered, as bits */
-    vow_token wait_tokens[SIM_NODES];
+    uint32_t waits;                     /* nodes that are registered, as bits */
     uint64_t waits_since_ns[SIM_NODES]; /* the last time it was told so */
-    struct sim_gift gifts[SIM_NODES];
+    uint64_t heard[SIM_NODES]; /* `first` of the last WAITING that arrived */
+    uint64_t heard_ns[SIM_NODES];
+    uint64_t owned_ns;              /* when the claim was sent that owns it */
+    struct sim_left left[SIM_LEFT]; /* a ring */
+    uint32_t n_left;
     uint64_t accepted[SIM_EPOCHS]; /* whose results were */
     uint32_t n_accepted;
     uint32_t owns;    /* how often it was given to somebody */
@@ -114,16 +121,17 @@ struct sim_name {
 enum { SIM_PLACES = 64 };
 struct sim_place {
     vow_token token;
-    const struct vow__lot *lot;
+    const struct vow__memory_pool *pool;
+    const struct vow__memory_pool *law; /* with the limits */
     uint64_t arrival;
     uint64_t end_us;
     uint64_t fence;
     uint32_t weight;
-    uint32_t state; /* enum vow__spot_state */
+    bool held;
     bool seen;
 };
 struct sim_grant {
-    const struct vow__lot *lot;
+    const struct vow__memory_pool *pool;
     uint64_t us;
     uint32_t weight;
 };
@@ -136,7 +144,7 @@ struct sim {
     uint64_t events_run;
     struct vow__heap_node *events;
     struct test_alloc alloc;
-    struct vow__book *book;
+    struct vow__memory_state *book;
     struct sim_faults faults;
     uint64_t recheck_ms;
     uint64_t timeout_ns; /* of a request */

@@ -28,9 +28,9 @@ static void check_says(struct sim_node *n, const struct sim_name *x,
 static void refresh(const struct sim *s, struct sim_name *x);
 static bool has_heirs(const struct sim *s, const struct sim_name *x);
 static bool same_bytes(vow_bytes *a, vow_bytes *b);
-static bool gift_claimed(struct sim_node *n, struct sim_name *x,
-                         const vow_claim_request *ask, const vow_record *r);
-static void gift_close(struct sim_gift *g);
+static const struct sim_left *find_left(const struct sim *s,
+                                        const struct sim_name *x,
+                                        const vow_claim_request *ask);
 static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
                               const vow_claim_request *ask);
 static void claim_owns(struct sim_node *n, struct sim_name *x,
@@ -57,8 +57,8 @@ void sim_names_fini(struct sim *s)
     for (uint32_t i = 0; i < s->n_names; i++) {
         struct sim_name *x = &s->names[i];
         vow_bytes_unref(x->value);
-        for (uint32_t k = 0; k < SIM_NODES; k++)
-            gift_close(&x->gifts[k]);
+        for (uint32_t k = 0; k < SIM_LEFT; k++)
+            vow_bytes_unref(x->left[k].value);
     }
 }
 
@@ -74,9 +74,6 @@ static void refresh(const struct sim *s, struct sim_name *x)
         x->state = GONE;
         x->hidden = false;
     }
-    for (uint32_t k = 0; k < SIM_NODES; k++)
-        if (x->gifts[k].open && x->gifts[k].until_us <= now)
-            gift_close(&x->gifts[k]);
 }
 
 static void check_says(struct sim_node *n, const struct sim_name *x,
@@ -108,21 +105,26 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_request *ask,
     struct sim *s = n->sim;
     struct sim_name *x = sim_name_of(s, &ask->name);
     refresh(s, x);
-    if (gift_claimed(n, x, ask, r))
+    const struct sim_left *left = find_left(s, x, ask);
+    if (left != NULL) {
+        check_says(n, x, "claim for what is left", BIT(VOW_STATUS_SETTLED), r);
+        SIM_CHECK(s, r->epoch == left->epoch);
+        SIM_CHECK(s, r->first == left->first);
+        SIM_CHECK(s, same_bytes(r->value, left->value));
+        x->waits &= ~BIT(n->number);
         return;
+    }
     check_says(n, x, "claim", claim_may_say(s, x, ask), r);
     if (r->status == VOW_STATUS_WAITING) {
         SIM_CHECK(s, r->epoch == x->epoch);
+        SIM_CHECK(s, r->first == x->first);
         if ((ask->flags & VOW_CLAIM_NOWAIT) == 0) {
             x->waits |= BIT(n->number);
-            x->wait_tokens[n->number] = ask->token;
             x->waits_since_ns[n->number] = s->now_ns;
-            gift_close(&x->gifts[n->number]);
         }
         return;
     }
     x->waits &= ~BIT(n->number);
-    gift_close(&x->gifts[n->number]);
     if (r->status == VOW_STATUS_OWNED) {
         claim_owns(n, x, ask, r);
     } else if (r->status == VOW_STATUS_SETTLED && x->state == RUNS) {
@@ -137,36 +139,40 @@ void sim_saw_claim(struct sim_node *n, const vow_claim_request *ask,
     } else if (r->status == VOW_STATUS_SETTLED) {
         SIM_CHECK(s, r->epoch == x->epoch);
         SIM_CHECK(s, r->failed == x->failed);
-        SIM_CHECK(s, same_bytes(r->value, x->value));
+        SIM_CHECK(s, x->hidden || same_bytes(r->value, x->value));
     }
 }
 
-/* A result with ttl 0 for who waited: it must be given to the token that was
- * registered, and may be given to another claim of that process; to nobody
- * else. */
-static bool gift_claimed(struct sim_node *n, struct sim_name *x,
-                         const vow_claim_request *ask, const vow_record *r)
+/* A claim that waited for the run gets the result, whatever became of the name
+ * since; but the claim of an owner is of its own run. */
+static const struct sim_left *find_left(const struct sim *s,
+                                        const struct sim_name *x,
+                                        const vow_claim_request *ask)
 {
-    struct sim_gift *g = &x->gifts[n->number];
-    if (!g->open || (ask->flags & VOW_CLAIM_FORCE) != 0)
-        return false;
-    bool given = r->status == VOW_STATUS_SETTLED && r->epoch == g->epoch &&
-                 same_bytes(r->value, g->value);
-    if (!given && SAME(&g->token, &ask->token))
-        sim_fail(TEST_HERE, n->sim,
-                 "p%u waited for %02x, epoch %llu, which was settled with ttl "
-                 "0; its claim says %u, epoch %llu",
-                 n->number, x->name.hash[0], (unsigned long long)g->epoch,
-                 r->status, (unsigned long long)r->epoch);
-    if (given)
-        g->token = ask->token; /* it may be repeated */
-    return given;
+    bool mine = x->state != GONE && SAME(&x->token, &ask->token);
+    if (ask->waited == 0 || mine || (ask->flags & VOW_CLAIM_FORCE) != 0)
+        return NULL;
+    for (uint32_t i = x->n_left; i > 0 && x->n_left - i < SIM_LEFT; i--) {
+        const struct sim_left *left = &x->left[(i - 1) % SIM_LEFT];
+        if (left->first == ask->waited && left->until_us > sim_now_us(s))
+            return left;
+    }
+    return NULL;
 }
 
-static void gift_close(struct sim_gift *g)
+static void leave_result(struct sim *s, struct sim_name *x, uint64_t until_us,
+                         const vow_commit_request *ask)
 {
-    vow_bytes_unref(g->value);
-    *g = (struct sim_gift){.open = false};
+    struct sim_left *left = &x->left[x->n_left++ % SIM_LEFT];
+    for (uint32_t k = 0; k < SIM_LEFT; k++) /* a late repeat comes instead */
+        if (x->left[k].first == x->first)
+            x->left[k].until_us = 0;
+    SIM_CHECK(s, left->until_us <= sim_now_us(s));
+    vow_bytes_unref(left->value);
+    *left = (struct sim_left){.first = x->first,
+                              .until_us = until_us,
+                              .epoch = ask->hold.epoch,
+                              .value = vow_bytes_ref(ask->value)};
 }
 
 /* A run that was lost a minute ago counts no more. */
@@ -188,7 +194,7 @@ static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
         return BIT(VOW_STATUS_WAITING);
     if (x->mode == VOW_ONCE)
         return BIT(VOW_STATUS_DOUBT);
-    return x->takeovers >= ask->takeovers && !long_lost(s, x)
+    return x->takeovers >= ask->takeovers && !force && !long_lost(s, x)
                ? BIT(VOW_STATUS_SETTLED)
                : BIT(VOW_STATUS_OWNED);
 }
@@ -206,11 +212,14 @@ static void claim_owns(struct sim_node *n, struct sim_name *x,
         SIM_CHECK(s, r->epoch > x->epoch_max);
         SIM_CHECK(s, r->epoch > ask->floor);
         x->owns++;
+        x->owned_ns = n->sent_ns;
+        x->first = takeover ? x->first : r->epoch;
         x->takeovers = takeover && !long_lost(s, x) ? x->takeovers + 1 : 0;
         x->canceled = false;
         if (s->on_own != NULL)
             s->on_own(s, n, &x->name);
     }
+    SIM_CHECK(s, r->first == x->first);
     SIM_CHECK(s, r->takeovers == x->takeovers);
     x->heir_us = 0;
     x->state = RUNS;
@@ -240,6 +249,8 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
                             : BIT(VOW_STATUS_OWNED);
     else if (x->state == DONE)
         may = BIT(VOW_STATUS_SETTLED);
+    else if (hold->mode != VOW_SHARED)
+        may = BIT(VOW_STATUS_LOST);
     check_says(n, x, "pulse", may, r);
     if (r->status != VOW_STATUS_OWNED && r->status != VOW_STATUS_CANCELED)
         return;
@@ -247,6 +258,7 @@ void sim_saw_pulse(struct sim_node *n, const vow_hold *hold, uint64_t lease_ms,
         SIM_CHECK(s, r->epoch == x->epoch);
     } else { /* it had vanished */
         SIM_CHECK(s, r->epoch == hold->epoch);
+        x->first = hold->epoch;
         x->takeovers = 0;
         x->canceled = false;
         x->hidden = false;
@@ -287,7 +299,10 @@ static uint32_t commit_may_say(const struct sim_name *x,
     bool newer = ask->hold.epoch > x->epoch;
     bool holds =
         ask->hold.epoch == x->epoch && SAME(&x->token, &ask->hold.token);
-    uint32_t gone = (ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0
+    uint32_t flags = ask->flags;
+    if (ask->outcome == VOW_OUTCOME_ABANDONED)
+        flags &= ~(uint32_t)VOW_COMMIT_STRICT;
+    uint32_t gone = (flags & (VOW_COMMIT_STRICT | VOW_COMMIT_RESOLVE)) != 0
                         ? BIT(VOW_STATUS_NONE)
                         : BIT(VOW_STATUS_OWNED);
     if (x->state == GONE)
@@ -296,9 +311,13 @@ static uint32_t commit_may_say(const struct sim_name *x,
         return BIT(VOW_STATUS_OWNED) | BIT(VOW_STATUS_LOST);
     if (x->state == RUNS)
         return holds && !put ? BIT(VOW_STATUS_OWNED) : BIT(VOW_STATUS_LOST);
-    uint32_t done = holds || (put && newer) ? BIT(VOW_STATUS_OWNED)
-                                            : BIT(VOW_STATUS_SETTLED);
-    return x->hidden && (put || newer) && !holds ? gone : done;
+    if (holds)
+        return BIT(VOW_STATUS_OWNED);
+    if (x->hidden && (flags & VOW_COMMIT_RESOLVE) == 0)
+        return put || newer ? gone : BIT(VOW_STATUS_LOST);
+    if (x->hidden)
+        return BIT(VOW_STATUS_LOST);
+    return put && newer ? BIT(VOW_STATUS_OWNED) : BIT(VOW_STATUS_SETTLED);
 }
 
 static void commit_effect(struct sim_node *n, struct sim_name *x,
@@ -338,16 +357,10 @@ static void settle(struct sim *s, struct sim_name *x,
     else
         x->waits = 0;
     x->hidden = ask->ttl_ms == 0;
-    for (uint32_t k = 0; k < SIM_NODES && x->hidden; k++) {
-        if ((x->waits & BIT(k)) == 0)
-            continue;
-        gift_close(&x->gifts[k]);
-        x->gifts[k] = (struct sim_gift){.open = true,
-                                        .token = x->wait_tokens[k],
-                                        .until_us = now + kept_us,
-                                        .epoch = ask->hold.epoch,
-                                        .value = vow_bytes_ref(ask->value)};
-    }
+    if (x->state != RUNS)
+        x->first = ask->hold.epoch;
+    if (x->hidden)
+        leave_result(s, x, now + kept_us, ask);
     x->waits = 0;
     x->state = DONE;
     x->token = ask->hold.token;
@@ -439,7 +452,6 @@ void sim_saw_leave(struct sim_node *n, bool dead)
     for (uint32_t i = 0; i < n->sim->n_names; i++) {
         struct sim_name *x = &n->sim->names[i];
         x->waits &= ~BIT(n->number);
-        gift_close(&x->gifts[n->number]);
         if (dead && x->state == RUNS && x->owner == n->number &&
             x->end_us > now)
             x->end_us = now;

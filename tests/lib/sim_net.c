@@ -24,27 +24,27 @@ struct message {
     struct sim_step *step; /* NULL: a letter */
     struct sim_node *node;
     int code;
-    struct vow__answer record;
+    struct vow__memory_answer record;
     vow_record *records;
     vow_pool_permit *places;
     size_t n;
-    struct vow__sheet sheet;
-    struct vow__page page;
-    struct vow__pool_answer pool;
+    struct vow__memory_records sheet;
+    struct vow__memory_chunks page;
+    struct vow__memory_pool_answer pool;
     vow_pool_info *pools;
     size_t pools_size;
-    struct vow__news news;
+    struct vow__memory_event news;
 };
 
 static void send_again(struct sim_step *t, uint64_t ns);
 static void arrive(struct sim *s, struct sim_event *e);
 static void refuse(struct sim *s, struct sim_event *e);
 static void execute(struct sim_step *t, struct message *m);
-static void execute_record(struct sim_step *t, const struct vow__step *s,
+static void execute_record(struct sim_step *t, const struct vow__memory_step *s,
                            struct message *m);
-static void execute_many(struct sim_step *t, const struct vow__step *s,
+static void execute_many(struct sim_step *t, const struct vow__memory_step *s,
                          struct message *m);
-static void execute_place(struct sim_step *t, const struct vow__step *s,
+static void execute_place(struct sim_step *t, const struct vow__memory_step *s,
                           struct message *m);
 static void say_answer(const struct sim_step *t, const struct message *m);
 static void reply(struct sim *s, struct sim_event *e);
@@ -53,7 +53,7 @@ static void finish(struct sim_step *t, struct message *m);
 static void end(struct sim_step *t, struct message *m);
 static void answer(struct sim_step *t, const struct message *m);
 static void letter(struct sim *s, struct sim_event *e);
-static void tell(struct sim_node *n, struct vow__news *news);
+static void tell(struct sim_node *n, struct vow__memory_event *news);
 static void message_free(struct message *m);
 static void step_unref(struct sim_step *t);
 
@@ -71,6 +71,7 @@ void sim_send(struct sim_step *t)
     struct sim_node *n = t->node;
     struct sim *s = n->sim;
     const struct sim_faults *f = &s->faults;
+    t->sent_ns = s->now_ns;
     if (n->dead)
         return; /* never answered: it ends with the store */
     if (n->instant) {
@@ -168,9 +169,23 @@ static void unsure(void *step)
     finish(t, m);
 }
 
+/* From now on the process can say for which run it waits. */
+static void hear(struct sim_node *n, const vow_record *r)
+{
+    struct sim_name *x = sim_name_of(n->sim, &r->name);
+    if (x->heard[n->number] == r->first)
+        return;
+    x->heard[n->number] = r->first;
+    x->heard_ns[n->number] = n->sim->now_ns;
+}
+
 static void finish(struct sim_step *t, struct message *m)
 {
+    const vow_record *r = &m->record.record;
     vow__list_remove(&t->node->steps, &t->link);
+    if (t->kind == CLAIM && m->code == 0 && r->status == VOW_STATUS_WAITING &&
+        (t->claim.flags & VOW_CLAIM_NOWAIT) == 0)
+        hear(t->node, r);
     end(t, m);
 }
 
@@ -211,13 +226,13 @@ static void step_unref(struct sim_step *t)
 static void message_free(struct message *m)
 {
     struct sim_step *t = m->step;
-    vow__answer_fini(&m->record);
-    vow__answer_fini(&m->news.answer);
-    vow__page_fini(&m->page);
+    vow__memory_answer_fini(&m->record);
+    vow__memory_answer_fini(&m->news.answer);
+    vow__memory_chunks_fini(&m->page);
     free(m->records);
     free(m->places);
     if (t != NULL) {
-        struct vow__book *b = t->node->sim->book;
+        struct vow__memory_state *b = t->node->sim->book;
         vow__mem_free(&b->alloc, m->sheet.records, m->sheet.size);
         vow__mem_free(&b->alloc, m->pools, m->pools_size);
         step_unref(t);
@@ -230,8 +245,9 @@ static void message_free(struct message *m)
 static void execute(struct sim_step *t, struct message *m)
 {
     struct sim_node *n = t->node;
-    const struct vow__step s = {
-        .book = n->sim->book, .inst = n->inst, .now_us = sim_now_us(n->sim)};
+    const struct vow__memory_step s = {.state = n->sim->book,
+                                       .instance = n->inst,
+                                       .now_us = sim_now_us(n->sim)};
     if (m->step == NULL) {
         m->step = t;
         t->refs++;
@@ -258,86 +274,87 @@ static void execute(struct sim_step *t, struct message *m)
     sim_mail(n->sim);
 }
 
-static void execute_record(struct sim_step *t, const struct vow__step *s,
+static void execute_record(struct sim_step *t, const struct vow__memory_step *s,
                            struct message *m)
 {
     struct sim_node *n = t->node;
     const vow_record *r = &m->record.record;
     switch (t->kind) {
     case CLAIM:
-        m->code = vow__book_claim(s, &t->claim, &m->record);
+        m->code = vow__memory_claim(s, &t->claim, &m->record);
         SIM_CHECK(n->sim, m->code == 0);
+        n->sent_ns = t->sent_ns;
         sim_saw_claim(n, &t->claim, r);
         break;
     case COMMIT:
-        m->code = vow__book_commit(s, &t->commit, &m->record);
+        m->code = vow__memory_commit(s, &t->commit, &m->record);
         SIM_CHECK(n->sim, m->code == 0);
         sim_saw_commit(n, &t->commit, r);
         break;
     case FORGET:
-        vow__book_forget(s, &t->name, t->number, &m->record);
+        m->code = vow__memory_forget(s, &t->name, t->number, &m->record);
         sim_saw_forget(n, &t->name, t->number, r);
         break;
     case CANCEL:
-        vow__book_cancel(s, &t->name, &m->record);
+        m->code = vow__memory_cancel(s, &t->name, &m->record);
         sim_saw_cancel(n, &t->name, r);
         break;
     default:
-        m->code = vow__book_write(s, &t->hold, t->chunk, &m->record);
+        m->code = vow__memory_write(s, &t->hold, t->from, t->chunk, &m->record);
     }
 }
 
-static void execute_many(struct sim_step *t, const struct vow__step *s,
+static void execute_many(struct sim_step *t, const struct vow__memory_step *s,
                          struct message *m)
 {
     struct sim_node *n = t->node;
     switch (t->kind) {
     case PEEK:
-        m->code = vow__book_peek(s, t->names, t->n, &m->sheet);
+        m->code = vow__memory_peek(s, t->names, t->n, &m->sheet);
         for (size_t i = 0; i < t->n; i++)
             sim_saw_peek(n, &t->names[i], &m->sheet.records[i]);
         break;
     case PULSE:
         m->n = t->n;
         m->records = sim_zeroed(t->n, sizeof(*m->records));
-        m->code = vow__book_pulse(s, t->holds, t->n, t->number, m->records);
+        m->code = vow__memory_pulse(s, t->holds, t->n, t->number, m->records);
         for (size_t i = 0; i < t->n; i++)
             sim_saw_pulse(n, &t->holds[i], t->number, &m->records[i]);
         break;
     case LIST:
-        m->code = vow__book_list(s, &m->sheet);
+        m->code = vow__memory_list(s, &m->sheet);
         break;
     case READ:
-        m->code = vow__book_read(s, &t->name, t->number, t->from, &m->page);
+        m->code = vow__memory_read(s, &t->name, t->number, t->from, &m->page);
         break;
     default:
-        m->code = vow__book_pools(s, &m->pools, &m->n, &m->pools_size);
+        m->code = vow__memory_pools(s, &m->pools, &m->n, &m->pools_size);
     }
     SIM_CHECK(n->sim, m->code == 0 || m->code == VOW_ENOENT);
 }
 
-static void execute_place(struct sim_step *t, const struct vow__step *s,
+static void execute_place(struct sim_step *t, const struct vow__memory_step *s,
                           struct message *m)
 {
     struct sim_node *n = t->node;
     m->places = sim_zeroed(t->n + 1, sizeof(*m->places));
     if (t->kind == ACQUIRE) {
-        m->code = vow__book_acquire(s, &t->place, m->places);
+        m->code = vow__memory_acquire(s, &t->place, m->places);
         sim_saw_places(n->sim, &t->place.token);
         if (m->code == 0)
             sim_saw_place(n, &t->place.token, m->places);
     } else if (t->kind == RELEASE) {
-        vow__book_release(s, &t->places[0], m->places);
+        vow__memory_release(s, &t->places[0], m->places);
         sim_saw_places(n->sim, &t->places[0].token);
     } else if (t->kind == RENEW) {
         m->n = t->n;
-        vow__book_renew(s, t->places, t->n, t->number, m->places);
+        vow__memory_renew(s, t->places, t->n, t->number, m->places);
         sim_saw_places(n->sim, NULL);
         for (size_t i = 0; i < t->n; i++)
             sim_saw_place(n, &t->places[i].token, &m->places[i]);
     } else {
-        m->code = vow__book_limit(s, &t->name, t->set ? &t->limits : NULL,
-                                  t->label, &m->pool);
+        m->code = vow__memory_limit(s, &t->name, t->set ? &t->limits : NULL,
+                                    t->label, &m->pool);
         sim_saw_places(n->sim, NULL);
     }
 }
@@ -418,14 +435,14 @@ static void wake(void *node)
 
 void sim_mail(struct sim *s)
 {
-    struct vow__news news;
+    struct vow__memory_event news;
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         struct sim_node *n = &s->nodes[i];
-        const struct vow__step at = {
-            .book = s->book, .inst = n->inst, .now_us = sim_now_us(s)};
+        const struct vow__memory_step at = {
+            .state = s->book, .instance = n->inst, .now_us = sim_now_us(s)};
         while (n->mail && n->inst != NULL) {
             memset(&news, 0, sizeof(news));
-            n->mail = vow__book_mail(&at, &news);
+            n->mail = vow__memory_event_take(&at, &news);
             if (!n->mail)
                 break;
             struct message *m = sim_zeroed(1, sizeof(*m));
@@ -464,15 +481,15 @@ static void letter(struct sim *s, struct sim_event *e)
     message_free(m);
 }
 
-static void tell(struct sim_node *n, struct vow__news *news)
+static void tell(struct sim_node *n, struct vow__memory_event *news)
 {
     const vow_store_events *to = &n->events;
     const vow_record *r = &news->answer.record;
-    if (news->kind == VOW__NEWS_RECORD)
+    if (news->kind == VOW__MEMORY_RECORD)
         to->on_record(r, to->user);
-    else if (news->kind == VOW__NEWS_CANCEL)
+    else if (news->kind == VOW__MEMORY_CANCEL)
         to->on_cancel(&r->name, to->user);
-    else if (news->kind == VOW__NEWS_CHUNKS)
+    else if (news->kind == VOW__MEMORY_CHUNKS)
         to->on_chunks(&r->name, to->user);
     else
         to->on_permit(&news->token, to->user);
@@ -483,17 +500,17 @@ static void tell(struct sim_node *n, struct vow__news *news)
 void sim_store_init(struct sim_node *n)
 {
     n->store.ops = sim_store_ops();
-    CHECK_INT_EQ(vow__book_join(n->sim->book, wake, n, &n->inst), 0);
+    CHECK_INT_EQ(vow__memory_join(n->sim->book, wake, n, &n->inst), 0);
 }
 
 void sim_store_leave(struct sim_node *n, bool dead)
 {
     if (n->inst == NULL)
         return;
-    struct vow__inst *inst = n->inst;
+    struct vow__memory_instance *inst = n->inst;
     n->inst = NULL;
     n->mail = false;
-    vow__book_leave(n->sim->book, inst, sim_now_us(n->sim), dead);
+    vow__memory_leave(n->sim->book, inst, sim_now_us(n->sim), dead);
     sim_saw_leave(n, dead);
     sim_saw_places(n->sim, NULL);
     sim_mail(n->sim);

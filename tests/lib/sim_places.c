@@ -17,12 +17,13 @@
 
 #define SAME(a, b) (memcmp((a), (b), sizeof(*(a))) == 0)
 
-static struct sim_place *find(struct sim *s, const struct vow__lot *lot,
+static struct sim_place *find(struct sim *s,
+                              const struct vow__memory_pool *pool,
                               const vow_token *token);
-static void look_at(struct sim *s, const struct vow__spot *p,
+static void look_at(struct sim *s, const struct vow__memory_permit *p,
                     const vow_token *by);
 static void granted(struct sim *s, struct sim_place *x);
-static void check_window(struct sim *s, const struct vow__lot *lot);
+static void check_window(struct sim *s, const struct sim_place *x);
 static void check_order(struct sim *s);
 static void check_sum(struct sim *s);
 static void forget_gone(struct sim *s, const vow_token *by);
@@ -34,45 +35,46 @@ void sim_saw_places(struct sim *s, const vow_token *by)
         return;
     for (uint32_t i = 0; i < s->n_places; i++)
         s->places[i].seen = false;
-    while ((at = vow__table_next(&s->book->spots, at)) != NULL)
-        look_at(s, VOW__OUTER(at, struct vow__spot, named), by);
+    while ((at = vow__table_next(&s->book->pools.permits, at)) != NULL)
+        look_at(s, VOW__OUTER(at, struct vow__memory_permit, node), by);
     forget_gone(s, by);
     check_sum(s);
     check_order(s);
 }
 
-static struct sim_place *find(struct sim *s, const struct vow__lot *lot,
-                              const vow_token *token)
+static struct sim_place *
+find(struct sim *s, const struct vow__memory_pool *pool, const vow_token *token)
 {
     for (uint32_t i = 0; i < s->n_places; i++)
-        if (s->places[i].lot == lot && SAME(&s->places[i].token, token))
+        if (s->places[i].pool == pool && SAME(&s->places[i].token, token))
             return &s->places[i];
     return NULL;
 }
 
-static void look_at(struct sim *s, const struct vow__spot *p,
+static void look_at(struct sim *s, const struct vow__memory_permit *p,
                     const vow_token *by)
 {
-    struct sim_place *x = find(s, p->key.lot, &p->key.token);
+    struct sim_place *x = find(s, p->key.pool, &p->key.token);
     if (x == NULL) {
         SIM_CHECK(s, s->n_places < SIM_PLACES);
         x = &s->places[s->n_places++];
         *x = (struct sim_place){.token = p->key.token,
-                                .lot = p->key.lot,
+                                .pool = p->key.pool,
+                                .law = p->key.pool->law,
                                 .arrival = ++s->arrivals,
-                                .weight = p->weight};
+                                .weight = p->rule.weight};
     }
-    bool new = p->state == VOW__SPOT_HELD && p->fence != x->fence;
+    bool new = p->rule.held && p->rule.fence != x->fence;
     bool over = x->end_us != 0 && x->end_us <= sim_now_us(s);
     if (over && new && (by == NULL || !SAME(&x->token, by)))
         sim_fail(TEST_HERE, s, "place %02x is granted, and its lease was over",
                  x->token.bytes[0]);
-    if (over && p->by_end.key > x->end_us)
+    if (over && p->rule.end_us > x->end_us)
         x->arrival = ++s->arrivals; /* it came again */
     x->seen = true;
-    x->state = p->state;
-    x->end_us = p->by_end.key;
-    x->fence = p->fence;
+    x->held = p->rule.held;
+    x->end_us = p->rule.end_us;
+    x->fence = p->rule.fence;
     if (new)
         granted(s, x);
 }
@@ -85,23 +87,24 @@ static void granted(struct sim *s, struct sim_place *x)
                 s->n_grants * sizeof(s->grants[0]));
     }
     s->grants[s->n_grants++] = (struct sim_grant){
-        .lot = x->lot, .us = sim_now_us(s), .weight = x->weight};
+        .pool = x->pool, .us = sim_now_us(s), .weight = x->weight};
     SIM_CHECK(s, x->fence > 0);
     sim_say(s, NULL, "place %02x is granted, fence %llu", x->token.bytes[0],
             (unsigned long long)x->fence);
-    check_window(s, x->lot);
+    check_window(s, x);
     if (s->on_grant != NULL)
         s->on_grant(s);
 }
 
 /* All grants of the last window, both ends included. */
-static void check_window(struct sim *s, const struct vow__lot *lot)
+static void check_window(struct sim *s, const struct sim_place *x)
 {
-    const vow_pool_limits *l = &lot->law->limits;
+    const vow_pool_limits *l = &x->law->rule.limits;
     uint64_t now = sim_now_us(s);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->n_grants; i++)
-        if (s->grants[i].lot == lot && s->grants[i].us + l->window_us >= now)
+        if (s->grants[i].pool == x->pool &&
+            s->grants[i].us + l->window_us >= now)
             sum += s->grants[i].weight;
     if (l->rate > 0 && sum > l->rate)
         sim_fail(TEST_HERE, s, "%llu granted within %llu us, at most %u",
@@ -112,15 +115,15 @@ static void check_window(struct sim *s, const struct vow__lot *lot)
 static void check_sum(struct sim *s)
 {
     for (uint32_t i = 0; i < s->n_places; i++) {
-        const struct vow__lot *lot = s->places[i].lot;
+        const struct sim_place *x = &s->places[i];
+        uint32_t most = x->law->rule.limits.concurrent;
         uint64_t sum = 0;
         for (uint32_t k = 0; k < s->n_places; k++)
-            if (s->places[k].lot == lot && s->places[k].state == VOW__SPOT_HELD)
+            if (s->places[k].pool == x->pool && s->places[k].held)
                 sum += s->places[k].weight;
-        if (lot->law->limits.concurrent > 0 &&
-            sum > lot->law->limits.concurrent)
+        if (most > 0 && sum > most)
             sim_fail(TEST_HERE, s, "%llu held, at most %u",
-                     (unsigned long long)sum, lot->law->limits.concurrent);
+                     (unsigned long long)sum, most);
     }
 }
 
@@ -131,19 +134,25 @@ static void check_order(struct sim *s)
     uint64_t fence_max = s->fence_max;
     for (uint32_t i = 0; i < s->n_places; i++) {
         const struct sim_place *x = &s->places[i];
-        if (x->state != VOW__SPOT_HELD || x->fence <= s->fence_max)
+        if (!x->held || x->fence <= s->fence_max)
             continue;
         fence_max = x->fence > fence_max ? x->fence : fence_max;
         for (uint32_t k = 0; k < s->n_places; k++) {
             const struct sim_place *y = &s->places[k];
-            bool before = y->lot == x->lot && y->arrival < x->arrival;
-            if (before && (y->state == VOW__SPOT_QUEUED ||
-                           (y->state == VOW__SPOT_HELD && y->fence > x->fence)))
+            bool before = y->pool == x->pool && y->arrival < x->arrival;
+            if (before && (!y->held || y->fence > x->fence))
                 sim_fail(TEST_HERE, s, "place %02x was granted before %02x",
                          x->token.bytes[0], y->token.bytes[0]);
         }
     }
     s->fence_max = fence_max;
+}
+
+static bool is_possible(const struct sim_place *x)
+{
+    const vow_pool_limits *l = &x->law->rule.limits;
+    return (l->concurrent == 0 || x->weight <= l->concurrent) &&
+           (l->rate == 0 || x->weight <= l->rate);
 }
 
 static void forget_gone(struct sim *s, const vow_token *by)
@@ -154,7 +163,7 @@ static void forget_gone(struct sim *s, const vow_token *by)
             i++;
             continue;
         }
-        bool right = x->end_us <= sim_now_us(s) || x->state == VOW__SPOT_OUT ||
+        bool right = x->end_us <= sim_now_us(s) || !is_possible(x) ||
                      (by != NULL && SAME(&x->token, by));
         for (uint32_t k = 0; k < s->n_nodes && !right; k++)
             right = s->nodes[k].inst == NULL; /* it may have been its */
@@ -177,7 +186,6 @@ void sim_saw_place(struct sim_node *n, const vow_token *token,
     SIM_CHECK(s, none == (x == NULL));
     if (x == NULL)
         return;
-    SIM_CHECK(s,
-              (p->status == VOW_STATUS_OWNED) == (x->state == VOW__SPOT_HELD));
+    SIM_CHECK(s, (p->status == VOW_STATUS_OWNED) == x->held);
     SIM_CHECK(s, p->status != VOW_STATUS_OWNED || p->fence == x->fence);
 }

@@ -34,6 +34,7 @@ struct sim_step {
     struct sim_node *node;
     uint32_t refs; /* the process's, and one for each message */
     bool over;     /* answered */
+    uint64_t sent_ns;
     vow_link link; /* of node->steps, until it is over */
     vow_call timeout;
     union sim_done done;

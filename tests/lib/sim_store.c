@@ -109,9 +109,9 @@ static void op_list(vow_store *s, vow_records_fn done, void *user)
 static void op_write(vow_store *s, const vow_hold *hold, uint64_t number,
                      vow_bytes *chunk, vow_records_fn done, void *user)
 {
-    (void)number;
     struct sim_step *t = begin(s, WRITE, RECORDS(done), user);
     t->hold = *hold;
+    t->from = number;
     t->chunk = vow_bytes_ref(chunk);
     sim_send(t);
 }

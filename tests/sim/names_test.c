@@ -25,7 +25,7 @@ struct ask {
     struct sim_node *node;
     struct sim_name *name;
     vow_token token, pulsed;
-    uint64_t epoch;
+    uint64_t epoch, first;
     vow_call timer, work, pulse;
     uint64_t sent_ns;  /* the claim or pulse in flight */
     uint64_t valid_ns; /* on its own clock; 0: it owns nothing */
@@ -83,7 +83,8 @@ static void claim(struct ask *a)
                              .token = a->token,
                              .mode = w->mode,
                              .lease_ms = LEASE_MS,
-                             .takeovers = w->takeovers};
+                             .takeovers = w->takeovers,
+                             .waited = a->first};
     if (w->forces && a->token.bytes[0] % 4 == 0 && !a->waits)
         ask.flags = VOW_CLAIM_FORCE;
     (void)vow_call_stop(&a->timer);
@@ -116,6 +117,7 @@ static void obey(struct ask *a, const vow_record *r)
     } else if (r->status == VOW_STATUS_WAITING) {
         uint64_t ms = r->left_ms + vow_loop_random(a->node->loop) % 100 + 1;
         a->waits = true;
+        a->first = r->first;
         vow_call_at(&a->timer, a->node->loop,
                     vow_loop_due_ns(a->node->loop,
                                     ms < s->recheck_ms ? ms : s->recheck_ms),
@@ -124,6 +126,7 @@ static void obey(struct ask *a, const vow_record *r)
         SIM_CHECK(s, r->status == VOW_STATUS_OWNED);
         a->owns = true;
         a->epoch = r->epoch;
+        a->first = r->first;
         trust(a);
         vow_call_at(
             &a->work, a->node->loop,

@@ -216,10 +216,11 @@ static void check_all(struct places *p)
             sim_fail(TEST_HERE, s, "p%u, user %u never got its place %02x",
                      u->node->number, i, u->token.bytes[0]);
     }
-    while ((at = vow__table_next(&s->book->pools, at)) != NULL) {
-        const struct vow__lot *lot = VOW__OUTER(at, struct vow__lot, named);
+    while ((at = vow__table_next(&s->book->pools.by_name, at)) != NULL) {
+        const struct vow__memory_pool *pool =
+            VOW__OUTER(at, struct vow__memory_pool, node);
         for (uint32_t i = 0; i < s->n_places; i++)
-            SIM_CHECK(s, s->places[i].lot != lot ||
+            SIM_CHECK(s, s->places[i].pool != pool ||
                              s->places[i].end_us <= sim_now_us(s));
     }
 }

@@ -46,6 +46,7 @@ struct asker {
     uint32_t starts; /* of its function */
     uint64_t came_ns;
     uint64_t promised_ns; /* a result was committed while its process waited */
+    uint64_t promised;    /* `first` of the run; 0: everybody finds it */
     uint32_t flags;       /* VOW_SHARE_... */
     uint64_t deadline_ms;
     bool begun, gone, settled;
@@ -129,6 +130,17 @@ static vow_future *work(vow_lease *lease, void *arg)
     return f;
 }
 
+/* A result that is only for the claims that waited: the asker heard for which
+ * run the process waits, and the owning claim was sent later. */
+static bool can_tell(struct sim *s, const struct asker *a)
+{
+    const struct sim_name *x = sim_name_of(s, &a->scene->names[a->name]);
+    uint32_t n = a->node->number;
+    return a->promised == 0 ||
+           (x->heard[n] == a->promised && a->came_ns <= x->heard_ns[n] &&
+            x->heard_ns[n] <= x->owned_ns);
+}
+
 /* Somebody of this process waited when a result was accepted: he has it, and
  * need not work, unless it took him too long to look, or the result was taken
  * away meanwhile. */
@@ -144,7 +156,7 @@ static void check_needed(struct scene *t, const struct run *r)
         const struct asker *a = &t->askers[i];
         force = force || (a->begun && (a->flags & VOW_SHARE_FORCE) != 0);
         if (a->begun && !a->settled && a->node == r->node &&
-            a->name == r->name && a->promised_ns != 0 &&
+            a->name == r->name && a->promised_ns != 0 && can_tell(s, a) &&
             s->now_ns - a->promised_ns < kept_ms * SIM_MS)
             waits = a;
     }
@@ -325,8 +337,10 @@ static void accepted(struct sim *s, const vow_commit_request *ask,
         struct asker *a = &t->askers[i];
         if (a->begun && !a->settled && (waits & 1u << a->node->number) != 0 &&
             a->came_ns <= x->waits_since_ns[a->node->number] &&
-            vow_name_equal(&t->names[a->name], &ask->hold.name))
+            vow_name_equal(&t->names[a->name], &ask->hold.name)) {
             a->promised_ns = s->now_ns;
+            a->promised = ask->ttl_ms > 0 ? 0 : x->first;
+        }
     }
     if (ask->outcome != VOW_OUTCOME_DONE ||
         vow_bytes_size(ask->value) != sizeof(what))
