@@ -141,7 +141,8 @@ static void grant(struct model *m, struct pool *p, uint64_t me)
         s->open = p->limits.rate > 0;
         s->fetched = s->token == me;
         if (s->token != me) {
-            s->end_ms = m->now_ms + ACCEPT_MS;
+            if (s->end_ms > m->now_ms + ACCEPT_MS)
+                s->end_ms = m->now_ms + ACCEPT_MS;
             m->tell[s->inst] = true;
         }
     }
@@ -266,7 +267,8 @@ static uint64_t some_token(struct model *m, const struct pool *p)
 static void step_release(struct model *m, size_t k)
 {
     struct pool *p = &m->pools[k];
-    uint64_t token = some_token(m, p);
+    bool oldest = p->n > 0 && roll(m, 2) == 0; /* else the queue only grows */
+    uint64_t token = oldest ? p->spots[0].token : some_token(m, p);
     struct spot *s = find(p, token);
     size_t inst = s == NULL ? 0 : s->inst;
     struct rig_place a = rig_release(m->rig, inst, POOL[k], token);
@@ -301,8 +303,12 @@ static void step_renew(struct model *m, size_t k)
         s->end_ms = m->now_ms + lease_ms;
         s->fetched |= s->held;
     }
-    grant(m, p, 0);
-    if (find(p, token) == NULL)
+    bool waited = s != NULL && !s->held;
+    grant(m, p, token);
+    s = find(p, token);
+    if (waited && s != NULL && s->held) /* some stores grant it for 2 s only */
+        s->fetched = !m->rig->store->real_time;
+    if (s == NULL)
         CHECK_UINT_EQ(a.place.status, VOW_STATUS_NONE);
     else
         check_place(m, p, token, a.place);

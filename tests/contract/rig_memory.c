@@ -2,7 +2,7 @@
 /* rig_memory.c - the contract for the store in memory: its instances share a
  * vow_memory, on virtual time. */
 #include "contract.h"
-#include "store/memory.h"
+#include "store/memory/memory.h"
 
 static void begin(struct rig *r)
 {

@@ -263,7 +263,7 @@ static void use_all(struct world *w, vow_store *a, vow_store *b)
     CHECK_INT_EQ(rc, 0);
     a->ops->pools(a, on_pools, &rc);
     check_rc(w, rc);
-    a->ops->limit(a, &hold.pool, &limits, "label", on_pools, &rc);
+    a->ops->limit(a, &ask.limits_of, &limits, "label", on_pools, &rc);
     check_rc(w, rc);
 }
 
