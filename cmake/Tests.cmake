@@ -57,6 +57,12 @@ function(vow_add_tests)
   if(NOT sources)
     return()
   endif()
+  if(VOW_REDIS) # the scripts, with a clock that tests set
+    set(scripts ${PROJECT_BINARY_DIR}/redis_lua_timed.c)
+    vow_add_lua(${scripts} vow__redis_scripts_timed
+      ${PROJECT_SOURCE_DIR}/tests/lib/redis_clock.lua)
+    list(APPEND sources ${scripts})
+  endif()
   add_executable(vow-tests ${sources})
   target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE
     $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>

@@ -17,6 +17,7 @@
 #include "store/redis/redis_pools.h"
 
 #include "base/assert.h"
+#include "base/table.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -112,7 +113,6 @@ void vow__redis_pool_keys(struct vow__call *c, const vow_name *limits_of,
                        own ? "" : name, parts[i]);
         vow__call_key(c, "s:", tag, rest);
     }
-    vow__call_key(c, "s:", tag, ":k");
 }
 
 void vow__redis_limit_args(struct vow__call *c, const vow_pool_limits *limits)

@@ -23,8 +23,7 @@ end
 
 -- It is granted at once, or goes to the end of the queue.
 local function come(p)
-    local s = {held = false, weight = weight, fence = 0, again = 0,
-        channel = channel}
+    local s = {held = false, weight = weight, fence = 0, channel = channel}
     local now = p.waiting == 0 and has_room(p, weight) and
         (p.rate == 0 or when(p, 0, weight) <= p.now)
     if not now and try then
@@ -69,7 +68,7 @@ else
         out = answer(p, 0)
     end
 end
-if s and s.held then
+if s and not s.gone then
     put(p, token, s)
 end
 save(p, us)

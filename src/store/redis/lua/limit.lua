@@ -4,8 +4,7 @@
 -- KEYS  the pool's, whose limits are its own, see places.lua
 -- ARGV  c, r, w, label ('': as it is)
 -- gives label, c, r, w, weight held, holders, waiting, weight granted within
---       the window, time; and pools of keys that have a queue, by name, which
---       are to be looked at next: pool.lua grants what fits now
+--       the window, time. A pool of a key reads the limits with its next step
 --@ places
 local p = open(1)
 call('HSET', p.law, 'c', ARGV[1], 'r', ARGV[2], 'w', ARGV[3], 'x', 1, 'h',
@@ -16,7 +15,8 @@ if ARGV[4] ~= '' or not p.known then
 end
 call('PERSIST', p.law)
 limits_from(p, {ARGV[1], ARGV[2], ARGV[3], '1'})
+p.first = nil
 reap(p)
 grant(p)
 save(p, 0)
-return info(p, '')
+return info(p)

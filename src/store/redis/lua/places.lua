@@ -2,7 +2,7 @@
 -- places.lua - what the scripts on pools share: a pool is opened, whose lease
 -- is over goes, heads of the queue are granted, the pool is saved.
 --
--- KEYS of a pool are seven, in one slot. T is the printable name of the pool
+-- KEYS of a pool are six, in one slot. T is the printable name of the pool
 -- whose limits count, X that of the pool itself if it is one of many keys:
 --   s:{T}       hash  c r w limits  x 1 if they were set on purpose  l label
 --                     and as long as it is a pool of its own, the next line
@@ -12,12 +12,13 @@
 --                     y weight held whose start is not in the log
 --                     k until when its keys are kept (us of the server)
 --                     m the same, of the law, for the pools of its keys
---   ...:p       hash  token -> "HELD WEIGHT FENCE AGAIN CHANNEL"; HELD is 0
---                     in the queue, 1, or 2: its start is not in the log
+--   ...:p       hash  token -> "HELD WEIGHT FENCE LATE CHANNEL"; HELD is 0
+--                     in the queue, 1, or 2: its start is not in the log.
+--                     LATE was when to ask again: an older vow tells a new
+--                     head if that could ask sooner, so it is always late
 --   ...:q       zset  token -> number in the queue
 --   ...:e       zset  token -> end of its lease, of all that hold and queue
 --   ...:g       zset  "SUM WEIGHT BEGAN" -> time of the newest start in it
---   s:{T}:k     zset  X of each pool of a key that has a queue
 -- A grant is told to its channel by G and the token. A pool that lost one of
 -- its keys loses all its places: who holds one hears of it when it renews.
 --
@@ -32,11 +33,12 @@ local MOST = 1125899906842624
 local ACCEPT = 2000000
 local SWEEP = 64
 local GRANTS = 128
-local ENTRIES = 10000
+local PARTS = 256
+local LATE = ' 9007199254740991 '
 
 local call = redis.call
-local clock = call('TIME')
-local real = clock[1] * 1000000 + clock[2]
+--@ clock
+local real = now
 
 local function digits(n)
     return string.format('%.0f', n)
@@ -60,7 +62,7 @@ end
 local function open(at)
     local p = {law = KEYS[at], meta = KEYS[at + 1], places = KEYS[at + 2],
         queue = KEYS[at + 3], ends = KEYS[at + 4], log = KEYS[at + 5],
-        waits = KEYS[at + 6], fresh = {}}
+        fresh = {}}
     p.own = p.law == p.meta
     local v = call('HMGET', p.meta, 'c', 'r', 'w', 'x', 'l', 'h', 'e', 'f',
         't', 'o', 'k', 'm', 'n', 'y')
@@ -85,7 +87,8 @@ local function open(at)
     limits_from(p, v)
     p.n = call('ZCARD', p.ends)
     p.waiting = call('ZCARD', p.queue)
-    p.queued = p.waiting > 0
+    p.first = p.rate > 0 and p.waiting > 0 and
+        call('ZRANGE', p.queue, 0, 0)[1]
     if p.n ~= call('HLEN', p.places) or p.n ~= p.holders + p.waiting or
         (p.n > 0 and not p.there) then
         call('DEL', p.places, p.queue, p.ends)
@@ -100,8 +103,7 @@ end
 local function put(p, token, s)
     call('HSET', p.places, token,
         (s.open and '2 ' or s.held and '1 ' or '0 ') ..
-        digits(s.weight) .. ' ' .. digits(s.fence) .. ' ' ..
-        digits(s.again) .. ' ' .. s.channel)
+        digits(s.weight) .. ' ' .. digits(s.fence) .. LATE .. s.channel)
 end
 
 local function lease(p, token, us)
@@ -136,10 +138,10 @@ local function look(p, token)
     if not text then
         return nil
     end
-    local held, weight, fence, again, channel =
-        text:match('^(%d) (%d+) (%d+) (%d+) (.*)$')
+    local held, weight, fence, channel =
+        text:match('^(%d) (%d+) (%d+) %d+ (.*)$')
     return {held = held ~= '0', open = held == '2', weight = tonumber(weight),
-        fence = tonumber(fence), again = tonumber(again), channel = channel}
+        fence = tonumber(fence), channel = channel}
 end
 
 -- Whose lease is over goes, some of them in one step.
@@ -165,13 +167,14 @@ end
 -- ---- the rate ------------------------------------------------------------
 
 local function entry(p, nth)
-    local text = call('ZRANGE', p.log, nth, nth)[1]
+    local found = call('ZRANGE', p.log, nth, nth, 'WITHSCORES')
+    local text = found[1]
     if not text then
         return nil
     end
     local sum, weight, began = text:match('^(%d+) (%d+) (%d+)$')
     return {sum = tonumber(sum), weight = tonumber(weight),
-        began = tonumber(began), text = text}
+        began = tonumber(began), at = tonumber(found[2]), text = text}
 end
 
 -- Forget what has left the window, which is closed at both ends.
@@ -220,15 +223,21 @@ local function when(p, ahead, weight)
     return math.min(at + windows * (p.window + 1), p.now + MOST)
 end
 
--- Grants that follow each other closely share an entry if the rate is high,
--- which leaves the window when the newest of them does.
+-- With a rate above PARTS, starts within so small a part of the window share an
+-- entry, which leaves the window when the newest of them does. A log that is
+-- full nevertheless, because the limits were changed, joins the newest entry.
 local function write_down(p, weight)
-    local width = p.rate > ENTRIES and math.floor(p.window / ENTRIES) or 0
+    if p.rate == 0 then
+        return
+    end
+    local width = p.rate > PARTS and math.floor(p.window / PARTS) or 0
     local last = p.newest
-    local joins = last and p.now - last.began <= width
+    local joins = last and (p.now - last.began <= width or
+        last.at >= p.now or
+        call('ZCARD', p.log) > PARTS)
     local e = {sum = (last and last.sum or 0) + weight,
         weight = weight + (joins and last.weight or 0),
-        began = joins and last.began or p.now}
+        began = joins and last.began or p.now, at = p.now}
     e.text = digits(e.sum) .. ' ' .. digits(e.weight) .. ' ' ..
         digits(e.began)
     if joins then
@@ -282,19 +291,24 @@ local function let_in(p, s)
     end
 end
 
--- Only the rate holds the head back: it hears if it could ask sooner than it
--- was told before.
-local function sooner(p, token, s, at)
-    if at < s.again then
-        s.again = at
-        put(p, token, s)
+-- The head must wait. Under a rate a new head is told: only the head knows when
+-- the rate has room.
+local function blocked(p, token, s, me)
+    if p.rate > 0 and token ~= p.first and token ~= me then
         tell(token, s)
     end
 end
 
+-- A place that was granted by the step of another must be fetched.
+local function lend(p, token)
+    local over = tonumber(call('ZSCORE', p.ends, token))
+    lease(p, token, math.min(over - p.now, ACCEPT))
+end
+
 -- As many heads as fit, some of them in one step: those who come for theirs
 -- make the next. `me` is the token of who asks, and `mine` its place, which the
--- caller writes; all others are told. A weight that will never fit is gone.
+-- caller writes; all others are told. A weight that will never fit is gone, and
+-- so is a head whose lease is over.
 local function grant(p, me, mine)
     for _ = 1, p.there and math.min(p.waiting, GRANTS) or 0 do
         local token = call('ZRANGE', p.queue, 0, 0)[1]
@@ -303,24 +317,25 @@ local function grant(p, me, mine)
             call('ZREM', p.queue, token)
             p.waiting = p.waiting - 1
             return
+        elseif p.more and
+            tonumber(call('ZSCORE', p.ends, token)) <= p.now then
+            drop(p, token, s)
+            s.over = true
         elseif not possible(p, s.weight) then
             drop(p, token, s)
             s.gone = true
-        elseif not has_room(p, s.weight) then
-            return
+        elseif not has_room(p, s.weight) or
+            (p.rate > 0 and when(p, 0, s.weight) > p.now) then
+            return blocked(p, token, s, me)
         else
-            local at = p.rate > 0 and when(p, 0, s.weight) or p.now
-            if at > p.now then
-                return token ~= me and sooner(p, token, s, at)
-            end
             leave_queue(p, token, s)
             let_in(p, s)
             if token ~= me then
                 put(p, token, s)
-                lease(p, token, ACCEPT)
+                lend(p, token)
             end
         end
-        if token ~= me then
+        if token ~= me and not s.over then
             tell(token, s)
         end
     end
@@ -353,7 +368,7 @@ local function again(p, token, s, ahead)
     end
     local first = call('ZRANGE', p.ends, 0, 0, 'WITHSCORES')
     local left = math.max(tonumber(first[2]) - p.now, 0)
-    if first[1] == token then
+    if tonumber(call('ZSCORE', p.ends, token)) <= tonumber(first[2]) then
         left = math.floor(left / 2)
     end
     return left + 1
@@ -364,29 +379,20 @@ local function answer(p, says, s, ahead, wait)
         p.window_text, p.now}
 end
 
--- Of one that holds or queues; the latter is written.
+-- Of one that holds or queues.
 local function tell_of(p, token, s)
     if s.held then
         return answer(p, 1, s)
     end
     local ahead = call('ZRANK', p.queue, token)
-    local wait = again(p, token, s, ahead)
-    s.again = p.now + wait
-    put(p, token, s)
-    return answer(p, 2, s, ahead, wait)
+    return answer(p, 2, s, ahead, again(p, token, s, ahead))
 end
 
--- The pool, for those who look; and from `cursor` on the pools of keys that
--- have a queue.
-local function info(p, cursor)
+-- The pool, for those who look.
+local function info(p)
     expire(p)
-    local keys = {}
-    if cursor then
-        keys = call('ZRANGEBYLEX', p.waits,
-            cursor == '' and '-' or '(' .. cursor, '+', 'LIMIT', 0, SWEEP)
-    end
     return {p.label, p.most, p.rate, p.window_text, p.held,
-        p.holders, p.waiting, p.used + p.open, p.now, keys}
+        p.holders, p.waiting, p.rate > 0 and p.used + p.open or 0, p.now}
 end
 
 -- ---- saving --------------------------------------------------------------
@@ -423,15 +429,6 @@ local function keep_law(p, us)
     if p.law_kept < us - DAY / 2 and not p.on_purpose then
         call('HSET', p.law, 'm', digits(us))
         until_at(p.law, math.max(us, p.law_end))
-    end
-    if p.queued ~= (p.waiting > 0) then
-        local key = p.meta:sub(#p.law + 2)
-        if p.waiting > 0 then
-            call('ZADD', p.waits, 0, key)
-            until_at(p.waits, us)
-        else
-            call('ZREM', p.waits, key)
-        end
     end
 end
 

@@ -13,7 +13,7 @@ local function renew(p, token, started)
     if not p.there or not p.known then
         return answer(p, 0)
     end
-    local first = not p.reaped or us == 0
+    local first = not p.reaped
     if first then
         reap(p)
         p.reaped = true
@@ -31,15 +31,18 @@ local function renew(p, token, started)
         put(p, token, s)
     end
     if first then
-        grant(p)
-        s = s and look(p, token)
+        local held = s and s.held
+        grant(p, token, s)
+        if s and s.held and not held then
+            put(p, token, s)
+        end
     end
-    return s and tell_of(p, token, s) or answer(p, 0)
+    return s and not s.gone and tell_of(p, token, s) or answer(p, 0)
 end
 
 for i = 3, #ARGV, 3 do
     local nth = tonumber(ARGV[i])
-    pools[nth] = pools[nth] or open(7 * nth - 6)
+    pools[nth] = pools[nth] or open(6 * nth - 5)
     out[#out + 1] = renew(pools[nth], ARGV[i + 1], ARGV[i + 2] == '1')
 end
 for _, p in pairs(pools) do
