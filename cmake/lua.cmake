@@ -13,7 +13,7 @@
 
 set(VOW_LUA_NAMES claim pulse commit peek forget cancel write read acquire
   release renew limit pool) # as in enum vow__script
-set(VOW_LUA_SHARED gifts places clock) # a part may have those behind it
+set(VOW_LUA_SHARED places view clock) # a part may have those behind it
 
 function(vow_lua_literal file ret ret_sha)
   file(READ "${file}" text)

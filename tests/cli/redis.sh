@@ -322,6 +322,63 @@ test_jobs_of_many_keep_one_limit_and_one_rate() {
     never_early starts "$before" 6 400
 }
 
+# slow_way MS: between vow and the server, on $T/slow: each answer comes up to so
+# much later.
+slow_way() {
+    perl -MIO::Socket::UNIX -e '
+        my ($ms, $server) = @ARGV;
+        my $s = IO::Socket::UNIX->new(Listen => 9, Local => "$ENV{T}/slow");
+        $SIG{CHLD} = "IGNORE";
+        while (my $c = $s->accept) {
+            fork and next;
+            my $d = IO::Socket::UNIX->new(Peer => $server) or exit;
+            my $answers = fork;
+            my ($from, $to) = $answers ? ($d, $c) : ($c, $d);
+            while (sysread $from, my $bytes, 65536) {
+                select undef, undef, undef, rand($ms) / 1000 if $answers;
+                syswrite $to, $bytes;
+            }
+            shutdown $to, 1;
+            exit;
+        }' -- "$1" "$SOCKET_OF" </dev/null &
+    wait_for test -S "$T/slow"
+}
+
+# Fields of the kernel say when a job was started, in 10 ms: what the job itself
+# does first takes its time on a busy machine.
+BORN='cut -d" " -f22 /proc/$$/stat >>born; : {}'
+
+# expect_windows N MS: no window of so many ms has more than N starts.
+expect_windows() {
+    sort -n born >"$T/sorted"
+    expect test "$(getconf CLK_TCK)" -eq 100
+    awk -v n="$1" -v span="$(($2 / 10))" '
+        { at[NR] = $1 }
+        NR > n && at[NR] - at[NR - n] < span - 1 {
+            print "starts " NR - n " and " NR ": " at[NR] - at[NR - n] "0 ms"
+            bad = 1
+        }
+        END { exit bad }' "$T/sorted" || fail "more than $1 starts in $2 ms"
+}
+
+# A grant reaches its process up to 300 ms later, and its job starts then.
+test_a_rate_is_exact_in_starts_however_late_grants_arrive() {
+    server || return 0
+    slow_way 300
+    export VOW_STORE="unix:$T/slow?$PATIENT"
+    for who in a b c; do
+        call "$who" map --pool p -j20 --rate 4/400ms "$BORN" ::: 1 2 3 4 5 6
+    done
+    settle a b c
+    for who in a b c; do
+        of "$who"
+        expect_code 0
+        expect_err
+    done
+    expect_lines 18 born
+    expect_windows 4 400
+}
+
 # ---- who dies ---------------------------------------------------------------
 
 test_a_killed_runner_is_replaced_within_its_lease() {

@@ -108,6 +108,7 @@ static inline void rig_on_answer(int code, const struct vow__resp *reply,
 static inline struct vow__link_opts rig_link_opts(const struct link_rig *r)
 {
     return (struct vow__link_opts){
+        .scripts = vow__redis_scripts,
         .to = {.host = "127.0.0.1",
                .port = r->fake.port,
                .connect_ms = 1000,

@@ -32,7 +32,7 @@ struct answer {
     unsigned done;
     int code;
     uint32_t status;
-    uint64_t epoch;
+    uint64_t epoch, first, left_ms;
     bool failed;
     char value[64];
     size_t size;
@@ -109,6 +109,8 @@ static inline void on_records(int code, const vow_record *r, size_t n,
         return;
     a->status = r->status;
     a->epoch = r->epoch;
+    a->first = r->first;
+    a->left_ms = r->left_ms;
     a->failed = r->failed;
     a->size = vow_bytes_size(r->value);
     if (a->size > 0 && a->size <= sizeof(a->value))
@@ -195,11 +197,11 @@ static inline struct answer pulse(struct names *n, size_t i, vow_hold hold)
 }
 
 static inline struct answer write_one(struct names *n, size_t i, vow_hold hold,
-                                      const char *text)
+                                      uint64_t number, const char *text)
 {
     struct answer a = {.done = 0};
     VOW_AUTO(vow_bytes) chunk = bytes_of(n, text);
-    n->at[i]->ops->write(n->at[i], &hold, 0, chunk, on_records, &a);
+    n->at[i]->ops->write(n->at[i], &hold, number, chunk, on_records, &a);
     run_until(n, &a.done, 1);
     return a;
 }

@@ -35,7 +35,7 @@ struct vow__redis {
     char *channel; /* owned */
     size_t channel_size;
     struct vow__redis_route *route;
-    struct vow__redis_told *told;
+    char runner[VOW_LABEL_MAX + 1]; /* of the last claim */
     struct vow__redis_places *places;
     vow_deferred *closing; /* NULL: it is open */
     vow_call last;
@@ -131,8 +131,6 @@ static int prepare(struct vow__redis *r, const char *url,
     if (rc == 0)
         rc = name_channel(r);
     if (rc == 0)
-        rc = vow__told_open(r, &r->told);
-    if (rc == 0)
         rc = vow__redis_places_open(r, &r->places);
     if (rc == 0)
         rc = vow__route_open(r, &r->route);
@@ -216,9 +214,9 @@ struct vow__redis_route *vow__redis_route(struct vow__redis *r)
     return r->route;
 }
 
-struct vow__redis_told *vow__redis_told(struct vow__redis *r)
+char *vow__redis_runner(struct vow__redis *r)
 {
-    return r->told;
+    return r->runner;
 }
 
 struct vow__redis_places *vow__redis_places(struct vow__redis *r)
@@ -269,8 +267,6 @@ static void store_free(struct vow__redis *r)
     struct vow_alloc alloc = r->alloc;
     if (r->route != NULL)
         vow__route_free(r->route);
-    if (r->told != NULL)
-        vow__told_close(r->told);
     vow__redis_places_close(r->places);
     vow__redis_where_fini(&r->where);
     vow__mem_free(&alloc, r->channel, r->channel_size);

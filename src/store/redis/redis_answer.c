@@ -21,13 +21,14 @@ enum {
     ROW_STATE,
     ROW_MODE,
     ROW_EPOCH,
+    ROW_FIRST,
     ROW_TAKEOVERS,
     ROW_SINCE,
-    ROW_PULSE,
     ROW_END,
     ROW_COST,
     ROW_LABEL,
-    ROW_RUNNER
+    ROW_RUNNER,
+    ROW_LEASE
 };
 
 static int state_of(const struct vow__resp *v);
@@ -44,18 +45,25 @@ int vow__redis_row(const struct vow__resp *row, uint64_t now_us,
     uint64_t takeovers = vow__resp_uint(vow__resp_at(row, ROW_TAKEOVERS), 0);
     uint64_t ends = vow__resp_uint(vow__resp_at(row, ROW_END), 0);
     uint64_t cost = vow__resp_uint(vow__resp_at(row, ROW_COST), 0);
+    uint64_t first = vow__resp_uint(vow__resp_at(row, ROW_FIRST), epoch);
+    uint64_t since = vow__resp_uint(vow__resp_at(row, ROW_SINCE), now_us);
+    uint64_t lease = vow__resp_uint(vow__resp_at(row, ROW_LEASE), 0);
     if (state < 0 || epoch == 0 || epoch > VOW__REDIS_NUMBER_MAX ||
-        mode > VOW_ONCE || takeovers > UINT32_MAX)
+        mode > VOW_ONCE || takeovers > UINT32_MAX || lease > VOW__REDIS_MS_MAX)
         return VOW_EIO;
+    bool runs = state == VOW__STATE_RUNS;
     out->mode = (uint32_t)mode;
     out->epoch = epoch;
+    out->first = first;
     out->takeovers = (uint32_t)takeovers;
     out->failed = state == VOW__STATE_FAILED || state == VOW__STATE_GAVE_UP;
-    out->age_ms =
-        ms_since(now_us, vow__resp_uint(vow__resp_at(row, ROW_SINCE), now_us));
-    out->pulse_ms =
-        ms_since(now_us, vow__resp_uint(vow__resp_at(row, ROW_PULSE), now_us));
+    out->age_ms = ms_since(now_us, since);
+    out->pulse_ms = runs && ends >= lease * 1000
+                        ? ms_since(now_us, ends - lease * 1000)
+                        : out->age_ms;
     out->left_ms = ms_until(now_us, ends);
+    if (runs && out->left_ms > lease) /* the clock was set back */
+        out->left_ms = lease;
     out->cost_ms = cost;
     out->label = "";
     out->runner = "";

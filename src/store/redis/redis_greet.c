@@ -15,6 +15,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The version of the keys that this client reads and writes, see lua/claim.lua.
+ * A version that cannot share a prefix with this one sets PREFIXversion to a
+ * larger number; without the key the version is 1. */
+enum { LAYOUT = 1, LATER = 1000000, VERSION_KEY = 512 };
+
+/* A user without the right to GET is refused by the steps, not here. */
+static const char VERSION_SCRIPT[] =
+    "local v = redis.pcall('GET', KEYS[1]) "
+    "if type(v) == 'table' then "
+    "return string.find(v.err, 'WRONGTYPE') and 1000000 or 1 end "
+    "return tonumber(v or 1) or 1000000";
+
 static void next(struct vow__link *l);
 static bool asked(const struct vow__link *l, enum vow__greet g);
 static void take_hello(struct vow__link *l, const struct vow__resp *v);
@@ -50,10 +62,14 @@ int vow__greet_make(struct vow__link *l, const struct vow__link_opts *opts)
     if (!opts->bare) {
         vow__command_begin(c, 1);
         vow__command_text(c, "ROLE");
-        vow__command_begin(c, 3);
+        char key[VERSION_KEY];
+        l->prefix = opts->prefix == NULL ? "" : opts->prefix;
+        (void)snprintf(key, sizeof(key), "%sversion", l->prefix);
+        vow__command_begin(c, 4);
         vow__command_text(c, "EVAL");
-        vow__command_text(c, "return 1");
-        vow__command_text(c, "0");
+        vow__command_text(c, VERSION_SCRIPT);
+        vow__command_text(c, "1");
+        vow__command_text(c, key);
     }
     if (l->subscribes) {
         vow__command_begin(c, 2);
@@ -188,11 +204,30 @@ static void take_role(struct vow__link *l, const struct vow__resp *v)
                    host, (unsigned)vow__resp_uint(vow__resp_at(v, 2), 0));
 }
 
-/* A server that is loading its data answers all the rest, and no script. */
+/* The key is at another node of the cluster, or the cluster is down. */
+static bool is_elsewhere(const struct vow__link *l, const struct vow__resp *v)
+{
+    static const char *const errors[] = {"MOVED", "ASK", "CLUSTERDOWN",
+                                         "TRYAGAIN"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+        found = found || vow__error_is(v, errors[i]);
+    return l->server.cluster && found;
+}
+
+/* The version of the keys. A server that is loading its data answers all the
+ * rest, and no script. */
 static void take_evaluated(struct vow__link *l, const struct vow__resp *v)
 {
-    if (v->kind == VOW__RESP_ERROR)
+    if (v->kind == VOW__RESP_ERROR && is_elsewhere(l, v))
+        next(l);
+    else if (v->kind == VOW__RESP_ERROR)
         refuse(l, v);
+    else if (v->kind == VOW__RESP_NUMBER && vow__resp_uint(v, LATER) > LAYOUT)
+        vow__link_fail(l, true,
+                       "%s: a later version of vow has changed the keys with "
+                       "the prefix %s; update vow, or use another prefix",
+                       l->name, l->prefix);
     else if (v->kind != VOW__RESP_NUMBER)
         vow__link_fail(l, true, "%s does not answer as a Redis does", l->name);
     else

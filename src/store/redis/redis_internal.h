@@ -4,11 +4,11 @@
  *   redis.c         the store itself: its ops, opening and closing
  *   redis_names.c, redis_answer.c   claim, pulse, commit and the other steps
  *                   on names, and records from what a server says
- *   redis_chunks.c  what an owner writes for those who follow
+ *   redis_chunks.c  reads what an owner writes for followers
  *   redis_pools.c   places; redis_limit.c their limits
  *   redis_look.c    lists of all names and pools
  *   redis_examine.c what a doctor asks; redis_verdict.c what he makes of it
- *   redis_news.c    messages that come by themselves
+ *   redis_events.c  messages that come by themselves
  *   redis_seal.c    results that only those with the key can read
  *        |  calls of scripts (vow__call)
  *   redis_call.c, redis_route.c   which server gets it: the one, the master
@@ -121,11 +121,13 @@ typedef void (*vow__link_fn)(int code, const struct vow__resp *reply,
                              void *user);
 
 struct vow__link_opts {
+    const struct vow__redis_script *scripts; /* vow__redis_scripts */
     struct vow__stream_opts to;
     struct vow__resp_limits limits; /* of what it answers */
     const char *user;
     const char *password;
     uint32_t db;
+    const char *prefix;   /* of all keys; stays while the link is open */
     const char *channel;  /* subscribed to before it is ready; NULL: none */
     bool bare;            /* of a Sentinel: no role, script, database */
     uint64_t timeout_ms;  /* an answer that takes longer ends the link */
@@ -239,7 +241,9 @@ struct vow__redis *vow__redis_of(vow_store *s);
 
 /* State of the parts, in the store. */
 struct vow__redis_route *vow__redis_route(struct vow__redis *r);
-struct vow__redis_told *vow__redis_told(struct vow__redis *r);
+/* The runner of the last claim, of VOW_LABEL_MAX + 1 bytes: the runner of
+ * results and revived records without a run. */
+char *vow__redis_runner(struct vow__redis *r);
 struct vow__redis_places *vow__redis_places(struct vow__redis *r);
 
 /* Set up and taken down by redis.c, in the order of the folder's story.
@@ -254,11 +258,6 @@ void vow__route_leave(struct vow__redis_route *route);
 void vow__route_close(struct vow__redis_route *route);
 void vow__route_free(struct vow__redis_route *route);
 
-/* What this instance was told of by messages: results of ttl 0 that it need not
- * be given again. redis_news.c. */
-int vow__told_open(struct vow__redis *r, struct vow__redis_told **ret_told);
-void vow__told_close(struct vow__redis_told *told);
-
 /* Places that this instance has or queues for: redis.c opens it, and when it is
  * closed first has them given back, `done` once, before the route is closed;
  * VOW_ESTORE and the like end it too. redis_pools.c. */
@@ -268,7 +267,7 @@ void vow__redis_places_leave(struct vow__redis *r,
                              void (*done)(struct vow__redis *r));
 void vow__redis_places_close(struct vow__redis_places *places);
 
-/* ---- redis_news.c ------------------------------------------------------- */
+/* ---- redis_events.c ----------------------------------------------------- */
 
 /* A push has come (its items: "message", channel, text). */
 void vow__redis_push(struct vow__redis *r, const struct vow__resp *push);

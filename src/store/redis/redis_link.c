@@ -102,6 +102,7 @@ int vow__link_open(vow_loop *loop, const struct vow__link_opts *opts,
     l->events = *events;
     l->timeout_ms = opts->timeout_ms;
     l->pulse_ms = opts->ask_role_ms;
+    l->scripts = opts->scripts;
     l->bare = opts->bare;
     l->value_bytes = opts->limits.bytes;
     vow__command_init(&l->scratch, &alloc);
@@ -380,8 +381,8 @@ static void put_eval(struct vow__link *l, const struct sent *s)
     }
     vow__command_begin(c, 2 + s->tail_words);
     vow__command_text(c, s->is_text ? "EVAL" : "EVALSHA");
-    vow__command_text(c, s->is_text ? vow__redis_scripts[s->script].text
-                                    : vow__redis_scripts[s->script].sha);
+    vow__command_text(c, s->is_text ? l->scripts[s->script].text
+                                    : l->scripts[s->script].sha);
 }
 
 static struct sent *sent_new(struct vow__link *l, vow__link_fn done, void *user)

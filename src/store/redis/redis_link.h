@@ -23,6 +23,7 @@ struct vow__link {
     struct vow__link_events events;
     struct vow__stream *stream; /* NULL: ended */
     struct vow__parser *parser;
+    const struct vow__redis_script *scripts;
     uint8_t state;
     bool closed;                 /* nobody wants to hear of it */
     unsigned inside;             /* our functions on the stack that call out */
@@ -33,6 +34,7 @@ struct vow__link {
     /* the greeting */
     enum vow__greet greet;
     bool bare, selects, subscribes, has_password;
+    const char *prefix;           /* of all keys, borrowed */
     struct vow__command greeting; /* until it is sent */
     struct vow__greeting server;
 

@@ -18,12 +18,16 @@
  */
 #include "store/redis/redis_names.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
     CALL_MAX = 128,
+    TOO_LARGE = 253,
     REFUSED = 255,
-    SEALED_GIFT_MS = 10 * 60 * 1000 /* how long those who waited may open it */
+    SEALED_LEFT_MS =
+        10 * 60 * 1000 /* how long waiters may open a result left */
 };
 
 #define STATUS(what) (1u << VOW_STATUS_##what)
@@ -36,7 +40,8 @@ struct step {
     uint32_t may_say;         /* STATUS(...) of what makes sense */
     uint32_t rowless;         /* of these, what comes without a row */
     bool valued;              /* a result comes with its value */
-    uint64_t epoch;           /* of a commit */
+    uint64_t epoch;           /* of a commit or chunk */
+    uint64_t waited;          /* of a claim */
     struct again *again;      /* of a claim whose result may be over */
     char text[VOW_NAME_TEXT]; /* of the name */
 };
@@ -83,6 +88,8 @@ static void step_end(struct vow__redis *r, struct step *s, int code,
 static struct again *again_new(vow_store *store, const vow_claim_request *ask);
 static void claim_again(struct vow__redis *r, struct step *s);
 static void add_text(struct vow__call *c, const char *text);
+static void add_left_key(struct vow__call *c, const struct step *s);
+static bool token_is_zero(const vow_token *token);
 static void on_record(struct vow__redis *r, int code,
                       const struct vow__resp *reply, void *step);
 static int read_record(struct vow__redis *r, const struct step *s,
@@ -115,9 +122,9 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
                       vow_records_fn done, void *user)
 {
     struct vow__redis *r = vow__redis_of(store);
-    struct vow__redis_told *told = vow__redis_told(r);
     struct vow__call *c;
-    if (ask->floor >= VOW__REDIS_NUMBER_MAX || ask->mode > VOW_ONCE) {
+    if (ask->floor >= VOW__REDIS_NUMBER_MAX || ask->mode > VOW_ONCE ||
+        token_is_zero(&ask->token)) {
         done(VOW_EINVAL, NULL, 0, user);
         return;
     }
@@ -127,6 +134,7 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
                                   .user = user,
                                   .name = ask->name,
                                   .valued = true,
+                                  .waited = ask->waited,
                                   .may_say = STATUS(OWNED) | STATUS(WAITING) |
                                              STATUS(SETTLED) | STATUS(DOUBT)},
                    &c);
@@ -136,8 +144,8 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
         s->again = again_new(store, ask); /* without memory it fails */
     size_t runner = vow__redis_text_size(ask->runner);
     if (runner > 0)
-        vow__redis_text_copy(told->runner, sizeof(told->runner), ask->runner,
-                             runner);
+        vow__redis_text_copy(vow__redis_runner(r), VOW_LABEL_MAX + 1,
+                             ask->runner, runner);
     vow__call_arg(c, ask->token.bytes, sizeof(ask->token.bytes));
     vow__call_text(c, vow__redis_channel(r));
     vow__call_uint(c, at_most(ask->lease_ms, VOW__REDIS_MS_MAX));
@@ -147,7 +155,6 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
     vow__call_uint(c, ask->mode);
     add_text(c, ask->label);
     add_text(c, ask->runner);
-    vow__call_uint(c, vow__told_epoch(r, &ask->name));
     vow__call_text(c, s->text);
     vow__call_send(c, on_record, s);
 }
@@ -182,6 +189,20 @@ static void claim_again(struct vow__redis *r, struct step *s)
     vow__mem_free(vow__redis_alloc(r), a, sizeof(*a));
 }
 
+/* The key of the result that the run left for waiters. */
+static void add_left_key(struct vow__call *c, const struct step *s)
+{
+    char rest[32];
+    (void)snprintf(rest, sizeof(rest), ":v:%" PRIu64, s->waited);
+    vow__call_key(c, "p:", s->text, rest);
+}
+
+static bool token_is_zero(const vow_token *token)
+{
+    static const vow_token zero;
+    return memcmp(token, &zero, sizeof(zero)) == 0;
+}
+
 static void add_text(struct vow__call *c, const char *text)
 {
     vow__call_arg(c, text == NULL ? "" : text, vow__redis_text_size(text));
@@ -209,13 +230,12 @@ void vow__redis_commit(vow_store *store, const vow_commit_request *ask,
                                    ask->outcome == VOW_OUTCOME_FAILED
                                        ? VOW__PART_FAILED
                                        : VOW__PART_DONE},
-            ask->ttl_ms > 0 ? ask->ttl_ms : SEALED_GIFT_MS, ask->value,
+            ask->ttl_ms > 0 ? ask->ttl_ms : SEALED_LEFT_MS, ask->value,
             &sealed);
     if (rc < 0) {
         done(rc, NULL, 0, user);
         return;
     }
-    vow__writer_over(r, &ask->hold.name, ask->hold.epoch);
     struct step *s =
         step_begin(r, VOW__LUA_COMMIT,
                    &(struct step){.done = done,
@@ -245,18 +265,15 @@ static void add_commit(struct vow__redis *r, struct vow__call *c,
     vow__call_arg(c, ask->hold.token.bytes, sizeof(ask->hold.token.bytes));
     vow__call_uint(c, ask->hold.epoch);
     vow__call_text(c, outcomes[ask->outcome]);
-    uint32_t flags =
-        ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_PUT | VOW_COMMIT_RESOLVE);
-    if (ask->outcome == VOW_OUTCOME_ABANDONED)
-        flags &= ~(uint32_t)VOW_COMMIT_STRICT;
-    vow__call_uint(c, flags);
+    vow__call_uint(c, ask->flags & (VOW_COMMIT_STRICT | VOW_COMMIT_PUT |
+                                    VOW_COMMIT_RESOLVE));
     if (ask->ttl_ms > VOW__REDIS_MS_MAX)
         vow__call_text(c, "-1");
     else
         vow__call_uint(c, ask->ttl_ms);
     vow__call_uint(c, at_most(ask->cost_ms, VOW__REDIS_NUMBER_MAX));
     add_text(c, ask->label);
-    vow__call_text(c, vow__redis_told(r)->runner);
+    vow__call_text(c, vow__redis_runner(r));
     vow__call_uint(c, w->inline_max);
     vow__call_uint(c, 2 * at_most(w->recheck_ms, VOW__REDIS_MS_MAX / 2));
 }
@@ -300,6 +317,51 @@ void vow__redis_cancel(vow_store *store, const vow_name *name,
     vow__call_send(c, on_record, s);
 }
 
+/* ---- write -------------------------------------------------------------- */
+
+void vow__redis_write(vow_store *store, const vow_hold *hold, uint64_t number,
+                      vow_bytes *chunk, vow_records_fn done, void *user)
+{
+    struct vow__redis *r = vow__redis_of(store);
+    size_t most = vow__redis_where_of(r)->value_max;
+    struct vow__call *c;
+    vow_bytes *sealed = NULL;
+    int rc = 0;
+    if (number >= VOW__REDIS_NUMBER_MAX)
+        rc = VOW_EINVAL;
+    else if (vow_bytes_size(chunk) > most)
+        rc = VOW_E2BIG;
+    else
+        rc = vow__redis_seal(
+            r, &(struct vow__seal_of){&hold->name, hold->epoch, number + 1},
+            UINT64_MAX, chunk, &sealed);
+    if (rc < 0) {
+        done(rc, NULL, 0, user);
+        return;
+    }
+    struct step *s =
+        step_begin(r, VOW__LUA_WRITE,
+                   &(struct step){.done = done,
+                                  .user = user,
+                                  .name = hold->name,
+                                  .epoch = hold->epoch,
+                                  .may_say = STATUS(OWNED) | STATUS(LOST),
+                                  .rowless = STATUS(OWNED) | STATUS(LOST)},
+                   &c);
+    if (s != NULL) {
+        vow__call_arg(c, hold->token.bytes, sizeof(hold->token.bytes));
+        vow__call_uint(c, hold->epoch);
+        vow__call_uint(c, number);
+        vow__call_uint(c, vow_bytes_size(chunk));
+        vow__call_uint(c, most);
+        vow__call_text(c, s->text);
+        vow__call_arg(c, sealed == NULL ? "" : (char *)vow_bytes_data(sealed),
+                      vow_bytes_size(sealed));
+        vow__call_send(c, on_record, s);
+    }
+    vow_bytes_unref(sealed);
+}
+
 /* ---- steps on one name -------------------------------------------------- */
 
 /* A step and its call with all keys of the name. NULL: `done` was told. */
@@ -307,11 +369,11 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
                                const struct step *like,
                                struct vow__call **ret_call)
 {
-    static const char *const keys[][4] = {
-        [VOW__LUA_CLAIM] = {":w", ":g", ":c"},
-        [VOW__LUA_COMMIT] = {":w", ":g", ":c"},
-        [VOW__LUA_FORGET] = {":w", ":c"},
-        [VOW__LUA_CANCEL] = {":w"}};
+    static const char *const keys[][4] = {[VOW__LUA_CLAIM] = {":w", ":c"},
+                                          [VOW__LUA_COMMIT] = {":w", ":c"},
+                                          [VOW__LUA_WRITE] = {":w", ":c"},
+                                          [VOW__LUA_FORGET] = {":w", ":c"},
+                                          [VOW__LUA_CANCEL] = {":w"}};
     struct step *s = vow__mem_new(vow__redis_alloc(r), sizeof(*s));
     struct vow__call *c = s == NULL ? NULL : vow__call_new(r, script);
     if (c == NULL) {
@@ -324,6 +386,8 @@ static struct step *step_begin(struct vow__redis *r, enum vow__script script,
     vow__call_key(c, "p:", s->text, "");
     for (const char *const *rest = keys[script]; *rest != NULL; rest++)
         vow__call_key(c, "p:", s->text, *rest);
+    if (s->waited != 0)
+        add_left_key(c, s);
     if (script == VOW__LUA_CLAIM)
         vow__call_highest(c, s->text);
     *ret_call = c;
@@ -368,8 +432,8 @@ static int read_record(struct vow__redis *r, const struct step *s,
     uint64_t status = vow__resp_uint(vow__resp_at(reply, 0), UINT64_MAX);
     uint64_t now_us = vow__resp_uint(vow__resp_at(reply, 1), 0);
     uint64_t waiters = vow__resp_uint(vow__resp_at(reply, 2), 0);
-    if (status == REFUSED)
-        return VOW_EINVAL;
+    if (status == REFUSED || status == TOO_LARGE)
+        return status == REFUSED ? VOW_EINVAL : VOW_E2BIG;
     if (status > VOW_STATUS_BUSY || (s->may_say & 1u << status) == 0 ||
         now_us == 0)
         return VOW_EIO;
@@ -398,7 +462,8 @@ void vow__redis_pulse(vow_store *store, const vow_hold *holds, size_t n,
     struct vow__redis *r = vow__redis_of(store);
     int code = 0;
     for (size_t i = 0; i < n; i++)
-        if (holds[i].epoch >= VOW__REDIS_NUMBER_MAX)
+        if (holds[i].epoch >= VOW__REDIS_NUMBER_MAX ||
+            token_is_zero(&holds[i].token))
             code = VOW_EINVAL;
     struct batch *b = n == 0 || code < 0 ? NULL : batch_new(r, n, true);
     if (b == NULL) {
@@ -487,11 +552,12 @@ static int part_send(struct vow__redis *r, struct part *p,
         vow__call_highest(c, name);
         vow__call_uint(c, b->lease_ms);
         vow__call_text(c, vow__redis_channel(r));
-        vow__call_text(c, vow__redis_told(r)->runner);
+        vow__call_text(c, vow__redis_runner(r));
     }
     for (size_t i = p->first; holds != NULL && i < p->first + p->n; i++) {
         vow__call_arg(c, holds[i].token.bytes, sizeof(holds[i].token.bytes));
         vow__call_uint(c, holds[i].epoch);
+        vow__call_uint(c, holds[i].mode);
     }
     vow__call_send(c, on_part, p);
     return 0;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_names.h - what the steps on names share: records from answers, and what
- * this instance remembers between its steps. See redis_answer.c, redis_news.c
- * and redis_chunks.c.
+/* redis_names.h - records from the answers of a server, for the steps on names
+ * and for events. See redis_answer.c.
  */
 #ifndef VOW_STORE_REDIS_NAMES_H
 #define VOW_STORE_REDIS_NAMES_H
 
-#include "base/table.h"
 #include "store/redis/redis_internal.h"
 
 /* Numbers in scripts are exact up to here; an end that is larger is none. */
@@ -33,8 +31,9 @@ enum {
     VOW__STATE_GAVE_UP = 'G'
 };
 
-/* A row of a record into `out`: all but name, says, waiters and value. `texts`
- * NULL: without label and runner. The state, or VOW_EIO: it is none. */
+/* Reads a row of a record into `out`: all but name, status, waiters and value.
+ * `texts` NULL: without label and runner. Returns the state, or VOW_EIO: the
+ * row makes no sense. */
 int vow__redis_row(const struct vow__resp *row, uint64_t now_us,
                    struct vow__redis_texts *texts, vow_record *out);
 /* The value of a settled record in this state, counted. VOW_ENOMEM; VOW_ESTORE
@@ -46,28 +45,5 @@ int vow__redis_value(struct vow__redis *r, const vow_record *of, int state,
 void vow__redis_text_copy(char *to, size_t room, const char *from, size_t n);
 /* Bytes of a text that is cut at VOW_LABEL_MAX, not within a character. */
 size_t vow__redis_text_size(const char *text);
-
-/* ---- redis_news.c: what was told ---------------------------------------- */
-
-struct vow__redis_told {
-    struct vow_alloc alloc;
-    bool heard;                     /* it listens, and did before */
-    char runner[VOW_LABEL_MAX + 1]; /* of its last claim */
-    struct vow__table results;      /* hidden ones that came whole */
-    vow_link *oldest;
-    struct vow__table writers; /* redis_chunks.c */
-    vow_link *writers_idle;    /* the one that wrote longest ago first */
-    uint64_t writers_made;
-};
-
-/* The epoch of the hidden result of this name that was told; 0: none. */
-uint64_t vow__told_epoch(struct vow__redis *r, const vow_name *name);
-
-/* ---- redis_chunks.c ----------------------------------------------------- */
-
-/* The run is over, as far as this instance is concerned. */
-void vow__writer_over(struct vow__redis *r, const vow_name *name,
-                      uint64_t epoch);
-void vow__writers_close(struct vow__redis_told *told);
 
 #endif

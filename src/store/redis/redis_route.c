@@ -57,6 +57,7 @@ int vow__route_open(struct vow__redis *r, struct vow__redis_route **ret_route)
     route->loop = vow__redis_loop(r);
     route->alloc = *alloc;
     route->where = w;
+    route->scripts = vow__redis_scripts;
     route->bytes_max = 2 * w->value_max + BUSY_BYTES;
     vow__node_init(&route->main, route);
     route->main.is_main = true;
@@ -127,6 +128,7 @@ void vow__route_to(const struct vow__redis_route *route, const char *host,
 {
     const struct vow__redis_where *w = route->where;
     *ret_opts = (struct vow__link_opts){
+        .scripts = route->scripts,
         .to = {.host = host,
                .port = port,
                .path = host == NULL ? w->path : NULL,
@@ -140,6 +142,7 @@ void vow__route_to(const struct vow__redis_route *route, const char *host,
         .user = w->user,
         .password = w->password,
         .db = w->db,
+        .prefix = w->prefix,
         .timeout_ms = w->timeout_ms,
         .ask_role_ms = w->timeout_ms > 1000 ? w->timeout_ms : 1000,
     };

@@ -127,13 +127,15 @@ struct vow__redis_route {
     vow_loop *loop;
     struct vow_alloc alloc;
     const struct vow__redis_where *where;
-    struct vow__tls *tls; /* NULL: none */
+    const struct vow__redis_script *scripts; /* a test has its own */
+    struct vow__tls *tls;                    /* NULL: none */
     struct vow__node main;
     struct vow__sentinel *sentinel; /* NULL: none */
     struct vow__cluster *cluster;   /* NULL: none, or not known */
     bool known;                     /* main has told what it is */
     bool leaving;                   /* places are given back, nothing else */
     bool closed;
+    bool heard;        /* main was subscribed before */
     vow_link *sent;    /* calls */
     vow_link *waiting; /* calls, the oldest first */
     size_t waiting_bytes;

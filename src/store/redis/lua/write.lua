@@ -1,39 +1,34 @@
 -- SPDX-License-Identifier: MIT
--- write.lua - one more chunk for those who follow. It has a number, so that a
--- repeat is known and none is left out. The record is described in claim.lua.
+-- write.lua - adds a chunk for followers. The number is the owner's: a number
+-- that is there already is a repeat, and a number beyond the next is not
+-- stored. The record is described in claim.lua.
 --
 -- KEYS  p:{H}, p:{H}:w, p:{H}:c
--- ARGV  token, epoch, number (0 is the first), writer, its bytes, the most
---       bytes of all, H, chunk
--- gives 1 it is there, 5 lost, 253 too large, 254 and how many there are: it
---       is not the next
+-- ARGV  token, epoch, number (0 is the first), its bytes, the most bytes of
+--       all, H, chunk
+-- gives 1 owned, 5 lost, 253 too large
 local rec, waits, chunks = KEYS[1], KEYS[2], KEYS[3]
-local number, me = tonumber(ARGV[3]), ARGV[4]
 local DAY = 86400000
 local call = redis.call
-
-local f = call('HMGET', rec, 's', 'e', 'o', 'n', 'b', 'q', 'L')
-if f[1] ~= 'R' or f[2] ~= ARGV[2] or f[3] ~= ARGV[1] then
-    return {5}
+--@ clock
+local f = call('HMGET', rec, 's', 'e', 'o', 'n', 'b', 'L', 'd', 'm')
+if f[1] ~= 'R' or f[2] ~= ARGV[2] or f[3] ~= ARGV[1] or
+    (f[8] ~= '2' and (f[7] or 0) + DAY * 1000 <= now) then
+    return {5, now}
 end
-local there, bytes = tonumber(f[4] or 0), tonumber(f[5] or 0)
-if number < there and f[6] == me then -- once more
-    return {1}
-end
-bytes = bytes + ARGV[5]
-if bytes > tonumber(ARGV[6]) then
-    return {253}
-end
-if number ~= there then
-    return {254, there}
+local there, bytes = tonumber(f[4] or 0), (f[5] or 0) + ARGV[4]
+if tonumber(ARGV[3]) ~= there then
+    return {1, now}
+elseif bytes > tonumber(ARGV[5]) then
+    return {253, now}
 end
 if there == 0 then
     call('DEL', chunks)
 end
-call('RPUSH', chunks, ARGV[8])
-call('PEXPIRE', chunks, (f[7] or 0) + DAY)
-call('HSET', rec, 'n', there + 1, 'b', bytes, 'q', me)
+call('RPUSH', chunks, ARGV[7])
+call('PEXPIRE', chunks, (f[6] or 0) + DAY)
+call('HSET', rec, 'n', there + 1, 'b', bytes)
 for _, channel in ipairs(call('HKEYS', waits)) do
-    call('PUBLISH', channel, 'C' .. ARGV[7])
+    call('PUBLISH', channel, 'C' .. ARGV[6])
 end
-return {1}
+return {1, now}
