@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sqlite_folder_test.c - which folders are taken, and why others are not. */
 #include "sqlite_kit.h"
-#include "store/sqlite_make.h"
+#include "store/file/file_make.h"
 
 #include <sys/stat.h>
 

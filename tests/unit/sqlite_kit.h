@@ -14,7 +14,7 @@
 #define TEST_SQLITE_KIT_H
 
 #include "folder.h"
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 #include "world.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_make.c - a new file, and the end of an old one.
+/* file_make.c - a new file, and the end of an old one.
  *
  * WHY   Many processes may come first at once, find the file damaged at once,
  *       or be the first of a new boot; and a file that is half made must never
@@ -16,7 +16,7 @@
  *       that are no more.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_make.h"
+#include "store/file/file_make.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ enum { NAP_US = 1000, ASIDE_MAX = 10000 };
 
 /* h: a name's hash; times are microseconds since the boot.
  *   rec    what is known of a name; st: 0 runs, 1 runs and is VOW_ONCE, 2 is
- *          settled; body: see sqlite_rec.c
+ *          settled; body: see file_row.c
  *   once   results with ttl 0, for those who waited
  *   wait   instances that wait (epoch 0), or may read a hidden result
  *   pool   law: the pool whose limits it has. next: no lease ends before

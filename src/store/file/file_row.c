@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_rec.c - a record as a row, who waits for it, and its numbers.
+/* file_row.c - a record as a row, who waits for it, and its numbers.
  *
  * HOW   One statement reads a record, one writes it, and rows are small: the
  *       fewer pages, the fewer are written.
@@ -15,7 +15,7 @@
  *   R3  and then waited is set in the record
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_open.c - opening the file, and opening it again.
+/* file_open.c - opening the file, and opening it again.
  *
  * WHY   Commands open a store for one step, so that it must be fast; and
  *       programs use one for months, in which anything may happen to it.
  * HOW   Everything is opened when it is needed, and anew when the folder or the
  *       file is another one. A file is looked at no further than its version
- *       and its clock; if a step finds it damaged, sqlite_make.c looks at all
+ *       and its clock; if a step finds it damaged, file_make.c looks at all
  *       of it. Times in the file are those of a boot: after another, leases
  *       and results are void. In containers the clock may run differently; two
  *       clocks never mix.
@@ -15,7 +15,7 @@
  *       happens to the file
  * THREADS  loop thread only.
  */
-#include "store/sqlite_make.h"
+#include "store/file/file_make.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite.c - the store in a folder: its door, and its end.
+/* file.c - the store in a folder: its door, and its end.
  *
  * WHY   Processes of one machine share work without a server, and without
  *       waiting for a lease when one of them dies.
- * HOW   See sqlite_internal.h for the map. A step is done, and answered, before
+ * HOW   See file_internal.h for the map. A step is done, and answered, before
  *       its call returns; a wake-up comes through the loop.
  *       A child by fork() has a store that answers VOW_ESTORE to all, and
  *       touches nothing that is its parent's.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_examine.c - looking at a folder as a doctor would.
+/* file_examine.c - looking at a folder as a doctor would.
  *
  * HOW   What makes a folder unfit is found when it is opened, see
- *       sqlite_folder.c: so most of this tells people what they have. A disk
+ *       file_folder.c: so most of this tells people what they have. A disk
  *       that fills up, a log that grows because somebody reads without an end,
  *       and damage show only here before they hurt. Nothing is changed.
  * LIMITS  All of the file is read once, to find damage.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <dirent.h>
 #include <errno.h>

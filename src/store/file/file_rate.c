@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_rate.c - what was granted when, so that no window has too much.
+/* file_rate.c - what was granted when, so that no window has too much.
  *
  * HOW   A row per start, for as long as it is in the window, which is closed at
  *       both ends: a start at t counts until t + W. What was granted and is not
@@ -12,7 +12,7 @@
  *   Q1  spent of a pool is the sum of the weights in its rows
  * THREADS  loop thread only.
  */
-#include "store/sqlite_pool.h"
+#include "store/file/file_pool.h"
 
 enum { ENTRIES = 10000 };
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_value.c - the bytes of a result: in the row, or in a file of its own.
+/* file_value.c - the bytes of a result: in the row, or in a file of its own.
  *
  * HOW   A value longer than SQ_INLINE_MAX is written to a new file before the
  *       step that commits it, outside of any lock, and read outside of a write
  *       lock too. The row has the name of the file. A file that no row names
  *       any more is removed after the step that made it so; one that was left
- *       behind by somebody who died is found by sqlite_sweep.c, from its name:
+ *       behind by somebody who died is found by file_sweep.c, from its name:
  *       the name of the work, and the instance that wrote it.
  *       A row whose file is missing or cut counts as gone.
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>

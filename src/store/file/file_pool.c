@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_pool.c - asking for places, giving them back, and limits.
+/* file_pool.c - asking for places, giving them back, and limits.
  *
  * HOW   The limits of a pool are its own, or those of another, its law, which
  *       has one pool for each key. Who asks first sets them; vow__sq_limit()
@@ -10,7 +10,7 @@
  * LIMITS  NEIGHBOURS instances are looked at by one step.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_pool.h"
+#include "store/file/file_pool.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_commit.c - how work ends: commit, forget, cancel.
+/* file_commit.c - how work ends: commit, forget, cancel.
  *
  * HOW   A commit is judged by the token and the epoch of the owner and not by
  *       the time: a late one that nobody replaced counts, one that was replaced
@@ -8,7 +8,7 @@
  *       table of its own, whatever becomes of the name since.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 

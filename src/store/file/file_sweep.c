@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_sweep.c - removing what is over, and what the dead have left.
+/* file_sweep.c - removing what is over, and what the dead have left.
  *
  * WHY   A result that nobody asks for again, a process that was killed: nobody
  *       meets what they leave, and it would stay.
@@ -15,7 +15,7 @@
  * LIMITS  ROWS rows and FILES files of each folder in one go.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_step.c - a step is a transaction, in its turn.
+/* file_step.c - a step is a transaction, in its turn.
  *
  * WHY   Every step must be whole or not at all, whatever goes wrong in it, and
  *       end within a bounded time. And SQLite before 3.51.3 damages its file
@@ -30,8 +30,8 @@
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
-#include "store/sqlite_make.h"
-#include "store/sqlite_rows.h"
+#include "store/file/file_make.h"
+#include "store/file/file_rows.h"
 
 #include <errno.h>
 #include <poll.h>

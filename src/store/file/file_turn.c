@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_turn.c - writers of many processes, one after the other.
+/* file_turn.c - writers of many processes, one after the other.
  *
  * WHY   SQLite's writers poll for its lock: who has just written is likeliest
  *       to have it again, and others starve while the throughput looks fine.
@@ -20,7 +20,7 @@
  * THREADS  any, and processes.
  */
 #include "base/clock.h"
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_wake.c - telling other instances at once, by datagrams.
+/* file_wake.c - telling other instances at once, by datagrams.
  *
  * HOW   Each instance has a socket, sock/ID. What is to be told is gathered
  *       while a step runs and sent when it is committed. Nothing depends on a
@@ -11,7 +11,7 @@
  *       named through the descriptor of the folder.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <errno.h>
 #include <stdio.h>

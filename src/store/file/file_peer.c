@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_peer.c - noticing at once that another process has died.
+/* file_peer.c - noticing at once that another process has died.
  *
  * HOW   Who waits for an instance has a pidfd of its process, which libuv
  *       polls. When that ends, the lock is looked at, which decides: a number
@@ -11,7 +11,7 @@
  *       does not show, the next look is what notices.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 #include <sys/syscall.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_internal.h - the inside of the store in a folder.
+/* file_internal.h - the inside of the store in a folder.
  *
  *   FOLDER/vow.db         records, waiters, chunks, pools (and -wal, -shm)
  *   FOLDER/lock           held by who makes the file, or sets it aside
  *   FOLDER/mark           removed with a file that is set aside; its bytes show
  *                         that a file is an older copy, and the last sweep
- *   FOLDER/lost           records were lost, and why: see sqlite_make.c
+ *   FOLDER/lost           records were lost, and why: see file_make.c
  *   FOLDER/line           tickets of writers: a fair order, no safety
  *   FOLDER/live/INST      locked as long as the instance lives
  *   FOLDER/sock/INST      where its wake-ups arrive
@@ -15,15 +15,15 @@
  * and returns 0 (keep it), a negative code of ours (undo it, and answer that),
  * or a code of SQLite's (undo it, and see what is wrong).
  *
- * sqlite.c is the door; sqlite_step.c has the transactions, sqlite_turn.c the
- * line; sqlite_folder.c, sqlite_open.c and sqlite_make.c the files;
- * sqlite_live.c and sqlite_peer.c who is alive; sqlite_wake.c the wake-ups;
- * sqlite_rec.c, sqlite_claim.c, sqlite_commit.c, sqlite_look.c records,
- * sqlite_value.c and sqlite_chunk.c their values; sqlite_pool.c,
- * sqlite_grant.c and sqlite_rate.c places; sqlite_sweep.c what is over.
+ * file.c is the door; file_step.c has the transactions, file_turn.c the
+ * line; file_folder.c, file_open.c and file_make.c the files;
+ * file_live.c and file_peer.c who is alive; file_wake.c the wake-ups;
+ * file_row.c, file_claim.c, file_commit.c, file_look.c records,
+ * file_value.c and file_chunk.c their values; file_pool.c,
+ * file_grant.c and file_rate.c places; file_sweep.c what is over.
  */
-#ifndef VOW_STORE_SQLITE_INTERNAL_H
-#define VOW_STORE_SQLITE_INTERNAL_H
+#ifndef VOW_STORE_FILE_INTERNAL_H
+#define VOW_STORE_FILE_INTERNAL_H
 
 #include "base/alloc.h"
 #include "base/list.h"
@@ -124,7 +124,7 @@ struct vow__sq {
     struct vow__sq_pile unsent;  /* letters that were refused */
     int64_t unsent_us;           /* since when */
 
-    /* What the file says of itself: see sqlite_make.c. */
+    /* What the file says of itself: see file_make.c. */
     char boot[SQ_BOOT_MAX];
     int64_t time_ns; /* the inode of the clock's namespace */
     int64_t base;    /* epochs: this and the time since the boot */
@@ -158,7 +158,7 @@ struct vow__sq {
 
 typedef int (*vow__sq_fn)(struct vow__sq *s, void *arg);
 
-/* ---- sqlite_step.c ------------------------------------------------------ */
+/* ---- file_step.c ------------------------------------------------------ */
 
 /* Run a step. With WRITE it begins by writing. With READ the function asks by
  * vow__sq_write() when it finds that it has to, and may then be called a second
@@ -204,7 +204,7 @@ void vow__sq_nap_us(long us);
 void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size);
 void vow__sq_pile_free(struct vow__sq *s, struct vow__sq_pile *p);
 
-/* ---- sqlite_turn.c ------------------------------------------------------ */
+/* ---- file_turn.c ------------------------------------------------------ */
 
 /* NULL: there will be no order. */
 struct vow__sq_line *vow__sq_line_open(int dir);
@@ -219,7 +219,7 @@ bool vow__sq_turn_take(struct vow__sq_line *line, pid_t pid, uint64_t ends_ns,
 void vow__sq_turn_beat(struct vow__sq_line *line);
 void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket);
 
-/* ---- sqlite_folder.c, sqlite_open.c, sqlite_make.c ---------------------- */
+/* ---- file_folder.c, file_open.c, file_make.c ---------------------- */
 
 /* Find or make the folder and see that it is safe: s->dir, s->folder. */
 int vow__sq_folder_open(struct vow__sq *s, const char *given);
@@ -251,7 +251,7 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags);
 int vow__sq_connect_second(struct vow__sq *s);
 void vow__sq_disconnect(struct vow__sq *s);
 
-/* ---- sqlite_live.c, sqlite_peer.c --------------------------------------- */
+/* ---- file_live.c, file_peer.c --------------------------------------- */
 
 /* Be an instance that others can see and wake. */
 int vow__sq_join(struct vow__sq *s);
@@ -273,7 +273,7 @@ bool vow__sq_unhex(const char *hex, unsigned char *id);
 void vow__sq_watch(struct vow__sq *s, const unsigned char *id);
 void vow__sq_unwatch_all(struct vow__sq *s);
 
-/* ---- sqlite_wake.c ------------------------------------------------------ */
+/* ---- file_wake.c ------------------------------------------------------ */
 
 int vow__sq_socket_open(struct vow__sq *s);
 void vow__sq_socket_close(struct vow__sq *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_claim.c - who does the work: claim and pulse.
+/* file_claim.c - who does the work: claim and pulse.
  *
  * HOW   A claim begins by reading, unless the one before it had to write. A
  *       result that is there, and a wait that is registered, are answered
@@ -11,7 +11,7 @@
  * THREADS  loop thread only.
  */
 #include "base/failure.h"
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_look.c - looking at records, and changing nothing.
+/* file_look.c - looking at records, and changing nothing.
  *
  * HOW   One transaction that only reads: it waits for nobody, and nobody waits
  *       for it. Texts are gathered behind one another, and found again by
  *       their place when all of them are there.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 

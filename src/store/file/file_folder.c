@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_folder.c - a folder that can be trusted, or a sentence that says why
+/* file_folder.c - a folder that can be trusted, or a sentence that says why
  * it cannot.
  *
  * WHY   Whoever can write to the folder can give out false results, and locks
@@ -8,10 +8,10 @@
  *       folder in which others may replace it, and on a file system of this
  *       machine; and what is in it must be ours. From then on all is opened
  *       relative to its descriptor, also by SQLite: see folder_path() in
- *       sqlite_open.c.
+ *       file_open.c.
  * THREADS  loop thread only.
  */
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_grant.c - places in a pool as rows: the queue, the leases, grants.
+/* file_grant.c - places in a pool as rows: the queue, the leases, grants.
  *
  * WHY   Limits that many processes share must hold whatever one of them does:
  *       die with a place, die in the queue, or not come for what it was given.
@@ -17,7 +17,7 @@
  *   P3  next_us is not after the end of any lease in the pool
  * THREADS  loop thread only.
  */
-#include "store/sqlite_pool.h"
+#include "store/file/file_pool.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_pool.h - pools and places as rows. See sqlite_grant.c for how places
- * are granted, sqlite_rate.c for the log of grants. */
-#ifndef VOW_STORE_SQLITE_POOL_H
-#define VOW_STORE_SQLITE_POOL_H
+/* file_pool.h - pools and places as rows. See file_grant.c for how places
+ * are granted, file_rate.c for the log of grants. */
+#ifndef VOW_STORE_FILE_POOL_H
+#define VOW_STORE_FILE_POOL_H
 
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 struct vow__sq_pool {
     vow_name id;
@@ -37,7 +37,7 @@ struct vow__sq_place {
 };
 #define SQ_OPEN INT64_C(-1)
 
-/* ---- sqlite_grant.c ----------------------------------------------------- */
+/* ---- file_grant.c ----------------------------------------------------- */
 
 int vow__sq_pool_find(struct vow__sq *s, const vow_name *id,
                       struct vow__sq_pool *p);
@@ -71,7 +71,7 @@ int vow__sq_reap_inst(struct vow__sq *s, struct vow__sq_pool *p,
 int vow__sq_pool_stale(struct vow__sq *s, struct vow__sq_pool *p,
                        bool *ret_stale);
 
-/* ---- sqlite_rate.c ------------------------------------------------------ */
+/* ---- file_rate.c ------------------------------------------------------ */
 
 /* Forget what has left the window. */
 int vow__sq_rate_expire(struct vow__sq *s, struct vow__sq_pool *p);

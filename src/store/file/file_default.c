@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_default.c - the folder of a user's store, if no address is given.
+/* file_default.c - the folder of a user's store, if no address is given.
  *
  * WHY   A command from cron, from a service and by hand must meet, and they
  *       have different environments. So no variable counts, and nothing that
@@ -11,7 +11,7 @@
  *       others remove theirs.
  * THREADS  any.
  */
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

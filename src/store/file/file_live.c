@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_live.c - who is alive: a locked file for each instance.
+/* file_live.c - who is alive: a locked file for each instance.
  *
  * WHY   Who waits for the work of a process that died should not wait for a
  *       lease to end, and who lives must never be taken for dead.
@@ -20,7 +20,7 @@
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_chunk.c - pieces of a result, for those who follow while it is made.
+/* file_chunk.c - pieces of a result, for those who follow while it is made.
  *
  * HOW   A row per chunk, numbered from 0, as long as the epoch runs. The record
  *       counts them, so that the end of a run without any costs nothing. Who
@@ -8,7 +8,7 @@
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"
-#include "store/sqlite_rows.h"
+#include "store/file/file_rows.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_make.h - a new file, and the end of an old one. See sqlite_make.c. */
-#ifndef VOW_STORE_SQLITE_MAKE_H
-#define VOW_STORE_SQLITE_MAKE_H
+/* file_make.h - a new file, and the end of an old one. See file_make.c. */
+#ifndef VOW_STORE_FILE_MAKE_H
+#define VOW_STORE_FILE_MAKE_H
 
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 enum {
     VOW__SQ_APPLICATION = 0x766f7721, /* "vow!", in the head of the file */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* sqlite_rows.h - records, waiters, values and places, as rows of a file. See
- * sqlite_make.c for the tables and sqlite_internal.h for the files. */
-#ifndef VOW_STORE_SQLITE_ROWS_H
-#define VOW_STORE_SQLITE_ROWS_H
+/* file_rows.h - records, waiters, values and places, as rows of a file. See
+ * file_make.c for the tables and file_internal.h for the files. */
+#ifndef VOW_STORE_FILE_ROWS_H
+#define VOW_STORE_FILE_ROWS_H
 
-#include "store/sqlite_internal.h"
+#include "store/file/file_internal.h"
 
 /* Above this an epoch is not believed: it would use up the numbers. */
 #define SQ_EPOCH_MAX (UINT64_MAX / 4)
@@ -44,7 +44,7 @@ struct vow__sq_value {
     char file[SQ_FILE_MAX];
 };
 
-/* ---- sqlite_rec.c ------------------------------------------------------- */
+/* ---- file_row.c ------------------------------------------------------- */
 
 int vow__sq_rec_find(struct vow__sq *s, const vow_name *name,
                      struct vow__sq_rec *r);
@@ -92,7 +92,7 @@ int64_t vow__sq_after(const struct vow__sq *s, int64_t span_us);
 uint64_t vow__sq_ms_until(const struct vow__sq *s, int64_t then_us);
 uint64_t vow__sq_ms_since(const struct vow__sq *s, int64_t then_us);
 
-/* ---- sqlite_claim.c, sqlite_commit.c, sqlite_look.c, sqlite_chunk.c ----- */
+/* ---- file_claim.c, file_commit.c, file_look.c, file_chunk.c ----- */
 
 void vow__sq_claim(vow_store *store, const vow_claim_request *ask,
                    vow_records_fn done, void *user);
@@ -123,7 +123,7 @@ struct vow__sq_result {
 int vow__sq_settle(struct vow__sq *s, struct vow__sq_rec *r,
                    const struct vow__sq_result *result);
 
-/* ---- sqlite_value.c ----------------------------------------------------- */
+/* ---- file_value.c ----------------------------------------------------- */
 
 /* The value of the record, or with an epoch that of a hidden result; the
  * caller's. NULL: it is empty. VOW_ENOENT: it is gone. */
@@ -139,7 +139,7 @@ void vow__sq_value_bind(sqlite3_stmt *q, int at,
 int vow__sq_litter(struct vow__sq *s, const char *file);
 void vow__sq_litter_clear(struct vow__sq *s);
 
-/* ---- sqlite_pool.c, sqlite_grant.c -------------------------------------- */
+/* ---- file_pool.c, file_grant.c -------------------------------------- */
 
 void vow__sq_acquire(vow_store *store, const vow_permit_request *ask,
                      vow_permits_fn done, void *user);
@@ -155,11 +155,11 @@ void vow__sq_pools(vow_store *store, vow_pools_fn done, void *user);
 /* All places of an instance go, and others have their turn. Inside a step. */
 int vow__sq_places_of(struct vow__sq *s, const unsigned char *id);
 
-/* ---- sqlite_examine.c --------------------------------------------------- */
+/* ---- file_examine.c --------------------------------------------------- */
 
 void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user);
 
-/* ---- sqlite_sweep.c ----------------------------------------------------- */
+/* ---- file_sweep.c ----------------------------------------------------- */
 
 /* After a step, now and then: remove what is over. */
 void vow__sq_sweep(struct vow__sq *s);
