@@ -355,7 +355,7 @@ TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
         (void)kit_claim(&k, "0", 2);
         struct kit_answer a = kit_claim(&k, "b", 3);
         CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
-        CHECK(a.epoch < SQ_EPOCH_MAX);
+        CHECK(a.epoch < FILE_EPOCH_MAX);
         CHECK_UINT_EQ(k.damages, 1);
         kit_close(&k);
         folder_close(&f);

@@ -70,7 +70,7 @@ TEST(sqlite_examine, damage_is_told)
     folder_open(&f);
     kit_open(&k, f.path);
     (void)kit_claim(&k, "a", 1);
-    struct vow__sq *s = vow__sq_of(k.store);
+    struct vow__file *s = vow__file_of(k.store);
     CHECK_INT_EQ(sqlite3_wal_checkpoint_v2(
                      s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL),
                  SQLITE_OK);
@@ -78,7 +78,7 @@ TEST(sqlite_examine, damage_is_told)
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     CHECK(fd >= 0);
     CHECK(pwrite(fd, free_pages, sizeof(free_pages), 36) == 4);
-    vow__sq_disconnect(s);
+    vow__file_disconnect(s);
     check_finding(examine(&k), "damage", VOW_FINDING_BAD, "reelist");
     kit_close(&k);
     close(fd); /* not before: SQLite's locks would go with it */

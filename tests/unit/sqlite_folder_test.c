@@ -228,14 +228,14 @@ TEST(sqlite_folder, is_the_one_that_was_checked_whatever_is_renamed)
     below(aside, &f, "aside");
     kit_open(&k, path);
     CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
-    struct vow__sq *s = vow__sq_of(k.store);
-    vow__sq_close(s);
+    struct vow__file *s = vow__file_of(k.store);
+    vow__file_close(s);
     CHECK(rename(path, aside) == 0);
     kit_open(&other, path);
-    CHECK_INT_EQ(vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE), 0);
-    CHECK_INT_EQ(vow__sq_pragma(s, "SELECT count(*) FROM rec", &records), 0);
+    CHECK_INT_EQ(vow__file_connect(s, "vow.db", SQLITE_OPEN_READWRITE), 0);
+    CHECK_INT_EQ(vow__file_pragma(s, "SELECT count(*) FROM rec", &records), 0);
     CHECK_INT_EQ(records, 1);
-    vow__sq_close(s);
+    vow__file_close(s);
     kit_close(&other);
     kit_close(&k);
     folder_close(&f);
@@ -276,7 +276,7 @@ TEST(sqlite_folder, one_that_is_too_deep_is_refused)
     char path[600];
     folder_open(&f);
     size_t n = (size_t)snprintf(path, sizeof(path), "%s", f.path);
-    while (n < SQ_PATH_MAX) {
+    while (n < FILE_PATH_MAX) {
         n += (size_t)snprintf(path + n, sizeof(path) - n, "/%060d", 1);
         CHECK(mkdir(path, 0700) == 0);
     }

@@ -322,14 +322,14 @@ TEST(sqlite_live, two_stores_of_one_process_stay_alive)
     CHECK_UINT_EQ(kit_claim(&b, "b", 2).status, VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_claim(&b, "a", 3).status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(kit_claim(&a, "b", 4).status, VOW_STATUS_WAITING);
-    vow__sq_sweep_files(vow__sq_of(a.store));
+    vow__file_sweep_files(vow__file_of(a.store));
     pid_t pid = kit_child();
     if (pid == 0) {
         struct kit k;
         kit_open(&k, f.path);
         CHECK_UINT_EQ(kit_claim(&k, "a", 5).status, VOW_STATUS_WAITING);
         CHECK_UINT_EQ(kit_claim(&k, "b", 5).status, VOW_STATUS_WAITING);
-        vow__sq_sweep_files(vow__sq_of(k.store));
+        vow__file_sweep_files(vow__file_of(k.store));
         CHECK_UINT_EQ(kit_claim(&k, "a", 5).status, VOW_STATUS_WAITING);
         kit_close(&k);
         _exit(0);
@@ -378,7 +378,7 @@ TEST(sqlite_live, what_the_dead_left_is_swept)
     }
     CHECK_UINT_EQ(kit_count(f.path, "live"), 3);
     kit_open(&k, f.path);
-    vow__sq_sweep_files(vow__sq_of(k.store));
+    vow__file_sweep_files(vow__file_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
     CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
     kit_close(&k);
@@ -438,17 +438,17 @@ struct reading {
     uint32_t status;
 };
 
-static int read_and_judge(struct vow__sq *s, void *arg)
+static int read_and_judge(struct vow__file *s, void *arg)
 {
     struct reading *r = arg;
-    struct vow__sq_rec rec;
-    int rc = vow__sq_rec_find(s, &r->name, &rec);
+    struct vow__file_rec rec;
+    int rc = vow__file_rec_find(s, &r->name, &rec);
     if (r->reads++ == 0) {
         CHECK_UINT_EQ(kit_commit(r->owner, "a", 1, r->epoch, 1).status,
                       VOW_STATUS_OWNED);
         kit_close(r->owner);
     }
-    r->status = vow__sq_rec_says(s, &rec);
+    r->status = vow__file_rec_says(s, &rec);
     return rc;
 }
 
@@ -465,8 +465,9 @@ TEST(sqlite_live, who_commits_and_ends_while_it_is_read_is_not_taken_for_dead)
     struct reading r = {.owner = &owner,
                         .name = ask.name,
                         .epoch = kit_claim_as(&owner, &ask).epoch};
-    CHECK_INT_EQ(
-        vow__sq_step(vow__sq_of(k.store), VOW__SQ_READ, read_and_judge, &r), 0);
+    CHECK_INT_EQ(vow__file_step(vow__file_of(k.store), VOW__FILE_READ,
+                                read_and_judge, &r),
+                 0);
     CHECK_UINT_EQ(r.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(r.reads, 2);
     kit_close(&k);

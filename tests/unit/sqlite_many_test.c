@@ -236,7 +236,7 @@ TEST(sqlite_many, one_owner_at_a_time_whoever_is_killed)
     kit_open(&k, f.path);
     CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
     for (int i = 0; i < 4; i++)
-        vow__sq_sweep_files(vow__sq_of(k.store));
+        vow__file_sweep_files(vow__file_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "live"), 1);
     kit_close(&k);
     kit_sql(f.path, "PRAGMA wal_checkpoint(TRUNCATE)");

@@ -10,7 +10,7 @@ static const uint64_t SECOND = UINT64_C(1000000000);
 struct hall {
     struct folder folder;
     int dir;
-    struct vow__sq_line *line;
+    struct vow__file_line *line;
 };
 
 static void hall_open(struct hall *h)
@@ -18,28 +18,28 @@ static void hall_open(struct hall *h)
     folder_open(&h->folder);
     h->dir = open(h->folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CHECK(h->dir >= 0);
-    h->line = vow__sq_line_open(h->dir);
+    h->line = vow__file_line_open(h->dir);
     CHECK(h->line != NULL);
 }
 
 static void hall_close(struct hall *h)
 {
-    vow__sq_line_close(h->line);
+    vow__file_line_close(h->line);
     close(h->dir);
     folder_close(&h->folder);
 }
 
-static bool take_until(struct vow__sq_line *line, uint64_t patience_ns,
+static bool take_until(struct vow__file_line *line, uint64_t patience_ns,
                        uint64_t stuck_ms, uint64_t *ret_ticket)
 {
-    return vow__sq_turn_take(line, getpid(), vow__sq_now_ns() + patience_ns,
-                             stuck_ms, ret_ticket);
+    return vow__file_turn_take(line, getpid(), vow__file_now_ns() + patience_ns,
+                               stuck_ms, ret_ticket);
 }
 
-static uint64_t take(struct vow__sq_line *line)
+static uint64_t take(struct vow__file_line *line)
 {
     uint64_t ticket;
-    CHECK(take_until(line, 60 * SECOND, VOW__SQ_STUCK_MS, &ticket));
+    CHECK(take_until(line, 60 * SECOND, VOW__FILE_STUCK_MS, &ticket));
     return ticket;
 }
 
@@ -48,7 +48,7 @@ TEST(sqlite_turn, alone_it_comes_at_once)
     struct hall h;
     hall_open(&h);
     for (int i = 0; i < 5000; i++)
-        vow__sq_turn_pass(h.line, take(h.line));
+        vow__file_turn_pass(h.line, take(h.line));
     hall_close(&h);
 }
 
@@ -64,12 +64,12 @@ struct guest {
 static void *visit(void *arg)
 {
     struct guest *g = arg;
-    struct vow__sq_line *line = vow__sq_line_open(g->hall->dir);
+    struct vow__file_line *line = vow__file_line_open(g->hall->dir);
     uint64_t ticket;
     CHECK(take_until(line, 60 * SECOND, FOR_EVER_MS, &ticket));
     CHECK_UINT_EQ(atomic_fetch_add(g->served, 1), g->nth);
-    vow__sq_turn_pass(line, ticket);
-    vow__sq_line_close(line);
+    vow__file_turn_pass(line, ticket);
+    vow__file_line_close(line);
     return NULL;
 }
 
@@ -88,7 +88,7 @@ TEST(sqlite_turn, who_comes_first_is_served_first)
             kit_nap_ms(1);
     }
     CHECK_UINT_EQ(atomic_load(&served), 0);
-    vow__sq_turn_pass(h.line, ticket);
+    vow__file_turn_pass(h.line, ticket);
     for (unsigned i = 0; i < QUEUE; i++)
         CHECK(pthread_join(guests[i].thread, NULL) == 0);
     CHECK_UINT_EQ(atomic_load(&served), QUEUE);
@@ -102,9 +102,9 @@ TEST(sqlite_turn, one_that_makes_no_move_is_passed_over)
     uint64_t stuck = take(h.line);
     uint64_t next = take(h.line);
     CHECK(next > stuck);
-    vow__sq_turn_pass(h.line, stuck); /* too late: nothing happens */
-    vow__sq_turn_pass(h.line, next);
-    vow__sq_turn_pass(h.line, take(h.line));
+    vow__file_turn_pass(h.line, stuck); /* too late: nothing happens */
+    vow__file_turn_pass(h.line, next);
+    vow__file_turn_pass(h.line, take(h.line));
     hall_close(&h);
 }
 
@@ -121,8 +121,8 @@ TEST(sqlite_turn, the_dead_are_passed_over_all_at_once)
         pids[i] = kit_child();
         if (pids[i] == 0) {
             for (;;) { /* keep the first from being passed over */
-                vow__sq_turn_beat(h.line);
-                (void)take_until(h.line, SECOND, VOW__SQ_STUCK_MS, &ticket);
+                vow__file_turn_beat(h.line);
+                (void)take_until(h.line, SECOND, VOW__FILE_STUCK_MS, &ticket);
             }
         }
     }
@@ -131,7 +131,7 @@ TEST(sqlite_turn, the_dead_are_passed_over_all_at_once)
         kit_kill(pids[i]);
     uint64_t before = kit_now_ms();
     CHECK(take_until(h.line, 60 * SECOND, STUCK_MS, &ticket));
-    vow__sq_turn_pass(h.line, ticket);
+    vow__file_turn_pass(h.line, ticket);
     uint64_t took = kit_now_ms() - before;
     if (took > 16 * STUCK_MS)
         FAIL("it took %ju ms", (uintmax_t)took);
@@ -145,8 +145,8 @@ TEST(sqlite_turn, who_waits_too_long_leaves_and_is_not_waited_for)
     hall_open(&h);
     uint64_t first = take(h.line);
     CHECK(!take_until(h.line, SECOND / 1000, FOR_EVER_MS, &ticket));
-    vow__sq_turn_pass(h.line, first);
-    vow__sq_turn_pass(h.line, take(h.line));
+    vow__file_turn_pass(h.line, first);
+    vow__file_turn_pass(h.line, take(h.line));
     hall_close(&h);
 }
 
@@ -161,14 +161,14 @@ TEST(sqlite_turn, noise_in_the_file_costs_order_and_no_more)
         for (int i = 0; i < 200; i++)
             words[i] = test_random(&seed);
         for (int i = 0; i < 3; i++)
-            if (take_until(h.line, SECOND / 20, VOW__SQ_STUCK_MS, &ticket))
-                vow__sq_turn_pass(h.line, ticket);
+            if (take_until(h.line, SECOND / 20, VOW__FILE_STUCK_MS, &ticket))
+                vow__file_turn_pass(h.line, ticket);
     }
     hall_close(&h);
 }
 
 TEST(sqlite_turn, a_file_that_cannot_be_made_is_none)
 {
-    CHECK_PTR_EQ(vow__sq_line_open(-1), NULL);
-    vow__sq_line_close(NULL);
+    CHECK_PTR_EQ(vow__file_line_open(-1), NULL);
+    vow__file_line_close(NULL);
 }

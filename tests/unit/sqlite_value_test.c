@@ -144,8 +144,8 @@ TEST(sqlite_value, one_with_ttl_0_is_for_who_waited_and_then_swept)
     bool fetched = kit_claim_as(&b, &wait).size == LARGE;
     fetched = kit_count(f.path, "val") == 1 && fetched;
     /* A busy machine may have taken longer than it is kept. */
-    CHECK(fetched || kit_now_ms() - since >= 2 * SQ_RECHECK_MS);
-    kit_nap_ms(2 * SQ_RECHECK_MS + 50);
+    CHECK(fetched || kit_now_ms() - since >= 2 * FILE_RECHECK_MS);
+    kit_nap_ms(2 * FILE_RECHECK_MS + 50);
     while (kit_count(f.path, "val") > 0) /* some step sweeps */
         for (uint64_t i = 0; i < 100; i++)
             (void)kit_claim(&a, "b", 1);
@@ -175,11 +175,11 @@ TEST(sqlite_value, files_that_the_dead_left_are_swept_and_others_stay)
     kit_wait(pid);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 2);
     kit_open(&k, f.path);
-    vow__sq_sweep_files(vow__sq_of(k.store));
+    vow__file_sweep_files(vow__file_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "val"), 1);
     CHECK_UINT_EQ(kit_claim(&k, "a", 2).size, LARGE);
     settle(&k, "b", LARGE); /* and what is ours stays */
-    vow__sq_sweep_files(vow__sq_of(k.store));
+    vow__file_sweep_files(vow__file_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "val"), 2);
     kit_close(&k);
     folder_close(&f);

@@ -17,39 +17,39 @@
 #include <unistd.h>
 
 static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
-                     struct vow__sq **ret_store);
-static int options(struct vow__sq *s, const vow_sqlite_opts *opts);
-static void store_free(struct vow__sq *s);
+                     struct vow__file **ret_store);
+static int options(struct vow__file *s, const vow_sqlite_opts *opts);
+static void store_free(struct vow__file *s);
 static void set_listener(vow_store *store, const vow_store_events *events);
 static const char *explain(vow_store *store);
 static vow_future *close_store(vow_store *store);
-static int part_step(struct vow__sq *s, void *arg);
+static int part_step(struct vow__file *s, void *arg);
 static void on_closed(uv_handle_t *handle);
 
 static const vow_store_ops operations = {
     .version = VOW_STORE_VERSION,
     .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
     .flags = VOW_STORE_STARTS,
-    .recheck_ms = SQ_RECHECK_MS,
+    .recheck_ms = FILE_RECHECK_MS,
     .kind = "sqlite",
     .listen = set_listener,
-    .claim = vow__sq_claim,
-    .peek = vow__sq_peek,
-    .pulse = vow__sq_pulse,
-    .commit = vow__sq_commit,
-    .forget = vow__sq_forget,
-    .cancel = vow__sq_cancel,
-    .list = vow__sq_list,
-    .write = vow__sq_chunk_write,
-    .read = vow__sq_chunk_read,
-    .acquire = vow__sq_acquire,
-    .release = vow__sq_release,
-    .renew = vow__sq_renew,
-    .limit = vow__sq_limit,
-    .pools = vow__sq_pools,
+    .claim = vow__file_claim,
+    .peek = vow__file_peek,
+    .pulse = vow__file_pulse,
+    .commit = vow__file_commit,
+    .forget = vow__file_forget,
+    .cancel = vow__file_cancel,
+    .list = vow__file_list,
+    .write = vow__file_chunk_write,
+    .read = vow__file_chunk_read,
+    .acquire = vow__file_acquire,
+    .release = vow__file_release,
+    .renew = vow__file_renew,
+    .limit = vow__file_limit,
+    .pools = vow__file_pools,
     .close = close_store,
     .explain = explain,
-    .examine = vow__sq_examine,
+    .examine = vow__file_examine,
 };
 
 /* ---- opening ------------------------------------------------------------ */
@@ -59,15 +59,15 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
                                      const vow_sqlite_opts *opts)
 {
     VOW__ASSERT_THREAD(loop);
-    struct vow__sq *s;
+    struct vow__file *s;
     vow_deferred *d;
     int rc = store_new(loop, opts, &s);
     if (rc < 0)
         return vow_refused_at(site, loop, rc, NULL);
-    vow__sq_patience(s);
-    rc = vow__sq_folder_open(s, folder);
+    vow__file_patience(s);
+    rc = vow__file_folder_open(s, folder);
     if (rc == 0)
-        rc = vow__sq_open(s);
+        rc = vow__file_open(s);
     vow_future *f = vow_promise_at(site, loop, &d);
     if (rc == 0 && vow_deferred_pending(d)) {
         (void)uv_timer_init(vow_loop_uv(loop), &s->later);
@@ -85,10 +85,10 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
 }
 
 static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
-                     struct vow__sq **ret_store)
+                     struct vow__file **ret_store)
 {
     struct vow_alloc alloc = *vow_loop_alloc(loop);
-    struct vow__sq *s = vow__mem_zero(&alloc, sizeof(*s));
+    struct vow__file *s = vow__mem_zero(&alloc, sizeof(*s));
     if (s == NULL)
         return VOW_ENOMEM;
     s->loop = loop;
@@ -110,74 +110,74 @@ static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
     return 0;
 }
 
-static int options(struct vow__sq *s, const vow_sqlite_opts *opts)
+static int options(struct vow__file *s, const vow_sqlite_opts *opts)
 {
     if (opts != NULL && opts->size != sizeof(*opts))
         return VOW_EINVAL;
     if (opts != NULL)
         s->opts = *opts;
     if (s->opts.request_ms == 0)
-        s->opts.request_ms = SQ_REQUEST_MS;
+        s->opts.request_ms = FILE_REQUEST_MS;
     if (s->opts.value_max == 0)
-        s->opts.value_max = SQ_VALUE_MAX;
+        s->opts.value_max = FILE_VALUE_MAX;
     return 0;
 }
 
 static void set_listener(vow_store *store, const vow_store_events *events)
 {
-    vow__sq_of(store)->events = *events;
+    vow__file_of(store)->events = *events;
 }
 
 static const char *explain(vow_store *store)
 {
-    return vow__sq_of(store)->why;
+    return vow__file_of(store)->why;
 }
 
 /* ---- closing ------------------------------------------------------------ */
 
 static vow_future *close_store(vow_store *store)
 {
-    struct vow__sq *s = vow__sq_of(store);
+    struct vow__file *s = vow__file_of(store);
     if (getpid() != s->pid) /* files, locks, handles: all is the parent's */
         return vow_resolved(s->loop, vow_nothing());
     vow_future *f = vow_promise(s->loop, &s->closing);
     if (s->joined && (s->waited || s->owns > 0) && s->db != NULL)
-        (void)vow__sq_step(s, VOW__SQ_WRITE, part_step, s);
-    vow__sq_unwatch_all(s);
+        (void)vow__file_step(s, VOW__FILE_WRITE, part_step, s);
+    vow__file_unwatch_all(s);
     bool took_part = s->joined;
-    vow__sq_leave(s);
+    vow__file_leave(s);
     if (took_part)
-        vow__sq_sweep_all(s);
-    vow__sq_tidy(s);
+        vow__file_sweep_all(s);
+    vow__file_tidy(s);
     uv_close((uv_handle_t *)&s->later, on_closed);
     return f;
 }
 
 /* What it owns is kept by the lease alone from now on. */
-static int part_step(struct vow__sq *s, void *arg)
+static int part_step(struct vow__file *s, void *arg)
 {
     int rc = 0;
     (void)arg;
     if (s->owns > 0) {
         sqlite3_stmt *q =
-            vow__sq_sql(s, "UPDATE rec SET inst=x'' WHERE inst=?1 AND st<2");
-        vow__sq_bind(q, 1, s->id, SQ_ID);
-        rc = vow__sq_do(s, q);
+            vow__file_sql(s, "UPDATE rec SET inst=x'' WHERE inst=?1 AND st<2");
+        vow__file_bind(q, 1, s->id, FILE_ID);
+        rc = vow__file_do(s, q);
     }
     if (rc == 0 && s->waited) {
-        sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM wait WHERE inst=?1");
-        vow__sq_bind(q, 1, s->id, SQ_ID);
-        rc = vow__sq_do(s, q);
+        sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM wait WHERE inst=?1");
+        vow__file_bind(q, 1, s->id, FILE_ID);
+        rc = vow__file_do(s, q);
     }
-    return rc == 0 && s->waited ? vow__sq_places_of(s, s->id) : rc;
+    return rc == 0 && s->waited ? vow__file_places_of(s, s->id) : rc;
 }
 
 static void on_closed(uv_handle_t *handle)
 {
-    vow__sq_handle_closed(handle->data);
+    vow__file_handle_closed(handle->data);
 }
 
-void vow__sq_handle_closed(struct vow__sq *s)
+void vow__file_handle_closed(struct vow__file *s)
 {
     VOW__ASSERT(s->handles > 0);
     s->handles--;
@@ -188,15 +188,15 @@ void vow__sq_handle_closed(struct vow__sq *s)
     (void)vow_resolve_drop(d, vow_nothing());
 }
 
-static void store_free(struct vow__sq *s)
+static void store_free(struct vow__file *s)
 {
     struct vow_alloc alloc = s->alloc;
-    vow__sq_close(s);
+    vow__file_close(s);
     if (s->dir >= 0)
         (void)close(s->dir);
-    vow__sq_pile_free(s, &s->letters);
-    vow__sq_pile_free(s, &s->litter);
-    vow__sq_pile_free(s, &s->unsent);
-    vow__sq_pile_free(s, &s->dead);
+    vow__file_pile_free(s, &s->messages);
+    vow__file_pile_free(s, &s->litter);
+    vow__file_pile_free(s, &s->unsent);
+    vow__file_pile_free(s, &s->dead);
     vow__mem_free(&alloc, s, sizeof(*s));
 }

@@ -81,7 +81,7 @@ static int open_own(int above, const char *name)
         (void)mkdirat(above, name, 0700);
     int fd = openat(above, name, flags);
     if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-        vow__sq_shared_system(fd) == NULL)
+        vow__file_shared_system(fd) == NULL)
         return fd;
     if (fd >= 0)
         (void)close(fd);

@@ -21,7 +21,7 @@
 
 enum {
     FINDINGS = 7,
-    TEXT_MAX = SQ_PATH_MAX + 128,
+    TEXT_MAX = FILE_PATH_MAX + 128,
     FIXED_VERSION = 3051003, /* of SQLite: log and checkpoint cannot cross */
     TMPFS = 0x01021994
 };
@@ -38,26 +38,26 @@ struct exam {
     char damage[128];
 };
 
-static int damage_step(struct vow__sq *s, void *arg);
-static void judge_folder(struct vow__sq *s, struct exam *e);
-static void judge_system(struct vow__sq *s, struct exam *e);
+static int damage_step(struct vow__file *s, void *arg);
+static void judge_folder(struct vow__file *s, struct exam *e);
+static void judge_system(struct vow__file *s, struct exam *e);
 static const char *system_name(uint32_t type);
 static void judge_sqlite(struct exam *e);
-static void judge_files(struct vow__sq *s, struct exam *e);
+static void judge_files(struct vow__file *s, struct exam *e);
 static void judge_damage(struct exam *e);
-static void judge_lost(struct vow__sq *s, struct exam *e);
-static void judge_processes(struct vow__sq *s, struct exam *e);
-static uint64_t size_of(struct vow__sq *s, const char *file);
+static void judge_lost(struct vow__file *s, struct exam *e);
+static void judge_processes(struct vow__file *s, struct exam *e);
+static uint64_t size_of(struct vow__file *s, const char *file);
 static void add(struct exam *e, uint32_t level, const char *what,
                 const char *advice, const char *format, ...) VOW_PRINTF(5, 6);
 
-void vow__sq_examine(vow_store *store, vow_findings_fn done, void *user)
+void vow__file_examine(vow_store *store, vow_findings_fn done, void *user)
 {
-    struct vow__sq *s = vow__sq_of(store);
+    struct vow__file *s = vow__file_of(store);
     struct exam *e = vow__mem_zero(&s->alloc, sizeof(*e));
     int code = e == NULL ? VOW_ENOMEM : 0;
     if (code == 0)
-        code = vow__sq_step(s, VOW__SQ_READ, damage_step, e);
+        code = vow__file_step(s, VOW__FILE_READ, damage_step, e);
     if (code == 0) {
         judge_folder(s, e);
         judge_system(s, e);
@@ -85,7 +85,7 @@ static void add(struct exam *e, uint32_t level, const char *what,
 
 /* ---- where it is --------------------------------------------------------- */
 
-static void judge_folder(struct vow__sq *s, struct exam *e)
+static void judge_folder(struct vow__file *s, struct exam *e)
 {
     struct stat st;
     if (fstat(s->dir, &st) != 0) {
@@ -100,7 +100,7 @@ static void judge_folder(struct vow__sq *s, struct exam *e)
         (unsigned)(st.st_mode & 07777));
 }
 
-static void judge_system(struct vow__sq *s, struct exam *e)
+static void judge_system(struct vow__file *s, struct exam *e)
 {
     struct statfs fs;
     char unknown[32];
@@ -152,7 +152,7 @@ static void judge_sqlite(struct exam *e)
                 "the file, so here they never meet");
 }
 
-static void judge_files(struct vow__sq *s, struct exam *e)
+static void judge_files(struct vow__file *s, struct exam *e)
 {
     uint64_t log = size_of(s, "vow.db-wal");
     bool is_long = log > LONG_LOG;
@@ -164,7 +164,7 @@ static void judge_files(struct vow__sq *s, struct exam *e)
         (double)size_of(s, "vow.db") / (double)MB);
 }
 
-static uint64_t size_of(struct vow__sq *s, const char *file)
+static uint64_t size_of(struct vow__file *s, const char *file)
 {
     struct stat st;
     if (fstatat(s->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
@@ -172,14 +172,14 @@ static uint64_t size_of(struct vow__sq *s, const char *file)
     return (uint64_t)st.st_size;
 }
 
-static int damage_step(struct vow__sq *s, void *arg)
+static int damage_step(struct vow__file *s, void *arg)
 {
     struct exam *e = arg;
     int rc;
-    sqlite3_stmt *q = vow__sq_sql(s, "PRAGMA quick_check(1)");
-    if (!vow__sq_row(s, q, &rc))
+    sqlite3_stmt *q = vow__file_sql(s, "PRAGMA quick_check(1)");
+    if (!vow__file_row(s, q, &rc))
         return rc;
-    vow__sq_text_read(q, 0, e->damage, sizeof(e->damage));
+    vow__file_text_read(q, 0, e->damage, sizeof(e->damage));
     e->damaged = strcmp(e->damage, "ok") != 0;
     (void)sqlite3_reset(q);
     return 0;
@@ -194,10 +194,10 @@ static void judge_damage(struct exam *e)
         "%s", e->damaged ? e->damage : "none");
 }
 
-static void judge_lost(struct vow__sq *s, struct exam *e)
+static void judge_lost(struct vow__file *s, struct exam *e)
 {
-    char why[SQ_LOST_MAX] = "";
-    if (vow__sq_lost_read(s, why))
+    char why[FILE_LOST_MAX] = "";
+    if (vow__file_lost_read(s, why))
         add(e, VOW_FINDING_WARN, "lost",
             "Nothing is begun with --once until somebody has found out what "
             "had been begun, and removes the file 'lost' in the folder.",
@@ -206,19 +206,19 @@ static void judge_lost(struct vow__sq *s, struct exam *e)
 
 /* ---- who takes part ------------------------------------------------------ */
 
-static void judge_processes(struct vow__sq *s, struct exam *e)
+static void judge_processes(struct vow__file *s, struct exam *e)
 {
-    unsigned char id[SQ_ID];
+    unsigned char id[FILE_ID];
     unsigned alive = 0;
     unsigned dead = 0;
     int fd = openat(s->dir, "live", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *at;
     while (dir != NULL && (at = readdir(dir)) != NULL) {
-        if (!vow__sq_unhex(at->d_name, id))
+        if (!vow__file_unhex(at->d_name, id))
             continue;
-        bool gone = vow__sq_gone(s, id);
-        bool ours = s->joined && memcmp(id, s->id, SQ_ID) == 0;
+        bool gone = vow__file_gone(s, id);
+        bool ours = s->joined && memcmp(id, s->id, FILE_ID) == 0;
         dead += gone;
         alive += !gone && !ours;
     }

@@ -43,30 +43,30 @@ static const struct {
     {0x7c7c6673, "prl_fs"},
 };
 
-static int folder_find(struct vow__sq *s, const char *path);
-static int folder_refused(struct vow__sq *s, const char *path, int error);
-static int check_owner(struct vow__sq *s, const char *path);
-static int check_system(struct vow__sq *s, const char *path);
-static int check_parents(struct vow__sq *s, const char *path);
-static int check_parent(struct vow__sq *s, const char *path,
+static int folder_find(struct vow__file *s, const char *path);
+static int folder_refused(struct vow__file *s, const char *path, int error);
+static int check_owner(struct vow__file *s, const char *path);
+static int check_system(struct vow__file *s, const char *path);
+static int check_parents(struct vow__file *s, const char *path);
+static int check_parent(struct vow__file *s, const char *path,
                         const struct stat *st);
 static bool is_private_group(gid_t gid);
-static int check_inside(struct vow__sq *s, const char *path);
-static int real_path(struct vow__sq *s, const char *path);
+static int check_inside(struct vow__file *s, const char *path);
+static int real_path(struct vow__file *s, const char *path);
 
-int vow__sq_folder_open(struct vow__sq *s, const char *given)
+int vow__file_folder_open(struct vow__file *s, const char *given)
 {
     char path[GIVEN_MAX];
     size_t size = strlen(given);
     while (size > 1 && given[size - 1] == '/') /* it would follow a link */
         size--;
     if (size == 0)
-        return vow__sq_fail(s, VOW_EINVAL, "no folder was given");
+        return vow__file_fail(s, VOW_EINVAL, "no folder was given");
     if (size >= sizeof(path))
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "the path of the folder is longer "
-                            "than %d bytes",
-                            SQ_PATH_MAX);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "the path of the folder is longer "
+                              "than %d bytes",
+                              FILE_PATH_MAX);
     memcpy(path, given, size);
     path[size] = '\0';
     int rc = folder_find(s, path);
@@ -87,7 +87,7 @@ int vow__sq_folder_open(struct vow__sq *s, const char *given)
     return rc;
 }
 
-static int folder_find(struct vow__sq *s, const char *path)
+static int folder_find(struct vow__file *s, const char *path)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     s->dir = open(path, flags);
@@ -101,62 +101,62 @@ static int folder_find(struct vow__sq *s, const char *path)
     return s->dir >= 0 ? 0 : folder_refused(s, path, errno);
 }
 
-static int folder_refused(struct vow__sq *s, const char *path, int error)
+static int folder_refused(struct vow__file *s, const char *path, int error)
 {
     struct stat st;
     bool seen = lstat(path, &st) == 0;
     if (seen && S_ISLNK(st.st_mode))
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s is a symbolic link: give the folder itself",
-                            path);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%s is a symbolic link: give the folder itself",
+                              path);
     if (seen && !S_ISDIR(st.st_mode))
-        return vow__sq_fail(s, VOW_EINVAL, "%s is not a folder", path);
+        return vow__file_fail(s, VOW_EINVAL, "%s is not a folder", path);
     if (seen && st.st_uid != geteuid())
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s belongs to user %ld: use a folder of your own",
-                            path, (long)st.st_uid);
+        return vow__file_fail(
+            s, VOW_EINVAL, "%s belongs to user %ld: use a folder of your own",
+            path, (long)st.st_uid);
     if (error == ENOENT)
-        return vow__sq_fail(s, VOW_ESTORE,
-                            "%s: the folder it should be in does not exist",
-                            path);
-    return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
+        return vow__file_fail(s, VOW_ESTORE,
+                              "%s: the folder it should be in does not exist",
+                              path);
+    return vow__file_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
 }
 
-static int check_owner(struct vow__sq *s, const char *path)
+static int check_owner(struct vow__file *s, const char *path)
 {
     struct stat st;
     if (fstat(s->dir, &st) != 0)
-        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+        return vow__file_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
     if (st.st_uid != geteuid())
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s belongs to user %ld: use a folder of your own",
-                            path, (long)st.st_uid);
+        return vow__file_fail(
+            s, VOW_EINVAL, "%s belongs to user %ld: use a folder of your own",
+            path, (long)st.st_uid);
     unsigned mode = st.st_mode & 07777;
     if ((mode & (S_IWGRP | S_IWOTH)) != 0 &&
         faccessat(s->dir, "vow.db", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s was open to others (mode %04o), who may have "
-                            "changed what is in it: remove it",
-                            path, mode);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%s was open to others (mode %04o), who may have "
+                              "changed what is in it: remove it",
+                              path, mode);
     if ((mode & 077) != 0)
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s is open to others (mode %04o): chmod 700 it",
-                            path, mode);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%s is open to others (mode %04o): chmod 700 it",
+                              path, mode);
     return 0;
 }
 
-static int check_system(struct vow__sq *s, const char *path)
+static int check_system(struct vow__file *s, const char *path)
 {
-    const char *name = vow__sq_shared_system(s->dir);
+    const char *name = vow__file_shared_system(s->dir);
     if (name == NULL)
         return 0;
-    return vow__sq_fail(s, VOW_EINVAL,
-                        "%s is on %s, where locks cannot be relied on: use a "
-                        "folder of this machine, such as one in /var/tmp",
-                        path, name);
+    return vow__file_fail(s, VOW_EINVAL,
+                          "%s is on %s, where locks cannot be relied on: use a "
+                          "folder of this machine, such as one in /var/tmp",
+                          path, name);
 }
 
-const char *vow__sq_shared_system(int fd)
+const char *vow__file_shared_system(int fd)
 {
     struct statfs fs;
     if (fstatfs(fd, &fs) != 0)
@@ -169,7 +169,7 @@ const char *vow__sq_shared_system(int fd)
 }
 
 /* From the folder to the root: nobody else may rename what leads to it. */
-static int check_parents(struct vow__sq *s, const char *path)
+static int check_parents(struct vow__file *s, const char *path)
 {
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct stat below = {.st_ino = 0};
@@ -177,7 +177,7 @@ static int check_parents(struct vow__sq *s, const char *path)
     int rc = 0;
     int at = openat(s->dir, "..", flags);
     if (at < 0 || fstat(s->dir, &below) != 0)
-        rc = vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
+        rc = vow__file_fail(s, VOW_ESTORE, "%s: %s", path, strerror(errno));
     for (int i = 0; i < DEPTH_MAX && rc == 0; i++) {
         if (fstat(at, &st) != 0 ||
             (st.st_dev == below.st_dev && st.st_ino == below.st_ino))
@@ -197,14 +197,14 @@ static int check_parents(struct vow__sq *s, const char *path)
 
 /* The owner of / counts as root: in a user namespace root may have no number,
  * and the owner of / can replace everything anyway. */
-static int check_parent(struct vow__sq *s, const char *path,
+static int check_parent(struct vow__file *s, const char *path,
                         const struct stat *st)
 {
     struct stat root;
     bool trusted = st->st_uid == 0 || st->st_uid == geteuid() ||
                    (stat("/", &root) == 0 && root.st_uid == st->st_uid);
     if (!trusted)
-        return vow__sq_fail(
+        return vow__file_fail(
             s, VOW_EINVAL,
             "%s lies in a folder of user %ld, who could replace "
             "it: use a folder of your own",
@@ -212,15 +212,15 @@ static int check_parent(struct vow__sq *s, const char *path,
     if ((st->st_mode & S_ISVTX) != 0)
         return 0;
     if ((st->st_mode & S_IWOTH) != 0)
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s lies in a folder that everybody may change: "
-                            "use another, or chmod +t that one",
-                            path);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%s lies in a folder that everybody may change: "
+                              "use another, or chmod +t that one",
+                              path);
     if ((st->st_mode & S_IWGRP) != 0 && !is_private_group(st->st_gid))
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%s lies in a folder that group %ld may change: "
-                            "use another, or chmod g-w that one",
-                            path, (long)st->st_gid);
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%s lies in a folder that group %ld may change: "
+                              "use another, or chmod g-w that one",
+                              path, (long)st->st_gid);
     return 0;
 }
 
@@ -246,7 +246,7 @@ static bool is_private_group(gid_t gid)
 
 /* What others have left in the folder while it was open to them stays theirs:
  * they can change it still. */
-static int check_inside(struct vow__sq *s, const char *path)
+static int check_inside(struct vow__file *s, const char *path)
 {
     static const char *const names[] = {
         "vow.db", "vow.db-wal", "vow.db-shm", "mark", "lock",
@@ -256,40 +256,42 @@ static int check_inside(struct vow__sq *s, const char *path)
         if (fstatat(s->dir, names[i], &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         if (st.st_uid != geteuid())
-            return vow__sq_fail(s, VOW_EINVAL,
-                                "%s/%s belongs to user %ld: somebody else has "
-                                "written to the folder; remove it",
-                                path, names[i], (long)st.st_uid);
+            return vow__file_fail(
+                s, VOW_EINVAL,
+                "%s/%s belongs to user %ld: somebody else has "
+                "written to the folder; remove it",
+                path, names[i], (long)st.st_uid);
         if (!S_ISLNK(st.st_mode) && (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-            return vow__sq_fail(s, VOW_EINVAL,
-                                "%s/%s can be written to by others (mode "
-                                "%04o): remove the folder",
-                                path, names[i], (unsigned)(st.st_mode & 07777));
+            return vow__file_fail(s, VOW_EINVAL,
+                                  "%s/%s can be written to by others (mode "
+                                  "%04o): remove the folder",
+                                  path, names[i],
+                                  (unsigned)(st.st_mode & 07777));
     }
     return 0;
 }
 
 /* SQLite wants a path, and refuses one with links. */
-static int real_path(struct vow__sq *s, const char *path)
+static int real_path(struct vow__file *s, const char *path)
 {
     char link[64];
     char real[GIVEN_MAX];
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", s->dir);
     ssize_t n = readlink(link, real, sizeof(real));
     if (n < 0)
-        return vow__sq_fail(s, VOW_ESTORE, "%s: %s (is /proc there?)", link,
-                            strerror(errno));
-    if (n > SQ_PATH_MAX)
-        return vow__sq_fail(s, VOW_EINVAL,
-                            "%.64s...: a path longer than %d bytes", path,
-                            SQ_PATH_MAX);
+        return vow__file_fail(s, VOW_ESTORE, "%s: %s (is /proc there?)", link,
+                              strerror(errno));
+    if (n > FILE_PATH_MAX)
+        return vow__file_fail(s, VOW_EINVAL,
+                              "%.64s...: a path longer than %d bytes", path,
+                              FILE_PATH_MAX);
     memcpy(s->folder, real, (size_t)n);
     s->folder[n] = '\0';
     struct stat ours;
     struct stat there;
     if (fstat(s->dir, &ours) != 0 || lstat(s->folder, &there) != 0 ||
         ours.st_dev != there.st_dev || ours.st_ino != there.st_ino)
-        return vow__sq_fail(
+        return vow__file_fail(
             s, VOW_ESTORE, "%s: somebody removed it while it was opened", path);
     if (s->home[0] == '\0')
         memcpy(s->home, s->folder, sizeof(s->home));

@@ -35,61 +35,62 @@
 #include <sys/types.h>
 
 enum {
-    SQ_ID = 16,             /* bytes of an instance's id */
-    SQ_HEX = 2 * SQ_ID + 1, /* the same as text, with its NUL */
-    SQ_GROWS_BY = 1 << 18,  /* bytes of the file */
-    SQ_PATH_MAX = 440,      /* of the folder: SQLite takes 512 */
-    SQ_FILE_MAX = 128,      /* the name of a value's file, with its NUL */
-    SQ_LOST_MAX = 128,      /* why records were lost, with its NUL */
-    SQ_WHY_MAX = SQ_PATH_MAX + 160 + SQ_LOST_MAX,
-    SQ_BOOT_MAX = 40,          /* "7d0c1b1e-..." with its NUL */
-    SQ_SQL_MAX = 128,          /* prepared statements; a power of two */
-    SQ_INLINE_MAX = 64 * 1024, /* longer values have a file */
-    SQ_RECHECK_MS = 250,
-    SQ_LATE_MS = 60000, /* a result of ttl 0 is kept so long for a lost owner */
-    SQ_REQUEST_MS = 1000
+    FILE_ID = 16,               /* bytes of an instance's id */
+    FILE_HEX = 2 * FILE_ID + 1, /* the same as text, with its NUL */
+    FILE_GROWS_BY = 1 << 18,    /* bytes of the file */
+    FILE_PATH_MAX = 440,        /* of the folder: SQLite takes 512 */
+    FILE_NAME_MAX = 128,        /* the name of a value's file, with its NUL */
+    FILE_LOST_MAX = 128,        /* why records were lost, with its NUL */
+    FILE_WHY_MAX = FILE_PATH_MAX + 160 + FILE_LOST_MAX,
+    FILE_BOOT_MAX = 40,          /* "7d0c1b1e-..." with its NUL */
+    FILE_SQL_MAX = 128,          /* prepared statements; a power of two */
+    FILE_INLINE_MAX = 64 * 1024, /* longer values have a file */
+    FILE_RECHECK_MS = 250,
+    FILE_LATE_MS =
+        60000, /* a result of ttl 0 is kept so long for a lost owner */
+    FILE_REQUEST_MS = 1000
 };
-#define SQ_VALUE_MAX ((size_t)1 << 30)
-#define SQ_US_PER_MS INT64_C(1000)
-#define SQ_FOREVER INT64_MAX /* the end of what has none */
+#define FILE_VALUE_MAX ((size_t)1 << 30)
+#define FILE_US_PER_MS INT64_C(1000)
+#define FILE_FOREVER INT64_MAX /* the end of what has none */
 
 /* A block that grows; what it holds moves. */
-struct vow__sq_pile {
+struct vow__file_pile {
     char *at;
     size_t size; /* in use */
     size_t room;
 };
 
-enum vow__sq_letter_kind {
-    SQ_RECORD = 'R',
-    SQ_CANCEL = 'C',
-    SQ_CHUNKS = 'K',
-    SQ_PLACE = 'P'
+enum vow__file_message_kind {
+    FILE_RECORD = 'R',
+    FILE_CANCEL = 'C',
+    FILE_CHUNKS = 'K',
+    FILE_PLACE = 'P'
 };
 
 /* A wake-up for an instance, as it goes through the socket from `kind` on. */
-struct vow__sq_letter {
-    unsigned char to[SQ_ID];
+struct vow__file_message {
+    unsigned char to[FILE_ID];
     unsigned char kind;
     unsigned char what[32]; /* a name, or a token and zeros */
 };
 
-struct vow__sq_line;
+struct vow__file_line;
 
 /* In what a transaction is. */
-enum vow__sq_phase { SQ_IDLE = 0, SQ_READS, SQ_WRITES };
+enum vow__file_phase { FILE_IDLE = 0, FILE_READS, FILE_WRITES };
 
-struct vow__sq {
+struct vow__file {
     vow_store store; /* what others have of it: first */
     vow_store_ops ops;
     vow_loop *loop;
     struct vow_alloc alloc;
     vow_store_events events;
-    vow_sqlite_opts opts;         /* without zeros */
-    pid_t pid;                    /* of who opened it: a child of it is not */
-    char home[SQ_PATH_MAX + 1];   /* where it was found first, and is again */
-    char folder[SQ_PATH_MAX + 1]; /* the same, without links as of now */
-    char why[SQ_WHY_MAX];         /* the last trouble, "" without one */
+    vow_sqlite_opts opts;           /* without zeros */
+    pid_t pid;                      /* of who opened it: a child of it is not */
+    char home[FILE_PATH_MAX + 1];   /* where it was found first, and is again */
+    char folder[FILE_PATH_MAX + 1]; /* the same, without links as of now */
+    char why[FILE_WHY_MAX];         /* the last trouble, "" without one */
 
     /* The files; -1 or NULL: not open. */
     int dir;
@@ -100,18 +101,18 @@ struct vow__sq {
     struct {
         const char *sql;
         sqlite3_stmt *stmt;
-    } prepared[SQ_SQL_MAX];
+    } prepared[FILE_SQL_MAX];
     dev_t db_dev;
     ino_t db_ino;
     int64_t seen_us; /* when it was last seen under its path */
-    struct vow__sq_line *line;
+    struct vow__file_line *line;
     uint64_t ticket; /* in the line, when has_turn */
     bool has_turn;
     bool wrote;      /* in this step */
     uint64_t opened; /* how many times */
 
     /* The transaction. */
-    enum vow__sq_phase phase;
+    enum vow__file_phase phase;
     int64_t now_us;     /* since the boot; read when it began to write */
     uint64_t ends_ns;   /* when waiting for others has lasted long enough */
     int wal_frames;     /* after the last commit */
@@ -119,27 +120,27 @@ struct vow__sq {
     bool full;          /* this step found no space on the disk */
     unsigned io_errors; /* steps in a row */
     ino_t wal_ino;      /* of the log; 0: not known */
-    struct vow__sq_pile letters; /* to be sent when it is committed */
-    struct vow__sq_pile litter;  /* names of files to be removed then */
-    struct vow__sq_pile unsent;  /* letters that were refused */
-    int64_t unsent_us;           /* since when */
+    struct vow__file_pile messages; /* to be sent when it is committed */
+    struct vow__file_pile litter;   /* names of files to be removed then */
+    struct vow__file_pile unsent;   /* messages that were refused */
+    int64_t unsent_us;              /* since when */
 
     /* What the file says of itself: see file_make.c. */
-    char boot[SQ_BOOT_MAX];
+    char boot[FILE_BOOT_MAX];
     int64_t time_ns; /* the inode of the clock's namespace */
     int64_t base;    /* epochs: this and the time since the boot */
     int64_t high;    /* no epoch above was given */
 
     /* The instance. Without `joined` it has not been needed yet. */
     bool joined;
-    unsigned char id[SQ_ID];
-    char hex[SQ_HEX];
+    unsigned char id[FILE_ID];
+    char hex[FILE_HEX];
     uint64_t process; /* the same for all of this process: begins the id */
     char runner[VOW_LABEL_MAX + 1];
     int live;
     int sock;
     uv_poll_t *poll; /* of sock */
-    vow_link *peers; /* struct vow__sq_peer */
+    vow_link *peers; /* struct vow__file_peer */
     size_t n_peers;
     uv_timer_t later; /* for what is done outside of a step. It is always
                          there: so only the loop frees the store */
@@ -147,7 +148,7 @@ struct vow__sq {
     bool swept;       /* inside of a step that sweeps */
     bool waited;      /* has been registered as waiting, or in a queue */
     bool claim_wrote; /* the last one had to */
-    struct vow__sq_pile dead; /* instances that this step has found dead */
+    struct vow__file_pile dead; /* instances that this step has found dead */
     bool reread;    /* one of them is new: what was read may be too old */
     int64_t owns;   /* names, about */
     uint64_t files; /* values written */
@@ -156,135 +157,138 @@ struct vow__sq {
     vow_deferred *closing;
 };
 
-typedef int (*vow__sq_fn)(struct vow__sq *s, void *arg);
+typedef int (*vow__file_fn)(struct vow__file *s, void *arg);
 
 /* ---- file_step.c ------------------------------------------------------ */
 
 /* Run a step. With WRITE it begins by writing. With READ the function asks by
- * vow__sq_write() when it finds that it has to, and may then be called a second
+ * vow__file_write() when it finds that it has to, and may then be called a second
  * time. GUESS: it will probably have to write; if that had to wait, as READ.
  * 0 or a code for the caller, explained in s->why. */
-enum vow__sq_how { VOW__SQ_READ = 0, VOW__SQ_WRITE, VOW__SQ_GUESS };
-int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
-                 void *arg);
-int vow__sq_write(struct vow__sq *s);
+enum vow__file_how { VOW__FILE_READ = 0, VOW__FILE_WRITE, VOW__FILE_GUESS };
+int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
+                   void *arg);
+int vow__file_write(struct vow__file *s);
 /* Make a long log short: between two steps, and before it is closed. */
-void vow__sq_relieve(struct vow__sq *s);
-void vow__sq_tidy(struct vow__sq *s);
-void vow__sq_reserve(struct vow__sq *s);
+void vow__file_relieve(struct vow__file *s);
+void vow__file_tidy(struct vow__file *s);
+void vow__file_reserve(struct vow__file *s);
 /* From now on, others are waited for up to request_ms. */
-void vow__sq_patience(struct vow__sq *s);
+void vow__file_patience(struct vow__file *s);
 
-/* Prepared once. NULL: it could not be, as vow__sq_do() and vow__sq_row() then
+/* Prepared once. NULL: it could not be, as vow__file_do() and vow__file_row() then
  * say. The text is a literal. */
-sqlite3_stmt *vow__sq_sql(struct vow__sq *s, const char *sql);
+sqlite3_stmt *vow__file_sql(struct vow__file *s, const char *sql);
 /* Run a statement for its effect. Go to the next row: false at the end, with 0
  * in *rc, or with an error. A row that is not followed by the end is reset. */
-int vow__sq_do(struct vow__sq *s, sqlite3_stmt *q);
-bool vow__sq_row(struct vow__sq *s, sqlite3_stmt *q, int *rc);
-void vow__sq_bind(sqlite3_stmt *q, int at, const void *data, size_t size);
-void vow__sq_bind_text(sqlite3_stmt *q, int at, const char *text);
-void vow__sq_bind_int(sqlite3_stmt *q, int at, int64_t number);
+int vow__file_do(struct vow__file *s, sqlite3_stmt *q);
+bool vow__file_row(struct vow__file *s, sqlite3_stmt *q, int *rc);
+void vow__file_bind(sqlite3_stmt *q, int at, const void *data, size_t size);
+void vow__file_bind_text(sqlite3_stmt *q, int at, const char *text);
+void vow__file_bind_int(sqlite3_stmt *q, int at, int64_t number);
 
 /* Set s->why; returns `code`. */
-int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
+int vow__file_fail(struct vow__file *s, int code, const char *format, ...)
     VOW_PRINTF(3, 4);
 /* The same for a failed call of the system's: VOW_ESTORE. */
-int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error);
+int vow__file_fail_errno(struct vow__file *s, const char *what, int error);
 /* Why SQLite could not: a code for the caller. */
-int vow__sq_fail_sqlite(struct vow__sq *s, int rc);
+int vow__file_fail_sqlite(struct vow__file *s, int rc);
 
 /* Since the boot, as in the file; and to wait by, of the system too: a lock is
  * waited for in real time, whatever the loop's is. */
-int64_t vow__sq_clock_us(void);
-uint64_t vow__sq_now_ns(void);
-void vow__sq_nap_us(long us);
+int64_t vow__file_clock_us(void);
+uint64_t vow__file_now_ns(void);
+void vow__file_nap_us(long us);
 
 /* Room for `size` more bytes at the end, NULL without memory. */
-void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size);
-void vow__sq_pile_free(struct vow__sq *s, struct vow__sq_pile *p);
+void *vow__file_pile_add(struct vow__file *s, struct vow__file_pile *p,
+                         size_t size);
+void vow__file_pile_free(struct vow__file *s, struct vow__file_pile *p);
 
 /* ---- file_turn.c ------------------------------------------------------ */
 
 /* NULL: there will be no order. */
-struct vow__sq_line *vow__sq_line_open(int dir);
-void vow__sq_line_close(struct vow__sq_line *line);
-enum { VOW__SQ_STUCK_MS = 20 };
+struct vow__file_line *vow__file_line_open(int dir);
+void vow__file_line_close(struct vow__file_line *line);
+enum { VOW__FILE_STUCK_MS = 20 };
 /* Wait for our turn, not longer than until `ends_ns`. False: go without. A turn
- * that makes no move for `stuck_ms`, VOW__SQ_STUCK_MS but in tests of the order
+ * that makes no move for `stuck_ms`, VOW__FILE_STUCK_MS but in tests of the order
  * on busy machines, is passed over. */
-bool vow__sq_turn_take(struct vow__sq_line *line, pid_t pid, uint64_t ends_ns,
-                       uint64_t stuck_ms, uint64_t *ret_ticket);
+bool vow__file_turn_take(struct vow__file_line *line, pid_t pid,
+                         uint64_t ends_ns, uint64_t stuck_ms,
+                         uint64_t *ret_ticket);
 /* Whose turn it is lives, and waits for something else. */
-void vow__sq_turn_beat(struct vow__sq_line *line);
-void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket);
+void vow__file_turn_beat(struct vow__file_line *line);
+void vow__file_turn_pass(struct vow__file_line *line, uint64_t ticket);
 
 /* ---- file_folder.c, file_open.c, file_make.c ---------------------- */
 
 /* Find or make the folder and see that it is safe: s->dir, s->folder. */
-int vow__sq_folder_open(struct vow__sq *s, const char *given);
+int vow__file_folder_open(struct vow__file *s, const char *given);
 /* The name of the file system if several machines may use it; NULL: it is of
  * this machine. */
-const char *vow__sq_shared_system(int fd);
+const char *vow__file_shared_system(int fd);
 /* All that a step needs, if it is not there or not the right one any more. */
-int vow__sq_open(struct vow__sq *s);
-void vow__sq_close(struct vow__sq *s);
+int vow__file_open(struct vow__file *s);
+void vow__file_close(struct vow__file *s);
 /* Is the file we use still the one that others find? */
-bool vow__sq_moved(struct vow__sq *s);
+bool vow__file_moved(struct vow__file *s);
 /* Make a new file, unless another did meanwhile; and folders that are not
  * there. */
-int vow__sq_make(struct vow__sq *s);
-int vow__sq_make_folders(struct vow__sq *s);
+int vow__file_make(struct vow__file *s);
+int vow__file_make_folders(struct vow__file *s);
 /* SQLite found it damaged: set it aside if that is so. `surely`: do not look
  * again. */
-int vow__sq_damaged(struct vow__sq *s, bool surely);
+int vow__file_damaged(struct vow__file *s, bool surely);
 /* Records were lost: write down why, for all who come. True: some were, until
  * somebody removes the file. */
-int vow__sq_lost_write(struct vow__sq *s, const char *why);
-bool vow__sq_lost_read(struct vow__sq *s, char why[SQ_LOST_MAX]);
+int vow__file_lost_write(struct vow__file *s, const char *why);
+bool vow__file_lost_read(struct vow__file *s, char why[FILE_LOST_MAX]);
 /* Is the file an older copy? Write down how new it is. */
-int vow__sq_age_check(struct vow__sq *s);
-void vow__sq_age_mark(struct vow__sq *s, int64_t high);
+int vow__file_age_check(struct vow__file *s);
+void vow__file_age_mark(struct vow__file *s, int64_t high);
 /* The files belong to another boot or clock, of which nobody lives. */
-int vow__sq_adopt(struct vow__sq *s);
-int vow__sq_connect(struct vow__sq *s, const char *name, int flags);
-int vow__sq_connect_second(struct vow__sq *s);
-void vow__sq_disconnect(struct vow__sq *s);
+int vow__file_adopt(struct vow__file *s);
+int vow__file_connect(struct vow__file *s, const char *name, int flags);
+int vow__file_connect_second(struct vow__file *s);
+void vow__file_disconnect(struct vow__file *s);
 
 /* ---- file_live.c, file_peer.c --------------------------------------- */
 
 /* Be an instance that others can see and wake. */
-int vow__sq_join(struct vow__sq *s);
+int vow__file_join(struct vow__file *s);
 /* Files and descriptors of the instance go, also of one half made. */
-void vow__sq_leave(struct vow__sq *s);
+void vow__file_leave(struct vow__file *s);
 /* Has it died? An empty id never has. */
-bool vow__sq_gone(struct vow__sq *s, const unsigned char *id);
+bool vow__file_gone(struct vow__file *s, const unsigned char *id);
 /* The same and, if it lives and shows, whose it is. */
-bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
-                      pid_t *ret_pid);
-bool vow__sq_anybody_lives(struct vow__sq *s);
-bool vow__sq_erased(struct vow__sq *s);
+bool vow__file_gone_pid(struct vow__file *s, const unsigned char *id,
+                        pid_t *ret_pid);
+bool vow__file_anybody_lives(struct vow__file *s);
+bool vow__file_erased(struct vow__file *s);
 /* An instance of this process, though perhaps of another store. */
-bool vow__sq_ours(struct vow__sq *s, const unsigned char *id);
-void vow__sq_hex(const unsigned char *id, char hex[SQ_HEX]);
-bool vow__sq_unhex(const char *hex, unsigned char *id);
+bool vow__file_ours(struct vow__file *s, const unsigned char *id);
+void vow__file_hex(const unsigned char *id, char hex[FILE_HEX]);
+bool vow__file_unhex(const char *hex, unsigned char *id);
 
 /* Tell when it dies, as long as this is asked again every second. */
-void vow__sq_watch(struct vow__sq *s, const unsigned char *id);
-void vow__sq_unwatch_all(struct vow__sq *s);
+void vow__file_watch(struct vow__file *s, const unsigned char *id);
+void vow__file_unwatch_all(struct vow__file *s);
 
 /* ---- file_wake.c ------------------------------------------------------ */
 
-int vow__sq_socket_open(struct vow__sq *s);
-void vow__sq_socket_close(struct vow__sq *s);
+int vow__file_socket_open(struct vow__file *s);
+void vow__file_socket_close(struct vow__file *s);
 /* Send when the transaction is committed. Without memory it is not sent. */
-void vow__sq_tell(struct vow__sq *s, const void *to,
-                  enum vow__sq_letter_kind kind, const void *what, size_t size);
-void vow__sq_send_letters(struct vow__sq *s);
-/* Tell on_doubt soon. Call vow__sq_relieve() soon. */
-void vow__sq_doubt(struct vow__sq *s);
-void vow__sq_relieve_soon(struct vow__sq *s);
+void vow__file_tell(struct vow__file *s, const void *to,
+                    enum vow__file_message_kind kind, const void *what,
+                    size_t size);
+void vow__file_messages_send(struct vow__file *s);
+/* Tell on_doubt soon. Call vow__file_relieve() soon. */
+void vow__file_doubt(struct vow__file *s);
+void vow__file_relieve_soon(struct vow__file *s);
 /* One of s->handles is closed. */
-void vow__sq_handle_closed(struct vow__sq *s);
+void vow__file_handle_closed(struct vow__file *s);
 
 #endif

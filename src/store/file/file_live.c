@@ -33,10 +33,10 @@
 
 enum { PATH_MAX_ = 64, TRIES = 8 };
 
-static int join(struct vow__sq *s);
-static int live_open(struct vow__sq *s);
-static void describe(struct vow__sq *s);
-static uint64_t process(struct vow__sq *s);
+static int join(struct vow__file *s);
+static int live_open(struct vow__file *s);
+static void describe(struct vow__file *s);
+static uint64_t process(struct vow__file *s);
 static uint64_t process_of(void);
 static uint64_t started(void);
 static uint64_t mix(uint64_t h, uint64_t x);
@@ -44,12 +44,12 @@ static void live_path(const unsigned char *id, char path[PATH_MAX_]);
 
 /* ---- our own ------------------------------------------------------------ */
 
-int vow__sq_join(struct vow__sq *s)
+int vow__file_join(struct vow__file *s)
 {
     if (s->joined)
         return 0;
     int rc = join(s);
-    if (rc == VOW_ESTORE && vow__sq_make_folders(s) == 0)
+    if (rc == VOW_ESTORE && vow__file_make_folders(s) == 0)
         rc = join(s); /* somebody has removed one */
     if (rc < 0)
         return rc;
@@ -58,29 +58,29 @@ int vow__sq_join(struct vow__sq *s)
     return 0;
 }
 
-static int join(struct vow__sq *s)
+static int join(struct vow__file *s)
 {
     int rc = live_open(s);
     if (rc == 0)
-        rc = vow__sq_socket_open(s);
+        rc = vow__file_socket_open(s);
     if (rc < 0)
-        vow__sq_leave(s);
+        vow__file_leave(s);
     return rc;
 }
 
 /* Somebody who sweeps may find the file before it is locked, and remove it. */
-static int live_open(struct vow__sq *s)
+static int live_open(struct vow__file *s)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     char path[PATH_MAX_];
     for (int i = 0; i < TRIES; i++) {
         uint64_t ids[2] = {process(s), vow__clock_entropy()};
         memcpy(s->id, ids, sizeof(ids));
-        vow__sq_hex(s->id, s->hex);
+        vow__file_hex(s->id, s->hex);
         live_path(s->id, path);
         s->live = openat(s->dir, path, flags, 0600);
         if (s->live < 0)
-            return vow__sq_fail_errno(s, path, errno);
+            return vow__file_fail_errno(s, path, errno);
         struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         struct stat st;
         if (fcntl(s->live, F_SETLK, &l) == 0 && fstat(s->live, &st) == 0 &&
@@ -90,12 +90,12 @@ static int live_open(struct vow__sq *s)
         (void)close(s->live);
         s->live = -1;
     }
-    return vow__sq_fail(s, VOW_ESTORE, "%s/live: files cannot be locked there",
-                        s->folder);
+    return vow__file_fail(s, VOW_ESTORE,
+                          "%s/live: files cannot be locked there", s->folder);
 }
 
 /* For people, and what others are told when no runner was given. */
-static void describe(struct vow__sq *s)
+static void describe(struct vow__file *s)
 {
     char host[128];
     char text[256];
@@ -110,7 +110,7 @@ static void describe(struct vow__sq *s)
 }
 
 /* Somebody has removed our files: we count as dead, or cannot be woken. */
-bool vow__sq_erased(struct vow__sq *s)
+bool vow__file_erased(struct vow__file *s)
 {
     char live[PATH_MAX_];
     char sock[PATH_MAX_];
@@ -121,10 +121,10 @@ bool vow__sq_erased(struct vow__sq *s)
             faccessat(s->dir, sock, F_OK, AT_SYMLINK_NOFOLLOW) != 0);
 }
 
-void vow__sq_leave(struct vow__sq *s)
+void vow__file_leave(struct vow__file *s)
 {
     char path[PATH_MAX_];
-    vow__sq_socket_close(s);
+    vow__file_socket_close(s);
     if (s->live >= 0) {
         live_path(s->id, path);
         (void)unlinkat(s->dir, path, 0);
@@ -134,13 +134,13 @@ void vow__sq_leave(struct vow__sq *s)
     s->joined = false;
 }
 
-bool vow__sq_ours(struct vow__sq *s, const unsigned char *id)
+bool vow__file_ours(struct vow__file *s, const unsigned char *id)
 {
     uint64_t own = process(s);
     return memcmp(id, &own, sizeof(own)) == 0;
 }
 
-static uint64_t process(struct vow__sq *s)
+static uint64_t process(struct vow__file *s)
 {
     if (s->process == 0)
         s->process = process_of();
@@ -192,20 +192,20 @@ static uint64_t started(void)
 
 /* ---- others ------------------------------------------------------------- */
 
-bool vow__sq_gone(struct vow__sq *s, const unsigned char *id)
+bool vow__file_gone(struct vow__file *s, const unsigned char *id)
 {
-    return vow__sq_gone_pid(s, id, NULL);
+    return vow__file_gone_pid(s, id, NULL);
 }
 
 /* What cannot be looked at counts as alive: then the lease decides. */
-bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
-                      pid_t *ret_pid)
+bool vow__file_gone_pid(struct vow__file *s, const unsigned char *id,
+                        pid_t *ret_pid)
 {
     char path[PATH_MAX_];
-    if (s->joined && memcmp(id, s->id, SQ_ID) == 0)
+    if (s->joined && memcmp(id, s->id, FILE_ID) == 0)
         return false;
     live_path(id, path);
-    if (vow__sq_ours(s, id)) /* keeps V2 */
+    if (vow__file_ours(s, id)) /* keeps V2 */
         return faccessat(s->dir, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
                errno == ENOENT;
     int fd = openat(s->dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -219,15 +219,15 @@ bool vow__sq_gone_pid(struct vow__sq *s, const unsigned char *id,
     return known && l.l_type == F_UNLCK;
 }
 
-bool vow__sq_anybody_lives(struct vow__sq *s)
+bool vow__file_anybody_lives(struct vow__file *s)
 {
-    unsigned char id[SQ_ID];
+    unsigned char id[FILE_ID];
     int fd = openat(s->dir, "live", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     bool some = false;
     struct dirent *e;
     while (dir != NULL && !some && (e = readdir(dir)) != NULL)
-        some = vow__sq_unhex(e->d_name, id) && !vow__sq_gone(s, id);
+        some = vow__file_unhex(e->d_name, id) && !vow__file_gone(s, id);
     if (dir != NULL)
         (void)closedir(dir);
     else if (fd >= 0)
@@ -237,27 +237,27 @@ bool vow__sq_anybody_lives(struct vow__sq *s)
 
 static void live_path(const unsigned char *id, char path[PATH_MAX_])
 {
-    char hex[SQ_HEX];
-    vow__sq_hex(id, hex);
+    char hex[FILE_HEX];
+    vow__file_hex(id, hex);
     (void)snprintf(path, PATH_MAX_, "live/%s", hex);
 }
 
-void vow__sq_hex(const unsigned char *id, char hex[SQ_HEX])
+void vow__file_hex(const unsigned char *id, char hex[FILE_HEX])
 {
     static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < SQ_ID; i++) {
+    for (size_t i = 0; i < FILE_ID; i++) {
         hex[2 * i] = digits[id[i] >> 4];
         hex[2 * i + 1] = digits[id[i] & 15];
     }
-    hex[2 * SQ_ID] = '\0';
+    hex[2 * FILE_ID] = '\0';
 }
 
-bool vow__sq_unhex(const char *hex, unsigned char *id)
+bool vow__file_unhex(const char *hex, unsigned char *id)
 {
     static const char digits[] = "0123456789abcdef";
-    if (strlen(hex) < (size_t)2 * SQ_ID)
+    if (strlen(hex) < (size_t)2 * FILE_ID)
         return false;
-    for (size_t i = 0; i < SQ_ID; i++) {
+    for (size_t i = 0; i < FILE_ID; i++) {
         const char *high = strchr(digits, hex[2 * i]);
         const char *low = strchr(digits, hex[2 * i + 1]);
         if (high == NULL || low == NULL)

@@ -75,19 +75,19 @@ static const char *const adoption[] = {
 };
 static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
 
-static int lock_take(struct vow__sq *s, const char *file, int *ret_fd);
+static int lock_take(struct vow__file *s, const char *file, int *ret_fd);
 static void lock_drop(int fd);
-static int make_file(struct vow__sq *s);
-static void remove_all(struct vow__sq *s, const char *name);
-static int first_row(struct vow__sq *s);
-static int exec(struct vow__sq *s, const char *sql);
-static bool is_whole(struct vow__sq *s);
-static int set_aside(struct vow__sq *s);
-static int adopt(struct vow__sq *s);
+static int make_file(struct vow__file *s);
+static void remove_all(struct vow__file *s, const char *name);
+static int first_row(struct vow__file *s);
+static int exec(struct vow__file *s, const char *sql);
+static bool is_whole(struct vow__file *s);
+static int set_aside(struct vow__file *s);
+static int adopt(struct vow__file *s);
 
 /* ---- which boot --------------------------------------------------------- */
 
-int vow__sq_boot_read(struct vow__sq *s)
+int vow__file_boot_read(struct vow__file *s)
 {
     static const char path[] = "/proc/sys/kernel/random/boot_id";
     struct stat st = {.st_ino = 0};
@@ -97,7 +97,7 @@ int vow__sq_boot_read(struct vow__sq *s)
     if (fd >= 0)
         (void)close(fd);
     if (n <= 0)
-        return vow__sq_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
+        return vow__file_fail(s, VOW_ESTORE, "%s: %s", path, strerror(error));
     s->boot[n] = '\0';
     s->boot[strcspn(s->boot, "\n")] = '\0';
     (void)stat("/proc/self/ns/time", &st); /* old kernels have one for all */
@@ -105,11 +105,11 @@ int vow__sq_boot_read(struct vow__sq *s)
     return 0;
 }
 
-int vow__sq_clock_ours(struct vow__sq *s, bool *ret_ours)
+int vow__file_clock_ours(struct vow__file *s, bool *ret_ours)
 {
-    sqlite3_stmt *q = vow__sq_sql(s, "SELECT boot,clock FROM meta");
+    sqlite3_stmt *q = vow__file_sql(s, "SELECT boot,clock FROM meta");
     int rc;
-    if (!vow__sq_row(s, q, &rc))
+    if (!vow__file_row(s, q, &rc))
         return rc == 0 || rc == SQLITE_ERROR ? SQLITE_CORRUPT : rc;
     const char *boot = (const char *)sqlite3_column_text(q, 0);
     *ret_ours = boot != NULL && strcmp(boot, s->boot) == 0 &&
@@ -118,7 +118,7 @@ int vow__sq_clock_ours(struct vow__sq *s, bool *ret_ours)
     return 0;
 }
 
-int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value)
+int vow__file_pragma(struct vow__file *s, const char *sql, int64_t *ret_value)
 {
     sqlite3_stmt *q = NULL;
     int rc = sqlite3_prepare_v2(s->db, sql, -1, &q, NULL);
@@ -132,36 +132,37 @@ int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value)
     return rc == SQLITE_DONE ? SQLITE_CORRUPT : rc;
 }
 
-void vow__sq_path(const char *folder, const char *name,
-                  char path[SQ_PATH_MAX + 32])
+void vow__file_path(const char *folder, const char *name,
+                    char path[FILE_PATH_MAX + 32])
 {
-    (void)snprintf(path, SQ_PATH_MAX + 32, "%.*s/%.30s", SQ_PATH_MAX, folder,
-                   name);
+    (void)snprintf(path, FILE_PATH_MAX + 32, "%.*s/%.30s", FILE_PATH_MAX,
+                   folder, name);
 }
 
 /* ---- locks -------------------------------------------------------------- */
 
-static int lock_take(struct vow__sq *s, const char *file, int *ret_fd)
+static int lock_take(struct vow__file *s, const char *file, int *ret_fd)
 {
     const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int fd = openat(s->dir, file, flags, 0600);
     if (fd < 0)
-        return vow__sq_fail_errno(s, file, errno);
+        return vow__file_fail_errno(s, file, errno);
     while (fcntl(fd, F_OFD_SETLK, &l) != 0) {
         int error = errno;
         bool busy = error == EAGAIN || error == EACCES;
-        if (busy && vow__sq_now_ns() < s->ends_ns) {
-            vow__sq_nap_us(NAP_US);
+        if (busy && vow__file_now_ns() < s->ends_ns) {
+            vow__file_nap_us(NAP_US);
             continue;
         }
         (void)close(fd);
         if (!busy)
-            return vow__sq_fail_errno(s, file, error);
-        return vow__sq_fail(s, VOW_ESTORE,
-                            "%s/%s is locked by a process that does not go on; "
-                            "is it stopped?",
-                            s->folder, file);
+            return vow__file_fail_errno(s, file, error);
+        return vow__file_fail(
+            s, VOW_ESTORE,
+            "%s/%s is locked by a process that does not go on; "
+            "is it stopped?",
+            s->folder, file);
     }
     *ret_fd = fd;
     return 0;
@@ -177,7 +178,7 @@ static void lock_drop(int fd)
 
 /* ---- a new one ---------------------------------------------------------- */
 
-int vow__sq_make(struct vow__sq *s)
+int vow__file_make(struct vow__file *s)
 {
     struct stat st;
     int lock;
@@ -187,26 +188,26 @@ int vow__sq_make(struct vow__sq *s)
     if (fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW) != 0) {
         bool removed = s->opened > 0 || faccessat(s->dir, "live", F_OK,
                                                   AT_SYMLINK_NOFOLLOW) == 0;
-        rc = removed ? vow__sq_lost_write(s, "vow.db was removed") : 0;
+        rc = removed ? vow__file_lost_write(s, "vow.db was removed") : 0;
         if (rc == 0)
             rc = make_file(s);
     }
     if (rc > 0)
-        rc = vow__sq_fail_sqlite(s, rc);
+        rc = vow__file_fail_sqlite(s, rc);
     lock_drop(lock);
     return rc;
 }
 
-int vow__sq_make_folders(struct vow__sq *s)
+int vow__file_make_folders(struct vow__file *s)
 {
     static const char *const folders[] = {"live", "sock", "val"};
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
         if (mkdirat(s->dir, folders[i], 0700) != 0 && errno != EEXIST)
-            return vow__sq_fail_errno(s, folders[i], errno);
+            return vow__file_fail_errno(s, folders[i], errno);
     return 0;
 }
 
-static int make_file(struct vow__sq *s)
+static int make_file(struct vow__file *s)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int rc;
@@ -214,9 +215,9 @@ static int make_file(struct vow__sq *s)
     remove_all(s, "vow.db"); /* a log that was left would be played into it */
     int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
     if (fd < 0)
-        return vow__sq_fail_errno(s, "vow.db.new", errno);
+        return vow__file_fail_errno(s, "vow.db.new", errno);
     (void)close(fd);
-    rc = vow__sq_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
+    rc = vow__file_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
     if (rc == 0)
         (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0,
                                 NULL);
@@ -227,18 +228,18 @@ static int make_file(struct vow__sq *s)
     if (rc == 0)
         rc = exec(s, "COMMIT;PRAGMA journal_mode=WAL");
     if (rc != 0) {
-        rc = vow__sq_fail_sqlite(s, rc);
+        rc = vow__file_fail_sqlite(s, rc);
         remove_all(s, "vow.db.new");
         return rc;
     }
-    vow__sq_reserve(s);
-    vow__sq_disconnect(s);
+    vow__file_reserve(s);
+    vow__file_disconnect(s);
     if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
-        return vow__sq_fail_errno(s, "vow.db", errno);
-    return vow__sq_make_folders(s); /* last: they show that it was there */
+        return vow__file_fail_errno(s, "vow.db", errno);
+    return vow__file_make_folders(s); /* last: they show that it was there */
 }
 
-static void remove_all(struct vow__sq *s, const char *name)
+static void remove_all(struct vow__file *s, const char *name)
 {
     static const char *const ends[] = {"", "-wal", "-shm", "-journal"};
     char file[64];
@@ -251,66 +252,66 @@ static void remove_all(struct vow__sq *s, const char *name)
 /* Epochs begin at the date of the file, so that those of a store that was
  * removed stay below, and above all that we know of. That is all the date is
  * used for. */
-static int first_row(struct vow__sq *s)
+static int first_row(struct vow__file *s)
 {
     struct stat st;
     char head[96];
     if (fstatat(s->dir, "vow.db.new", &st, AT_SYMLINK_NOFOLLOW) != 0)
         return SQLITE_IOERR_FSTAT;
-    int64_t now_us = vow__sq_clock_us();
+    int64_t now_us = vow__file_clock_us();
     int64_t first = (int64_t)st.st_mtim.tv_sec * 1000 * 1000 +
                     (int64_t)st.st_mtim.tv_nsec / 1000;
     if (first <= s->high)
         first = s->high + 1;
     int64_t base = first > now_us ? first - now_us : 0;
-    sqlite3_stmt *q = vow__sq_sql(s, "INSERT INTO meta VALUES(?1,?2,?3,0)");
+    sqlite3_stmt *q = vow__file_sql(s, "INSERT INTO meta VALUES(?1,?2,?3,0)");
     if (q == NULL)
         return s->prepare_rc;
-    vow__sq_bind_text(q, 1, s->boot);
+    vow__file_bind_text(q, 1, s->boot);
     (void)sqlite3_bind_int64(q, 2, s->time_ns);
     (void)sqlite3_bind_int64(q, 3, base);
-    int rc = vow__sq_do(s, q);
+    int rc = vow__file_do(s, q);
     (void)snprintf(head, sizeof(head),
                    "PRAGMA application_id=%d;PRAGMA user_version=%d",
-                   VOW__SQ_APPLICATION, VOW__SQ_VERSION);
+                   VOW__FILE_APPLICATION, VOW__FILE_VERSION);
     return rc == 0 ? exec(s, head) : rc;
 }
 
-static int exec(struct vow__sq *s, const char *sql)
+static int exec(struct vow__file *s, const char *sql)
 {
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL);
 }
 
 /* ---- a damaged one ------------------------------------------------------ */
 
-int vow__sq_damaged(struct vow__sq *s, bool surely)
+int vow__file_damaged(struct vow__file *s, bool surely)
 {
     int lock = -1;
-    vow__sq_close(s);
+    vow__file_close(s);
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    if (!vow__sq_moved(s) && (surely || !is_whole(s)))
+    if (!vow__file_moved(s) && (surely || !is_whole(s)))
         rc = set_aside(s);
     lock_drop(lock);
     return rc;
 }
 
 /* All of it is read: this is for when something is wrong. */
-static bool is_whole(struct vow__sq *s)
+static bool is_whole(struct vow__file *s)
 {
     int64_t id = 0;
     int64_t version = 0;
     int64_t rows = 0;
     sqlite3_stmt *q = NULL;
     bool whole = false;
-    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    int rc = vow__file_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
     if (rc == 0)
-        rc = vow__sq_pragma(s, "PRAGMA application_id", &id);
+        rc = vow__file_pragma(s, "PRAGMA application_id", &id);
     if (rc == 0)
-        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+        rc = vow__file_pragma(s, "PRAGMA user_version", &version);
     if (rc == 0)
-        rc = vow__sq_pragma(s, "SELECT count(*) FROM meta", &rows);
+        rc = vow__file_pragma(s, "SELECT count(*) FROM meta", &rows);
     if (rc == 0)
         rc = sqlite3_prepare_v2(s->db, "PRAGMA quick_check(1)", -1, &q, NULL);
     if (rc == 0 && sqlite3_step(q) == SQLITE_ROW) {
@@ -318,18 +319,18 @@ static bool is_whole(struct vow__sq *s)
         whole = text != NULL && strcmp(text, "ok") == 0;
     }
     (void)sqlite3_finalize(q);
-    vow__sq_disconnect(s);
-    return whole && id == VOW__SQ_APPLICATION && version >= VOW__SQ_VERSION &&
-           rows == 1;
+    vow__file_disconnect(s);
+    return whole && id == VOW__FILE_APPLICATION &&
+           version >= VOW__FILE_VERSION && rows == 1;
 }
 
-static int set_aside(struct vow__sq *s)
+static int set_aside(struct vow__file *s)
 {
     char aside[64];
     char why[128];
     char from[32];
     char to[80];
-    char path[SQ_PATH_MAX + 32];
+    char path[FILE_PATH_MAX + 32];
     struct stat st;
     int n = 1;
     do {
@@ -337,7 +338,7 @@ static int set_aside(struct vow__sq *s)
     } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
              ++n < ASIDE_MAX);
     (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %s", aside);
-    int rc = vow__sq_lost_write(s, why);
+    int rc = vow__file_lost_write(s, why);
     if (rc < 0)
         return rc;
     static const char *const ends[] = {"-wal", "-shm", ""};
@@ -345,10 +346,10 @@ static int set_aside(struct vow__sq *s)
         (void)snprintf(from, sizeof(from), "vow.db%s", ends[i]);
         (void)snprintf(to, sizeof(to), "%s%s", aside, ends[i]);
         if (renameat(s->dir, from, s->dir, to) != 0 && errno != ENOENT)
-            return vow__sq_fail_errno(s, from, errno);
+            return vow__file_fail_errno(s, from, errno);
     }
     (void)unlinkat(s->dir, "mark", 0); /* by this the others notice */
-    vow__sq_path(s->home, aside, path);
+    vow__file_path(s->home, aside, path);
     if (s->opts.on_damage != NULL)
         s->opts.on_damage(path, s->opts.on_damage_user);
     return 0;
@@ -356,23 +357,23 @@ static int set_aside(struct vow__sq *s)
 
 /* ---- lost records -------------------------------------------------------- */
 
-int vow__sq_lost_write(struct vow__sq *s, const char *why)
+int vow__file_lost_write(struct vow__file *s, const char *why)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(s->dir, "lost", flags, 0600);
     if (fd < 0)
-        return errno == EEXIST ? 0 : vow__sq_fail_errno(s, "lost", errno);
+        return errno == EEXIST ? 0 : vow__file_fail_errno(s, "lost", errno);
     ssize_t n = write(fd, why, strlen(why));
     (void)close(fd); /* the file counts, its text is for people */
-    return n < 0 ? vow__sq_fail_errno(s, "lost", errno) : 0;
+    return n < 0 ? vow__file_fail_errno(s, "lost", errno) : 0;
 }
 
-bool vow__sq_lost_read(struct vow__sq *s, char why[SQ_LOST_MAX])
+bool vow__file_lost_read(struct vow__file *s, char why[FILE_LOST_MAX])
 {
     int fd = openat(s->dir, "lost", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno != ENOENT;
-    ssize_t n = read(fd, why, SQ_LOST_MAX - 1);
+    ssize_t n = read(fd, why, FILE_LOST_MAX - 1);
     (void)close(fd);
     why[n > 0 ? n : 0] = '\0';
     why[strcspn(why, "\n")] = '\0';
@@ -382,23 +383,23 @@ bool vow__sq_lost_read(struct vow__sq *s, char why[SQ_LOST_MAX])
 /* `mark` has the number `high` of the last claim in mode VOW_ONCE. A file with
  * a smaller one is a copy from before that claim. The mark is read first: it is
  * written after the commit. */
-int vow__sq_age_check(struct vow__sq *s)
+int vow__file_age_check(struct vow__file *s)
 {
     int64_t marked = 0;
     int64_t high = 0;
     if (pread(s->mark, &marked, sizeof(marked), 0) != sizeof(marked))
         return 0;
-    int rc = vow__sq_pragma(s, "SELECT high FROM meta", &high);
+    int rc = vow__file_pragma(s, "SELECT high FROM meta", &high);
     if (rc != 0 || marked <= high)
         return rc;
-    rc = vow__sq_lost_write(s, "vow.db was replaced by an older copy");
+    rc = vow__file_lost_write(s, "vow.db was replaced by an older copy");
     if (rc == 0)
-        vow__sq_age_mark(s, high);
+        vow__file_age_mark(s, high);
     return rc;
 }
 
 /* If this fails, an older copy may go unnoticed, and nothing else happens. */
-void vow__sq_age_mark(struct vow__sq *s, int64_t high)
+void vow__file_age_mark(struct vow__file *s, int64_t high)
 {
     if (pwrite(s->mark, &high, sizeof(high), 0) < 0)
         return;
@@ -406,42 +407,43 @@ void vow__sq_age_mark(struct vow__sq *s, int64_t high)
 
 /* ---- another boot ------------------------------------------------------- */
 
-int vow__sq_adopt(struct vow__sq *s)
+int vow__file_adopt(struct vow__file *s)
 {
     int lock = -1;
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    if (vow__sq_anybody_lives(s))
-        rc = vow__sq_fail(s, VOW_EINVAL,
-                          "%s is in use by processes with another clock (of a "
-                          "container?): use another folder",
-                          s->folder);
+    if (vow__file_anybody_lives(s))
+        rc =
+            vow__file_fail(s, VOW_EINVAL,
+                           "%s is in use by processes with another clock (of a "
+                           "container?): use another folder",
+                           s->folder);
     else
         rc = adopt(s);
     if (rc > 0)
-        rc = vow__sq_fail_sqlite(s, rc);
+        rc = vow__file_fail_sqlite(s, rc);
     lock_drop(lock);
     return rc;
 }
 
-static int adopt(struct vow__sq *s)
+static int adopt(struct vow__file *s)
 {
     bool ours = false;
-    int64_t now_us = vow__sq_clock_us();
+    int64_t now_us = vow__file_clock_us();
     int rc = exec(s, "BEGIN IMMEDIATE");
     if (rc == 0)
-        rc = vow__sq_clock_ours(s, &ours);
+        rc = vow__file_clock_ours(s, &ours);
     size_t n = ours ? 0 : sizeof(adoption) / sizeof(adoption[0]);
     for (size_t i = 0; i < n && rc == 0; i++) {
-        sqlite3_stmt *q = vow__sq_sql(s, adoption[i]);
+        sqlite3_stmt *q = vow__file_sql(s, adoption[i]);
         if (q != NULL) { /* what a statement has not is refused, and may be */
             (void)sqlite3_bind_text(q, 1, s->boot, -1, SQLITE_STATIC);
             (void)sqlite3_bind_int64(q, 2, s->time_ns);
             (void)sqlite3_bind_int64(q, 3, now_us);
             (void)sqlite3_bind_int64(q, 4, aside_epochs);
         }
-        rc = vow__sq_do(s, q);
+        rc = vow__file_do(s, q);
     }
     if (rc == 0)
         rc = exec(s, "COMMIT");

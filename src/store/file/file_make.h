@@ -6,16 +6,16 @@
 #include "store/file/file_internal.h"
 
 enum {
-    VOW__SQ_APPLICATION = 0x766f7721, /* "vow!", in the head of the file */
-    VOW__SQ_VERSION = 1
+    VOW__FILE_APPLICATION = 0x766f7721, /* "vow!", in the head of the file */
+    VOW__FILE_VERSION = 1
 };
 
 /* Which boot this is, and whose clock. */
-int vow__sq_boot_read(struct vow__sq *s);
+int vow__file_boot_read(struct vow__file *s);
 /* Is the file of this boot and clock? */
-int vow__sq_clock_ours(struct vow__sq *s, bool *ret_ours);
-int vow__sq_pragma(struct vow__sq *s, const char *sql, int64_t *ret_value);
-void vow__sq_path(const char *folder, const char *name,
-                  char path[SQ_PATH_MAX + 32]);
+int vow__file_clock_ours(struct vow__file *s, bool *ret_ours);
+int vow__file_pragma(struct vow__file *s, const char *sql, int64_t *ret_value);
+void vow__file_path(const char *folder, const char *name,
+                    char path[FILE_PATH_MAX + 32]);
 
 #endif

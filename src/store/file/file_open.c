@@ -25,68 +25,68 @@
 
 enum { NAP_US = 500, NAP_MAX_US = 1000, CHANGES_MAX = 8 };
 
-static int open_files(struct vow__sq *s);
-static bool same_folder(struct vow__sq *s);
-static int open_mark(struct vow__sq *s);
-static int open_db(struct vow__sq *s);
-static ino_t wal_ino(struct vow__sq *s);
-static int check_version(struct vow__sq *s);
-static int check_clock(struct vow__sq *s);
-static void folder_path(const struct vow__sq *s, const char *name,
+static int open_files(struct vow__file *s);
+static bool same_folder(struct vow__file *s);
+static int open_mark(struct vow__file *s);
+static int open_db(struct vow__file *s);
+static ino_t wal_ino(struct vow__file *s);
+static int check_version(struct vow__file *s);
+static int check_clock(struct vow__file *s);
+static void folder_path(const struct vow__file *s, const char *name,
                         char path[64]);
 static const char *hasty_vfs(void);
 static int as_given(sqlite3_vfs *vfs, const char *path, int room, char *out);
 static int nap(sqlite3_vfs *vfs, int us);
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames);
 
-int vow__sq_open(struct vow__sq *s)
+int vow__file_open(struct vow__file *s)
 {
     if (s->db != NULL)
         return 0;
     bool again = s->opened > 0;
     int rc = open_files(s);
     if (rc < 0) {
-        vow__sq_close(s);
+        vow__file_close(s);
         return rc == VOW_EINVAL && again ? VOW_ESTORE : rc;
     }
     s->opened++;
     if (again)
-        vow__sq_doubt(s); /* who waited is perhaps not registered any more */
+        vow__file_doubt(s); /* who waited is perhaps not registered any more */
     return 0;
 }
 
-static int open_files(struct vow__sq *s)
+static int open_files(struct vow__file *s)
 {
     int rc = 0;
     if (s->dir >= 0 && !same_folder(s)) {
-        vow__sq_leave(s);
+        vow__file_leave(s);
         (void)close(s->dir);
         s->dir = -1;
     }
-    if (vow__sq_erased(s))
-        vow__sq_leave(s);
+    if (vow__file_erased(s))
+        vow__file_leave(s);
     if (s->dir < 0)
-        rc = vow__sq_folder_open(s, s->home);
+        rc = vow__file_folder_open(s, s->home);
     if (rc == 0 && s->boot[0] == '\0')
-        rc = vow__sq_boot_read(s);
+        rc = vow__file_boot_read(s);
     for (int i = 0; rc == 0; i++) {
         rc = open_mark(s);
         if (rc == 0)
             rc = open_db(s);
         if (rc != VOW_EAGAIN && rc != VOW_EBUSY)
             break;
-        bool late = vow__sq_now_ns() >= s->ends_ns;
+        bool late = vow__file_now_ns() >= s->ends_ns;
         if (late && (rc == VOW_EBUSY || i >= CHANGES_MAX))
-            return vow__sq_fail_sqlite(s, SQLITE_BUSY);
+            return vow__file_fail_sqlite(s, SQLITE_BUSY);
         if (rc == VOW_EBUSY)
-            vow__sq_nap_us(NAP_US);
-        vow__sq_close(s);
+            vow__file_nap_us(NAP_US);
+        vow__file_close(s);
         rc = 0;
     }
     return rc;
 }
 
-static bool same_folder(struct vow__sq *s)
+static bool same_folder(struct vow__file *s)
 {
     struct stat ours;
     struct stat there;
@@ -95,32 +95,32 @@ static bool same_folder(struct vow__sq *s)
 }
 
 /* A folder that cannot be written to can be looked at. */
-static int open_mark(struct vow__sq *s)
+static int open_mark(struct vow__file *s)
 {
     const int flags = O_NOFOLLOW | O_CLOEXEC;
     s->mark = openat(s->dir, "mark", O_RDWR | O_CREAT | flags, 0600);
     int error = errno;
     if (s->mark < 0 && (error == EROFS || error == EACCES))
         s->mark = openat(s->dir, "mark", O_RDONLY | flags);
-    return s->mark >= 0 ? 0 : vow__sq_fail_errno(s, "mark", error);
+    return s->mark >= 0 ? 0 : vow__file_fail_errno(s, "mark", error);
 }
 
 /* VOW_EAGAIN: something has been done about it. VOW_EBUSY: others are doing
  * something. */
-static int open_db(struct vow__sq *s)
+static int open_db(struct vow__file *s)
 {
     struct stat st;
     int rc = fstatat(s->dir, "vow.db", &st, AT_SYMLINK_NOFOLLOW);
     if (rc != 0 && errno == ENOENT) {
-        rc = vow__sq_make(s);
+        rc = vow__file_make(s);
         return rc == 0 ? VOW_EAGAIN : rc;
     }
     if (rc != 0)
-        return vow__sq_fail_errno(s, "vow.db", errno);
+        return vow__file_fail_errno(s, "vow.db", errno);
     s->db_dev = st.st_dev;
     s->db_ino = st.st_ino;
-    s->seen_us = vow__sq_clock_us();
-    rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    s->seen_us = vow__file_clock_us();
+    rc = vow__file_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
     if (rc == 0)
         rc = check_version(s);
     if (rc == 0)
@@ -128,25 +128,25 @@ static int open_db(struct vow__sq *s)
     s->wal_ino = wal_ino(s);
     if (rc > 0 &&
         ((rc & 0xff) == SQLITE_CORRUPT || (rc & 0xff) == SQLITE_NOTADB))
-        rc = vow__sq_damaged(s, false) == 0 ? VOW_EAGAIN : VOW_ESTORE;
+        rc = vow__file_damaged(s, false) == 0 ? VOW_EAGAIN : VOW_ESTORE;
     if (rc > 0 && ((rc & 0xff) == SQLITE_BUSY ||
-                   (rc & 0xff) == SQLITE_PROTOCOL || vow__sq_moved(s)))
+                   (rc & 0xff) == SQLITE_PROTOCOL || vow__file_moved(s)))
         rc = VOW_EBUSY;
-    return rc > 0 ? vow__sq_fail_sqlite(s, rc) : rc;
+    return rc > 0 ? vow__file_fail_sqlite(s, rc) : rc;
 }
 
-bool vow__sq_moved(struct vow__sq *s)
+bool vow__file_moved(struct vow__file *s)
 {
     struct stat st;
-    char path[SQ_PATH_MAX + 32];
-    vow__sq_path(s->home, "vow.db", path);
+    char path[FILE_PATH_MAX + 32];
+    vow__file_path(s->home, "vow.db", path);
     return lstat(path, &st) != 0 || st.st_ino != s->db_ino ||
            st.st_dev != s->db_dev || wal_ino(s) != s->wal_ino ||
-           vow__sq_erased(s);
+           vow__file_erased(s);
 }
 
 /* A log that was removed has our transactions, and nobody else's. */
-static ino_t wal_ino(struct vow__sq *s)
+static ino_t wal_ino(struct vow__file *s)
 {
     struct stat st;
     int rc = fstatat(s->dir, "vow.db-wal", &st, AT_SYMLINK_NOFOLLOW);
@@ -155,7 +155,7 @@ static ino_t wal_ino(struct vow__sq *s)
 
 /* ---- the connection ----------------------------------------------------- */
 
-int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
+int vow__file_connect(struct vow__file *s, const char *name, int flags)
 {
     char path[64];
     folder_path(s, name, path);
@@ -167,7 +167,7 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
     if (rc != 0)
         return s->db == NULL ? SQLITE_NOMEM : sqlite3_extended_errcode(s->db);
     sqlite3_int64 none = 0;
-    int piece = SQ_GROWS_BY;
+    int piece = FILE_GROWS_BY;
     (void)sqlite3_extended_result_codes(s->db, 1);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -183,7 +183,7 @@ int vow__sq_connect(struct vow__sq *s, const char *name, int flags)
 
 /* SQLite takes a path. This one leads to the folder that was checked, whatever
  * others rename. */
-static void folder_path(const struct vow__sq *s, const char *name,
+static void folder_path(const struct vow__file *s, const char *name,
                         char path[64])
 {
     (void)snprintf(path, 64, "/proc/self/fd/%d/%.30s", s->dir, name);
@@ -191,13 +191,13 @@ static void folder_path(const struct vow__sq *s, const char *name,
 
 /* For checkpoints; it stays open, or each would wait for the disk to know of a
  * new descriptor. */
-int vow__sq_connect_second(struct vow__sq *s)
+int vow__file_connect_second(struct vow__file *s)
 {
     int64_t version;
     sqlite3 *first = s->db;
-    int rc = vow__sq_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    int rc = vow__file_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
     if (rc == 0) /* opens the log */
-        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+        rc = vow__file_pragma(s, "PRAGMA user_version", &version);
     s->second = s->db;
     s->db = first;
     if (rc != 0) {
@@ -237,7 +237,7 @@ static const char *hasty_vfs(void)
 static int nap(sqlite3_vfs *vfs, int us)
 {
     (void)vfs;
-    vow__sq_nap_us(us < NAP_MAX_US ? us : NAP_MAX_US);
+    vow__file_nap_us(us < NAP_MAX_US ? us : NAP_MAX_US);
     return us;
 }
 
@@ -250,7 +250,7 @@ static int as_given(sqlite3_vfs *vfs, const char *path, int room, char *out)
 
 static int on_wal(void *store, sqlite3 *db, const char *name, int frames)
 {
-    struct vow__sq *s = store;
+    struct vow__file *s = store;
     (void)db;
     (void)name;
     if (frames < s->wal_frames)
@@ -259,9 +259,9 @@ static int on_wal(void *store, sqlite3 *db, const char *name, int frames)
     return SQLITE_OK;
 }
 
-void vow__sq_disconnect(struct vow__sq *s)
+void vow__file_disconnect(struct vow__file *s)
 {
-    for (size_t i = 0; i < SQ_SQL_MAX; i++)
+    for (size_t i = 0; i < FILE_SQL_MAX; i++)
         (void)sqlite3_finalize(s->prepared[i].stmt);
     memset(s->prepared, 0, sizeof(s->prepared));
     (void)sqlite3_close_v2(s->second);
@@ -273,11 +273,11 @@ void vow__sq_disconnect(struct vow__sq *s)
 }
 
 /* The folder and the instance stay: keeps O2. */
-void vow__sq_close(struct vow__sq *s)
+void vow__file_close(struct vow__file *s)
 {
     if (s->db != NULL)
-        vow__sq_disconnect(s);
-    vow__sq_line_close(s->line);
+        vow__file_disconnect(s);
+    vow__file_line_close(s->line);
     s->line = NULL;
     if (s->mark >= 0)
         (void)close(s->mark);
@@ -286,33 +286,34 @@ void vow__sq_close(struct vow__sq *s)
 
 /* ---- is it the right one ------------------------------------------------ */
 
-static int check_version(struct vow__sq *s)
+static int check_version(struct vow__file *s)
 {
     int64_t id;
     int64_t version;
-    int rc = vow__sq_pragma(s, "PRAGMA application_id", &id);
+    int rc = vow__file_pragma(s, "PRAGMA application_id", &id);
     if (rc == 0)
-        rc = vow__sq_pragma(s, "PRAGMA user_version", &version);
+        rc = vow__file_pragma(s, "PRAGMA user_version", &version);
     if (rc != 0)
         return rc;
-    if (id != VOW__SQ_APPLICATION || version < VOW__SQ_VERSION)
+    if (id != VOW__FILE_APPLICATION || version < VOW__FILE_VERSION)
         return SQLITE_NOTADB;
-    if (version > VOW__SQ_VERSION)
-        return vow__sq_fail(s, VOW_ESTORE,
-                            "%s was made by a newer vow: use that, or another "
-                            "folder",
-                            s->folder);
+    if (version > VOW__FILE_VERSION)
+        return vow__file_fail(
+            s, VOW_ESTORE,
+            "%s was made by a newer vow: use that, or another "
+            "folder",
+            s->folder);
     return 0;
 }
 
-static int check_clock(struct vow__sq *s)
+static int check_clock(struct vow__file *s)
 {
     bool ours;
-    int rc = vow__sq_age_check(s);
+    int rc = vow__file_age_check(s);
     if (rc == 0)
-        rc = vow__sq_clock_ours(s, &ours);
+        rc = vow__file_clock_ours(s, &ours);
     if (rc != 0 || ours)
         return rc;
-    rc = vow__sq_adopt(s);
+    rc = vow__file_adopt(s);
     return rc == 0 ? VOW_EAGAIN : rc;
 }

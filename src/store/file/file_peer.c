@@ -19,10 +19,10 @@
 
 enum { PEERS_MAX = 128, IDLE_US = 2000 * 1000 };
 
-struct vow__sq_peer {
+struct vow__file_peer {
     vow_link link;
-    struct vow__sq *store;
-    unsigned char id[SQ_ID];
+    struct vow__file *store;
+    unsigned char id[FILE_ID];
     int pidfd;
     int64_t asked_us;
     uv_poll_t poll;
@@ -30,30 +30,30 @@ struct vow__sq_peer {
 
 struct death {
     const unsigned char *id;
-    struct vow__sq_pile names; /* that we wait for and it owned */
+    struct vow__file_pile names; /* that we wait for and it owned */
     bool places;
 };
 
-static struct vow__sq_peer *peer_find(struct vow__sq *s,
-                                      const unsigned char *id);
-static struct vow__sq_peer *peer_open(struct vow__sq *s,
-                                      const unsigned char *id, pid_t pid);
-static void peer_close(struct vow__sq_peer *p);
-static void drop_idle(struct vow__sq *s);
+static struct vow__file_peer *peer_find(struct vow__file *s,
+                                        const unsigned char *id);
+static struct vow__file_peer *peer_open(struct vow__file *s,
+                                        const unsigned char *id, pid_t pid);
+static void peer_close(struct vow__file_peer *p);
+static void drop_idle(struct vow__file *s);
 static void on_closed(uv_handle_t *handle);
 static void on_end(uv_poll_t *poll, int status, int events);
-static void bereaved(struct vow__sq *s, const unsigned char *id);
-static int death_step(struct vow__sq *s, void *arg);
+static void bereaved(struct vow__file *s, const unsigned char *id);
+static int death_step(struct vow__file *s, void *arg);
 
-void vow__sq_watch(struct vow__sq *s, const unsigned char *id)
+void vow__file_watch(struct vow__file *s, const unsigned char *id)
 {
     pid_t pid = 0;
     if (memcmp(id, &s->process, sizeof(s->process)) == 0 || s->closing != NULL)
         return;
-    struct vow__sq_peer *p = peer_find(s, id);
+    struct vow__file_peer *p = peer_find(s, id);
     if (p == NULL) {
         drop_idle(s);
-        if (s->n_peers >= PEERS_MAX || vow__sq_gone_pid(s, id, &pid) ||
+        if (s->n_peers >= PEERS_MAX || vow__file_gone_pid(s, id, &pid) ||
             pid <= 0)
             return;
         p = peer_open(s, id, pid);
@@ -62,31 +62,31 @@ void vow__sq_watch(struct vow__sq *s, const unsigned char *id)
         p->asked_us = s->now_us;
 }
 
-static struct vow__sq_peer *peer_find(struct vow__sq *s,
-                                      const unsigned char *id)
+static struct vow__file_peer *peer_find(struct vow__file *s,
+                                        const unsigned char *id)
 {
     for (vow_link *l = s->peers; l != NULL; l = l->next) {
-        struct vow__sq_peer *p = VOW__OUTER(l, struct vow__sq_peer, link);
-        if (memcmp(p->id, id, SQ_ID) == 0)
+        struct vow__file_peer *p = VOW__OUTER(l, struct vow__file_peer, link);
+        if (memcmp(p->id, id, FILE_ID) == 0)
             return p;
     }
     return NULL;
 }
 
 /* NULL: it cannot be watched, or it is dead and the next look will tell. */
-static struct vow__sq_peer *peer_open(struct vow__sq *s,
-                                      const unsigned char *id, pid_t pid)
+static struct vow__file_peer *peer_open(struct vow__file *s,
+                                        const unsigned char *id, pid_t pid)
 {
     pid_t same = 0;
-    struct vow__sq_peer *p = vow__mem_zero(&s->alloc, sizeof(*p));
+    struct vow__file_peer *p = vow__mem_zero(&s->alloc, sizeof(*p));
     if (p == NULL)
         return NULL;
     p->store = s;
-    memcpy(p->id, id, SQ_ID);
+    memcpy(p->id, id, FILE_ID);
     p->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (p->pidfd < 0)
         goto fail;
-    if (vow__sq_gone_pid(s, id, &same) || same != pid)
+    if (vow__file_gone_pid(s, id, &same) || same != pid)
         goto fail_pidfd;
     if (uv_poll_init(vow_loop_uv(s->loop), &p->poll, p->pidfd) < 0)
         goto fail_pidfd;
@@ -105,9 +105,9 @@ fail:
     return NULL;
 }
 
-static void peer_close(struct vow__sq_peer *p)
+static void peer_close(struct vow__file_peer *p)
 {
-    struct vow__sq *s = p->store;
+    struct vow__file *s = p->store;
     vow__list_remove(&s->peers, &p->link);
     s->n_peers--;
     (void)uv_poll_stop(&p->poll);
@@ -117,80 +117,80 @@ static void peer_close(struct vow__sq_peer *p)
 
 static void on_closed(uv_handle_t *handle)
 {
-    struct vow__sq_peer *p = handle->data;
-    struct vow__sq *s = p->store;
+    struct vow__file_peer *p = handle->data;
+    struct vow__file *s = p->store;
     vow__mem_free(&s->alloc, p, sizeof(*p));
-    vow__sq_handle_closed(s);
+    vow__file_handle_closed(s);
 }
 
-static void drop_idle(struct vow__sq *s)
+static void drop_idle(struct vow__file *s)
 {
     vow_link *next;
     for (vow_link *l = s->peers; l != NULL; l = next) {
-        struct vow__sq_peer *p = VOW__OUTER(l, struct vow__sq_peer, link);
+        struct vow__file_peer *p = VOW__OUTER(l, struct vow__file_peer, link);
         next = l->next;
         if (p->asked_us + IDLE_US < s->now_us)
             peer_close(p);
     }
 }
 
-void vow__sq_unwatch_all(struct vow__sq *s)
+void vow__file_unwatch_all(struct vow__file *s)
 {
     while (s->peers != NULL)
-        peer_close(VOW__OUTER(s->peers, struct vow__sq_peer, link));
+        peer_close(VOW__OUTER(s->peers, struct vow__file_peer, link));
 }
 
 /* ---- a death ------------------------------------------------------------ */
 
 static void on_end(uv_poll_t *poll, int status, int events)
 {
-    struct vow__sq_peer *p = poll->data;
-    struct vow__sq *s = p->store;
-    unsigned char id[SQ_ID];
+    struct vow__file_peer *p = poll->data;
+    struct vow__file *s = p->store;
+    unsigned char id[FILE_ID];
     (void)status;
     (void)events;
-    memcpy(id, p->id, SQ_ID);
+    memcpy(id, p->id, FILE_ID);
     peer_close(p);
-    if (s->dir >= 0 && vow__sq_gone(s, id))
+    if (s->dir >= 0 && vow__file_gone(s, id))
         bereaved(s, id);
 }
 
-static void bereaved(struct vow__sq *s, const unsigned char *id)
+static void bereaved(struct vow__file *s, const unsigned char *id)
 {
     struct death d = {.id = id};
-    int code = vow__sq_step(s, VOW__SQ_READ, death_step, &d);
+    int code = vow__file_step(s, VOW__FILE_READ, death_step, &d);
     size_t n = code == 0 ? d.names.size / sizeof(vow_name) : 0;
     for (size_t i = 0; i < n && s->events.on_record != NULL; i++) {
         vow_record r = {.status = 0, .label = "", .runner = ""};
         memcpy(&r.name, d.names.at + i * sizeof(vow_name), sizeof(vow_name));
         s->events.on_record(&r, s->events.user);
     }
-    vow__sq_pile_free(s, &d.names);
+    vow__file_pile_free(s, &d.names);
     if (code == 0 && d.places)
-        vow__sq_bury(s, id);
+        vow__file_bury(s, id);
 }
 
-static int death_step(struct vow__sq *s, void *arg)
+static int death_step(struct vow__file *s, void *arg)
 {
     struct death *d = arg;
     int rc;
     d->names.size = 0;
     d->places = false;
-    sqlite3_stmt *q = vow__sq_sql(
+    sqlite3_stmt *q = vow__file_sql(
         s, "SELECT w.h FROM wait w CROSS JOIN rec r ON r.h=w.h"
            " WHERE w.inst=?1 AND w.epoch=0 AND r.inst=?2 AND r.st<2");
-    vow__sq_bind(q, 1, s->id, SQ_ID);
-    vow__sq_bind(q, 2, d->id, SQ_ID);
-    while (vow__sq_row(s, q, &rc)) {
-        void *at = vow__sq_pile_add(s, &d->names, sizeof(vow_name));
+    vow__file_bind(q, 1, s->id, FILE_ID);
+    vow__file_bind(q, 2, d->id, FILE_ID);
+    while (vow__file_row(s, q, &rc)) {
+        void *at = vow__file_pile_add(s, &d->names, sizeof(vow_name));
         if (at != NULL) /* else the next look tells */
-            vow__sq_bytes_read(q, 0, at, sizeof(vow_name));
+            vow__file_bytes_read(q, 0, at, sizeof(vow_name));
     }
     if (rc != 0)
         return rc;
-    q = vow__sq_sql(s, "SELECT 1 FROM place WHERE inst=?1 LIMIT 1");
-    vow__sq_bind(q, 1, d->id, SQ_ID);
-    if (vow__sq_row(s, q, &rc)) {
+    q = vow__file_sql(s, "SELECT 1 FROM place WHERE inst=?1 LIMIT 1");
+    vow__file_bind(q, 1, d->id, FILE_ID);
+    if (vow__file_row(s, q, &rc)) {
         d->places = true;
         (void)sqlite3_reset(q);
     }

@@ -25,7 +25,7 @@
  *       that was known is gone in either case.
  * INVARIANTS
  *   S1  a checkpoint is made only by who has SQLite's lock for writing
- *   S2  letters go out and files are removed after the commit, never without
+ *   S2  messages go out and files are removed after the commit, never without
  *   S3  a failed step leaves no transaction and no turn behind
  * THREADS  loop thread only.
  */
@@ -55,36 +55,36 @@ enum {
     NAP_MAX_US = 4000
 };
 
-static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                void *arg);
-static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads);
-static int begin(struct vow__sq *s, enum vow__sq_how how);
-static int finish(struct vow__sq *s);
-static void undo(struct vow__sq *s);
-static int enter(struct vow__sq *s);
-static bool wait_more(struct vow__sq *s, long *nap_us);
-static void leave(struct vow__sq *s);
-static bool is_long(const struct vow__sq *s, int frames);
-static void checkpoint(struct vow__sq *s);
-static int backfill(struct vow__sq *s);
-static void empty_log(struct vow__sq *s);
-static bool same_file(struct vow__sq *s);
+static int begin(struct vow__file *s, enum vow__file_how how);
+static int finish(struct vow__file *s);
+static void undo(struct vow__file *s);
+static int enter(struct vow__file *s);
+static bool wait_more(struct vow__file *s, long *nap_us);
+static void leave(struct vow__file *s);
+static bool is_long(const struct vow__file *s, int frames);
+static void checkpoint(struct vow__file *s);
+static int backfill(struct vow__file *s);
+static void empty_log(struct vow__file *s);
+static bool same_file(struct vow__file *s);
 static bool is_busy(int rc);
 static bool is_damage(int rc);
 static bool is_io(int rc);
-static bool is_full(const struct vow__sq *s, int rc);
+static bool is_full(const struct vow__file *s, int rc);
 
 /* ---- running ------------------------------------------------------------ */
 
-int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
-                 void *arg)
+int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
+                   void *arg)
 {
     if (getpid() != s->pid)
-        return vow__sq_fail(s, VOW_ESTORE,
-                            "a store does not survive a fork: open it again "
-                            "in the child");
-    vow__sq_patience(s);
+        return vow__file_fail(s, VOW_ESTORE,
+                              "a store does not survive a fork: open it again "
+                              "in the child");
+    vow__file_patience(s);
     s->full = false;
     s->dead.size = 0;
     int rc = run(s, how, fn, arg);
@@ -92,20 +92,20 @@ int vow__sq_step(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     leave(s);
     if (rc == 0) {
         s->io_errors = 0;
-        vow__sq_send_letters(s);
-        vow__sq_litter_clear(s);
+        vow__file_messages_send(s);
+        vow__file_litter_clear(s);
         if (wrote)
-            vow__sq_sweep(s);
+            vow__file_sweep(s);
     } else {
-        s->letters.size = 0; /* keeps S2 */
+        s->messages.size = 0; /* keeps S2 */
         s->litter.size = 0;
     }
     if (rc > 0)
-        rc = vow__sq_fail_sqlite(s, rc);
+        rc = vow__file_fail_sqlite(s, rc);
     return rc;
 }
 
-static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                void *arg)
 {
     long nap_us = NAP_FIRST_US;
@@ -114,31 +114,31 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     int rereads = 0;
     bool emptied = false;
     for (;;) {
-        int rc = vow__sq_open(s);
+        int rc = vow__file_open(s);
         if (rc == 0)
             rc = attempt(s, how, fn, arg, rereads < REREADS_MAX);
         if (rc == SQLITE_BUSY_SNAPSHOT) {
-            how = VOW__SQ_WRITE;
+            how = VOW__FILE_WRITE;
         } else if (rc == REREAD) {
             rereads++;
-        } else if (is_busy(rc) && how == VOW__SQ_GUESS) {
-            how = VOW__SQ_READ;
+        } else if (is_busy(rc) && how == VOW__FILE_GUESS) {
+            how = VOW__FILE_READ;
         } else if (is_busy(rc)) {
             if (!wait_more(s, &nap_us))
                 return rc;
         } else if (rc == MOVED) {
             leave(s);
-            vow__sq_close(s);
+            vow__file_close(s);
             if (++moves > 3)
-                return vow__sq_fail(s, VOW_ESTORE,
-                                    "%s: somebody replaces it "
-                                    "again and again",
-                                    s->folder);
+                return vow__file_fail(s, VOW_ESTORE,
+                                      "%s: somebody replaces it "
+                                      "again and again",
+                                      s->folder);
         } else if (is_damage(rc)) {
             leave(s);
             if (damages == 2)
                 return rc;
-            rc = vow__sq_damaged(s, damages++ == 1);
+            rc = vow__file_damaged(s, damages++ == 1);
             if (rc < 0)
                 return rc;
         } else if (is_full(s, rc) && !emptied && s->db != NULL) {
@@ -151,10 +151,10 @@ static int run(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     }
 }
 
-static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
+static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads)
 {
-    s->letters.size = 0;
+    s->messages.size = 0;
     s->litter.size = 0;
     s->reread = false;
     int rc = begin(s, how);
@@ -171,103 +171,103 @@ static int attempt(struct vow__sq *s, enum vow__sq_how how, vow__sq_fn fn,
     return rc;
 }
 
-static int begin(struct vow__sq *s, enum vow__sq_how how)
+static int begin(struct vow__file *s, enum vow__file_how how)
 {
     int rc = 0;
-    if (how != VOW__SQ_READ) {
+    if (how != VOW__FILE_READ) {
         rc = enter(s);
         if (rc == 0)
-            rc = vow__sq_do(s, vow__sq_sql(s, "BEGIN IMMEDIATE"));
+            rc = vow__file_do(s, vow__file_sql(s, "BEGIN IMMEDIATE"));
     } else {
-        rc = vow__sq_do(s, vow__sq_sql(s, "BEGIN"));
+        rc = vow__file_do(s, vow__file_sql(s, "BEGIN"));
     }
     if (rc != 0)
         return rc;
-    s->phase = how != VOW__SQ_READ ? SQ_WRITES : SQ_READS;
-    s->now_us = vow__sq_clock_us();
+    s->phase = how != VOW__FILE_READ ? FILE_WRITES : FILE_READS;
+    s->now_us = vow__file_clock_us();
     return 0;
 }
 
 /* A statement that changes nothing, and takes the lock for it. */
-int vow__sq_write(struct vow__sq *s)
+int vow__file_write(struct vow__file *s)
 {
-    if (s->phase == SQ_WRITES)
+    if (s->phase == FILE_WRITES)
         return 0;
-    VOW__ASSERT(s->phase == SQ_READS);
+    VOW__ASSERT(s->phase == FILE_READS);
     int rc = enter(s);
     if (rc == 0)
-        rc = vow__sq_do(s, vow__sq_sql(s, "DELETE FROM wait WHERE 0"));
+        rc = vow__file_do(s, vow__file_sql(s, "DELETE FROM wait WHERE 0"));
     if (rc != 0)
         return rc;
-    s->phase = SQ_WRITES;
-    s->now_us = vow__sq_clock_us();
+    s->phase = FILE_WRITES;
+    s->now_us = vow__file_clock_us();
     return 0;
 }
 
-static int finish(struct vow__sq *s)
+static int finish(struct vow__file *s)
 {
-    if (s->phase == SQ_READS && !same_file(s))
+    if (s->phase == FILE_READS && !same_file(s))
         return MOVED;
-    int rc = vow__sq_do(s, vow__sq_sql(s, "COMMIT"));
+    int rc = vow__file_do(s, vow__file_sql(s, "COMMIT"));
     if (rc == 0)
-        s->phase = SQ_IDLE;
+        s->phase = FILE_IDLE;
     return rc;
 }
 
-static void undo(struct vow__sq *s)
+static void undo(struct vow__file *s)
 {
-    s->phase = SQ_IDLE;
+    s->phase = FILE_IDLE;
     if (s->db != NULL && sqlite3_get_autocommit(s->db) == 0)
         (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
 /* ---- turns and checkpoints ---------------------------------------------- */
 
-static int enter(struct vow__sq *s)
+static int enter(struct vow__file *s)
 {
     if (s->line == NULL)
-        s->line = vow__sq_line_open(s->dir);
+        s->line = vow__file_line_open(s->dir);
     if (s->line != NULL && !s->has_turn)
-        s->has_turn = vow__sq_turn_take(s->line, s->pid, s->ends_ns,
-                                        VOW__SQ_STUCK_MS, &s->ticket);
+        s->has_turn = vow__file_turn_take(s->line, s->pid, s->ends_ns,
+                                          VOW__FILE_STUCK_MS, &s->ticket);
     s->wrote = true;
     return same_file(s) ? 0 : MOVED;
 }
 
 /* Between two attempts. False: it has lasted long enough. */
-static bool wait_more(struct vow__sq *s, long *nap_us)
+static bool wait_more(struct vow__file *s, long *nap_us)
 {
-    if (vow__sq_now_ns() >= s->ends_ns)
+    if (vow__file_now_ns() >= s->ends_ns)
         return false;
     if (s->has_turn)
-        vow__sq_turn_beat(s->line);
-    vow__sq_nap_us(*nap_us);
+        vow__file_turn_beat(s->line);
+    vow__file_nap_us(*nap_us);
     *nap_us = *nap_us * 2 < NAP_MAX_US ? *nap_us * 2 : NAP_MAX_US;
     return true;
 }
 
-static void leave(struct vow__sq *s)
+static void leave(struct vow__file *s)
 {
     if (s->wrote && is_long(s, CHECKPOINT_FRAMES + CHECKPOINT_AGAIN))
         checkpoint(s);
     else if (s->wrote && is_long(s, CHECKPOINT_FRAMES))
-        vow__sq_relieve_soon(s);
+        vow__file_relieve_soon(s);
     if (s->has_turn)
-        vow__sq_turn_pass(s->line, s->ticket);
+        vow__file_turn_pass(s->line, s->ticket);
     s->wrote = false;
     s->has_turn = false;
 }
 
-static bool is_long(const struct vow__sq *s, int frames)
+static bool is_long(const struct vow__file *s, int frames)
 {
     return s->db != NULL && s->wal_frames >= frames + s->wal_tried;
 }
 
-void vow__sq_relieve(struct vow__sq *s)
+void vow__file_relieve(struct vow__file *s)
 {
     if (getpid() != s->pid || !is_long(s, CHECKPOINT_FRAMES))
         return;
-    vow__sq_patience(s);
+    vow__file_patience(s);
     if (enter(s) == 0)
         checkpoint(s);
     s->wrote = false; /* if that was in vain, the next step will see */
@@ -277,24 +277,24 @@ void vow__sq_relieve(struct vow__sq *s)
 /* The log goes into the file when it is long, and the next who writes begins it
  * anew. If somebody has the lock, it waits for another time: it is our turn, so
  * that one was stopped. */
-static void checkpoint(struct vow__sq *s)
+static void checkpoint(struct vow__file *s)
 {
     s->wal_tried = s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
     if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == 0 &&
         backfill(s) == 0) { /* keeps S1 */
         s->wal_tried = 0;
         s->wal_frames = 0;
-        vow__sq_reserve(s);
+        vow__file_reserve(s);
     }
     undo(s);
 }
 
 /* Room in the file for what the log may have next time, or a log that has taken
  * the last of the disk could not be emptied. */
-void vow__sq_reserve(struct vow__sq *s)
+void vow__file_reserve(struct vow__file *s)
 {
     int64_t pages = 0;
-    if (vow__sq_pragma(s, "PRAGMA page_count", &pages) != 0)
+    if (vow__file_pragma(s, "PRAGMA page_count", &pages) != 0)
         return;
     sqlite3_int64 size = (pages + RESERVE_PAGES) * PAGE;
     (void)sqlite3_file_control(s->db, NULL, SQLITE_FCNTL_SIZE_HINT, &size);
@@ -303,28 +303,28 @@ void vow__sq_reserve(struct vow__sq *s)
 /* Not SQLITE_CHECKPOINT_TRUNCATE: that has all locks of readers for as long as
  * it takes to cut the log, and who is stopped then stops them all. 0 when all
  * of the log is in the file. */
-static int backfill(struct vow__sq *s)
+static int backfill(struct vow__file *s)
 {
     int frames = 0;
     int done = 0;
-    int rc = s->second == NULL ? vow__sq_connect_second(s) : 0;
+    int rc = s->second == NULL ? vow__file_connect_second(s) : 0;
     if (rc == 0)
         rc = sqlite3_wal_checkpoint_v2(
             s->second, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
     return rc == 0 && done < frames ? SQLITE_BUSY : rc;
 }
 
-void vow__sq_tidy(struct vow__sq *s)
+void vow__file_tidy(struct vow__file *s)
 {
     if (s->db != NULL && s->wal_frames >= TIDY_FRAMES &&
-        !vow__sq_anybody_lives(s))
+        !vow__file_anybody_lives(s))
         empty_log(s);
 }
 
 /* The next who writes would begin the log anew only as long as somebody knows
  * that all of it is in the file: so we are the next. It is cut then, if it was
  * long. */
-static void empty_log(struct vow__sq *s)
+static void empty_log(struct vow__file *s)
 {
     checkpoint(s);
     if (s->wal_frames == 0)
@@ -332,16 +332,16 @@ static void empty_log(struct vow__sq *s)
                            NULL);
 }
 
-static bool same_file(struct vow__sq *s)
+static bool same_file(struct vow__file *s)
 {
     struct stat st;
     if (fstat(s->mark, &st) != 0 || st.st_nlink == 0)
         return false;
-    int64_t now_us = vow__sq_clock_us();
+    int64_t now_us = vow__file_clock_us();
     if (now_us < s->seen_us + LOOK_US)
         return true;
     s->seen_us = now_us;
-    return !vow__sq_moved(s);
+    return !vow__file_moved(s);
 }
 
 static bool is_busy(int rc)
@@ -361,7 +361,7 @@ static bool is_io(int rc)
     return rc > 0 && (rc & 0xff) == SQLITE_IOERR;
 }
 
-static bool is_full(const struct vow__sq *s, int rc)
+static bool is_full(const struct vow__file *s, int rc)
 {
     return s->full || (rc > 0 && (rc & 0xff) == SQLITE_FULL) ||
            (is_io(rc) && sqlite3_system_errno(s->db) == ENOSPC);
@@ -369,13 +369,13 @@ static bool is_full(const struct vow__sq *s, int rc)
 
 /* ---- statements --------------------------------------------------------- */
 
-sqlite3_stmt *vow__sq_sql(struct vow__sq *s, const char *sql)
+sqlite3_stmt *vow__file_sql(struct vow__file *s, const char *sql)
 {
-    size_t at = ((uintptr_t)sql >> 3) * 31 % SQ_SQL_MAX;
-    for (size_t i = 0; i < SQ_SQL_MAX && s->prepared[at].sql != NULL; i++) {
+    size_t at = ((uintptr_t)sql >> 3) * 31 % FILE_SQL_MAX;
+    for (size_t i = 0; i < FILE_SQL_MAX && s->prepared[at].sql != NULL; i++) {
         if (s->prepared[at].sql == sql)
             return s->prepared[at].stmt;
-        at = (at + 1) % SQ_SQL_MAX;
+        at = (at + 1) % FILE_SQL_MAX;
     }
     VOW__ASSERT(s->prepared[at].sql == NULL);
     sqlite3_stmt *stmt = NULL;
@@ -388,15 +388,15 @@ sqlite3_stmt *vow__sq_sql(struct vow__sq *s, const char *sql)
     return stmt;
 }
 
-int vow__sq_do(struct vow__sq *s, sqlite3_stmt *q)
+int vow__file_do(struct vow__file *s, sqlite3_stmt *q)
 {
     int rc;
-    if (vow__sq_row(s, q, &rc))
+    if (vow__file_row(s, q, &rc))
         (void)sqlite3_reset(q);
     return rc;
 }
 
-bool vow__sq_row(struct vow__sq *s, sqlite3_stmt *q, int *rc)
+bool vow__file_row(struct vow__file *s, sqlite3_stmt *q, int *rc)
 {
     *rc = s->prepare_rc;
     if (q == NULL)
@@ -409,19 +409,19 @@ bool vow__sq_row(struct vow__sq *s, sqlite3_stmt *q, int *rc)
     return false;
 }
 
-void vow__sq_bind(sqlite3_stmt *q, int at, const void *data, size_t size)
+void vow__file_bind(sqlite3_stmt *q, int at, const void *data, size_t size)
 {
     if (q != NULL)
         (void)sqlite3_bind_blob64(q, at, data, size, SQLITE_STATIC);
 }
 
-void vow__sq_bind_text(sqlite3_stmt *q, int at, const char *text)
+void vow__file_bind_text(sqlite3_stmt *q, int at, const char *text)
 {
     if (q != NULL)
         (void)sqlite3_bind_text(q, at, text, -1, SQLITE_STATIC);
 }
 
-void vow__sq_bind_int(sqlite3_stmt *q, int at, int64_t number)
+void vow__file_bind_int(sqlite3_stmt *q, int at, int64_t number)
 {
     if (q != NULL)
         (void)sqlite3_bind_int64(q, at, number);
@@ -429,7 +429,7 @@ void vow__sq_bind_int(sqlite3_stmt *q, int at, int64_t number)
 
 /* ---- what is wrong ------------------------------------------------------ */
 
-int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
+int vow__file_fail(struct vow__file *s, int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -438,21 +438,21 @@ int vow__sq_fail(struct vow__sq *s, int code, const char *format, ...)
     return code;
 }
 
-int vow__sq_fail_errno(struct vow__sq *s, const char *what, int error)
+int vow__file_fail_errno(struct vow__file *s, const char *what, int error)
 {
     s->full = error == ENOSPC || error == EDQUOT;
     if (s->full)
-        return vow__sq_fail(s, VOW_ESTORE, "%s: no space left on the disk",
-                            s->folder);
-    return vow__sq_fail(s, VOW_ESTORE, "%s/%s: %s", s->folder, what,
-                        strerror(error));
+        return vow__file_fail(s, VOW_ESTORE, "%s: no space left on the disk",
+                              s->folder);
+    return vow__file_fail(s, VOW_ESTORE, "%s/%s: %s", s->folder, what,
+                          strerror(error));
 }
 
 /* After a write that failed the connection is kept: what was undone may lie in
  * the log all the same, whole, because old bytes there were the same. It is
  * written over by the next who writes; but if we closed as the last, and opened
  * again, the log would be read from its beginning, and it would be there. */
-int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
+int vow__file_fail_sqlite(struct vow__file *s, int rc)
 {
     int error = s->db == NULL ? 0 : sqlite3_system_errno(s->db);
     const char *text =
@@ -461,68 +461,70 @@ int vow__sq_fail_sqlite(struct vow__sq *s, int rc)
     switch (rc & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_PROTOCOL: /* a reader could not begin for as long */
-        return vow__sq_fail(s, VOW_EAGAIN,
-                            "%s: another process has been writing for more "
-                            "than %llu ms; is it stopped?",
-                            s->folder, (unsigned long long)s->opts.request_ms);
+        return vow__file_fail(s, VOW_EAGAIN,
+                              "%s: another process has been writing for more "
+                              "than %llu ms; is it stopped?",
+                              s->folder,
+                              (unsigned long long)s->opts.request_ms);
     case SQLITE_NOMEM:
-        return vow__sq_fail(s, VOW_ENOMEM, "out of memory");
+        return vow__file_fail(s, VOW_ENOMEM, "out of memory");
     case SQLITE_TOOBIG:
-        return vow__sq_fail(s, VOW_E2BIG, "%s: too big for a row", s->folder);
+        return vow__file_fail(s, VOW_E2BIG, "%s: too big for a row", s->folder);
     case SQLITE_FULL:
-        code = vow__sq_fail_errno(s, "vow.db", ENOSPC);
+        code = vow__file_fail_errno(s, "vow.db", ENOSPC);
         break;
     case SQLITE_READONLY:
-        code = vow__sq_fail(s, code, "%s: it can be read, but not written to",
-                            s->folder);
+        code = vow__file_fail(s, code, "%s: it can be read, but not written to",
+                              s->folder);
         break;
     case SQLITE_ERROR: /* statements of ours that it does not understand */
-        code = vow__sq_fail(s, code,
-                            "%s/vow.db has other tables than this vow makes: "
-                            "move the folder away, or use another",
-                            s->folder);
+        code = vow__file_fail(s, code,
+                              "%s/vow.db has other tables than this vow makes: "
+                              "move the folder away, or use another",
+                              s->folder);
         break;
     default:
         if (is_io(rc) && error != 0)
-            code = vow__sq_fail_errno(s, "vow.db", error);
+            code = vow__file_fail_errno(s, "vow.db", error);
         else
-            code = vow__sq_fail(s, code, "%s/vow.db: %s", s->folder,
-                                error != 0 ? strerror(error) : text);
+            code = vow__file_fail(s, code, "%s/vow.db: %s", s->folder,
+                                  error != 0 ? strerror(error) : text);
         break;
     }
     s->io_errors += is_io(rc);
     if ((rc & 0xff) != SQLITE_FULL && (!is_io(rc) || s->io_errors > 1))
-        vow__sq_close(s); /* the next step opens all anew: it may help */
+        vow__file_close(s); /* the next step opens all anew: it may help */
     return code;
 }
 
 /* ---- small things ------------------------------------------------------- */
 
-int64_t vow__sq_clock_us(void)
+int64_t vow__file_clock_us(void)
 {
     return (int64_t)(vow__clock_boot_ns() / 1000);
 }
 
-uint64_t vow__sq_now_ns(void)
+uint64_t vow__file_now_ns(void)
 {
     static const struct vow__clock real = {.is_virtual = false};
     return vow__clock_now_ns(&real);
 }
 
-void vow__sq_patience(struct vow__sq *s)
+void vow__file_patience(struct vow__file *s)
 {
     static const struct vow__clock real = {.is_virtual = false};
     s->ends_ns = vow__clock_due_ns(&real, s->opts.request_ms);
 }
 
-void vow__sq_nap_us(long us)
+void vow__file_nap_us(long us)
 {
     struct timespec t = {.tv_sec = us / 1000000,
                          .tv_nsec = us % 1000000 * 1000};
     (void)ppoll(NULL, 0, &t, NULL);
 }
 
-void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size)
+void *vow__file_pile_add(struct vow__file *s, struct vow__file_pile *p,
+                         size_t size)
 {
     if (size > p->room - p->size) {
         size_t room = 2 * p->room + size + 256;
@@ -539,8 +541,8 @@ void *vow__sq_pile_add(struct vow__sq *s, struct vow__sq_pile *p, size_t size)
     return p->at + p->size - size;
 }
 
-void vow__sq_pile_free(struct vow__sq *s, struct vow__sq_pile *p)
+void vow__file_pile_free(struct vow__file *s, struct vow__file_pile *p)
 {
     vow__mem_free(&s->alloc, p->at, p->room);
-    *p = (struct vow__sq_pile){.at = NULL};
+    *p = (struct vow__file_pile){.at = NULL};
 }

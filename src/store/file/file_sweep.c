@@ -46,69 +46,69 @@ struct asked {
 
 struct graves {
     size_t n;
-    unsigned char id[FOUND_MAX][SQ_ID];
+    unsigned char id[FOUND_MAX][FILE_ID];
 };
 
-static bool sweep_is_due(struct vow__sq *s);
-static int rows_step(struct vow__sq *s, void *arg);
-static int records(struct vow__sq *s, const unsigned char *from);
-static int hidden_ones(struct vow__sq *s);
-static int delete_over(struct vow__sq *s, sqlite3_stmt *q);
-static void sweep_live(struct vow__sq *s, struct graves *g);
-static bool remove_dead(struct vow__sq *s, const char *hex);
-static void sweep_sockets(struct vow__sq *s);
-static int graves_step(struct vow__sq *s, void *arg);
-static void sweep_values(struct vow__sq *s);
-static bool is_orphan(struct vow__sq *s, const char *file);
-static int named_step(struct vow__sq *s, void *arg);
-static int over_step(struct vow__sq *s, void *arg);
-static DIR *folder(struct vow__sq *s, const char *name);
+static bool sweep_is_due(struct vow__file *s);
+static int rows_step(struct vow__file *s, void *arg);
+static int records(struct vow__file *s, const unsigned char *from);
+static int hidden_ones(struct vow__file *s);
+static int delete_over(struct vow__file *s, sqlite3_stmt *q);
+static void sweep_live(struct vow__file *s, struct graves *g);
+static bool remove_dead(struct vow__file *s, const char *hex);
+static void sweep_sockets(struct vow__file *s);
+static int graves_step(struct vow__file *s, void *arg);
+static void sweep_values(struct vow__file *s);
+static bool is_orphan(struct vow__file *s, const char *file);
+static int named_step(struct vow__file *s, void *arg);
+static int over_step(struct vow__file *s, void *arg);
+static DIR *folder(struct vow__file *s, const char *name);
 
-void vow__sq_sweep(struct vow__sq *s)
+void vow__file_sweep(struct vow__file *s)
 {
     uint64_t chance = vow_loop_random(s->loop);
     if (s->swept)
         return;
     if (chance % DUE_CHANCE == 0)
-        vow__sq_sweep_all(s);
+        vow__file_sweep_all(s);
     if (chance % ROWS_CHANCE != 0)
         return;
     s->swept = true;
-    (void)vow__sq_step(s, VOW__SQ_WRITE, rows_step, NULL);
+    (void)vow__file_step(s, VOW__FILE_WRITE, rows_step, NULL);
     s->swept = false;
 }
 
-void vow__sq_sweep_all(struct vow__sq *s)
+void vow__file_sweep_all(struct vow__file *s)
 {
     if (s->swept || s->db == NULL || !sweep_is_due(s))
         return;
     s->swept = true;
-    (void)vow__sq_step(s, VOW__SQ_WRITE, rows_step, NULL);
+    (void)vow__file_step(s, VOW__FILE_WRITE, rows_step, NULL);
     if (s->dir >= 0)
-        vow__sq_sweep_files(s);
+        vow__file_sweep_files(s);
     s->swept = false;
 }
 
 /* A time to come is that of another boot. Two who find it due at once both
  * sweep, and do no harm. */
-static bool sweep_is_due(struct vow__sq *s)
+static bool sweep_is_due(struct vow__file *s)
 {
     int64_t last = 0;
-    int64_t now = vow__sq_clock_us();
+    int64_t now = vow__file_clock_us();
     bool known = pread(s->mark, &last, sizeof(last), DUE_AT) == sizeof(last);
     if (known && last <= now && now - last < DUE_US)
         return false;
     return pwrite(s->mark, &now, sizeof(now), DUE_AT) == sizeof(now);
 }
 
-void vow__sq_sweep_files(struct vow__sq *s)
+void vow__file_sweep_files(struct vow__file *s)
 {
     struct graves g = {.n = FOUND_MAX};
     for (int i = 0; i < ROUNDS_MAX && g.n == FOUND_MAX; i++) {
         g.n = 0;
         sweep_live(s, &g);
         if (g.n > 0)
-            (void)vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g);
+            (void)vow__file_step(s, VOW__FILE_WRITE, graves_step, &g);
     }
     sweep_sockets(s);
     sweep_values(s);
@@ -116,7 +116,7 @@ void vow__sq_sweep_files(struct vow__sq *s)
 
 /* ---- rows --------------------------------------------------------------- */
 
-static int rows_step(struct vow__sq *s, void *arg)
+static int rows_step(struct vow__file *s, void *arg)
 {
     uint64_t drawn[4];
     (void)arg;
@@ -126,43 +126,44 @@ static int rows_step(struct vow__sq *s, void *arg)
     return rc == 0 ? hidden_ones(s) : rc;
 }
 
-static int records(struct vow__sq *s, const unsigned char *from)
+static int records(struct vow__file *s, const unsigned char *from)
 {
-    sqlite3_stmt *q =
-        vow__sq_sql(s, "DELETE FROM rec WHERE h IN"
-                       " (SELECT h FROM (SELECT h,st,ends FROM rec WHERE h>=?1"
-                       " ORDER BY h LIMIT ?4)"
-                       " WHERE st=2 AND ends<=?2 OR st=0 AND ends<=?3)"
-                       " RETURNING file,st");
-    vow__sq_bind(q, 1, from, sizeof(vow_name));
-    vow__sq_bind_int(q, 2, s->now_us);
-    vow__sq_bind_int(q, 3, s->now_us - KEEP_US);
-    vow__sq_bind_int(q, 4, ROWS);
+    sqlite3_stmt *q = vow__file_sql(
+        s, "DELETE FROM rec WHERE h IN"
+           " (SELECT h FROM (SELECT h,st,ends FROM rec WHERE h>=?1"
+           " ORDER BY h LIMIT ?4)"
+           " WHERE st=2 AND ends<=?2 OR st=0 AND ends<=?3)"
+           " RETURNING file,st");
+    vow__file_bind(q, 1, from, sizeof(vow_name));
+    vow__file_bind_int(q, 2, s->now_us);
+    vow__file_bind_int(q, 3, s->now_us - KEEP_US);
+    vow__file_bind_int(q, 4, ROWS);
     return delete_over(s, q);
 }
 
-static int hidden_ones(struct vow__sq *s)
+static int hidden_ones(struct vow__file *s)
 {
     sqlite3_stmt *q =
-        vow__sq_sql(s, "DELETE FROM once WHERE ends<=?1 RETURNING file,2");
-    vow__sq_bind_int(q, 1, s->now_us);
+        vow__file_sql(s, "DELETE FROM once WHERE ends<=?1 RETURNING file,2");
+    vow__file_bind_int(q, 1, s->now_us);
     int rc = delete_over(s, q);
     if (rc != 0)
         return rc;
-    q = vow__sq_sql(s, "DELETE FROM wait WHERE epoch<>0 AND NOT EXISTS(SELECT 1"
-                       " FROM once o WHERE o.h=wait.h AND o.epoch=wait.epoch)");
-    return vow__sq_do(s, q);
+    q = vow__file_sql(s,
+                      "DELETE FROM wait WHERE epoch<>0 AND NOT EXISTS(SELECT 1"
+                      " FROM once o WHERE o.h=wait.h AND o.epoch=wait.epoch)");
+    return vow__file_do(s, q);
 }
 
-static int delete_over(struct vow__sq *s, sqlite3_stmt *q)
+static int delete_over(struct vow__file *s, sqlite3_stmt *q)
 {
     bool ran = false;
     int rc;
-    while (vow__sq_row(s, q, &rc)) {
-        char file[SQ_FILE_MAX];
-        vow__sq_text_read(q, 0, file, sizeof(file));
+    while (vow__file_row(s, q, &rc)) {
+        char file[FILE_NAME_MAX];
+        vow__file_text_read(q, 0, file, sizeof(file));
         ran |= sqlite3_column_int(q, 1) < 2;
-        int code = file[0] == '\0' ? 0 : vow__sq_litter(s, file);
+        int code = file[0] == '\0' ? 0 : vow__file_litter(s, file);
         if (code != 0) {
             (void)sqlite3_reset(q);
             return code;
@@ -170,60 +171,60 @@ static int delete_over(struct vow__sq *s, sqlite3_stmt *q)
     }
     if (rc != 0 || !ran)
         return rc;
-    return vow__sq_do(s, vow__sq_sql(s, "DELETE FROM chunk WHERE h NOT IN"
-                                        " (SELECT h FROM rec WHERE st<2)"));
+    return vow__file_do(s, vow__file_sql(s, "DELETE FROM chunk WHERE h NOT IN"
+                                            " (SELECT h FROM rec WHERE st<2)"));
 }
 
 /* ---- the dead ----------------------------------------------------------- */
 
-void vow__sq_bury(struct vow__sq *s, const unsigned char *id)
+void vow__file_bury(struct vow__file *s, const unsigned char *id)
 {
     struct graves g = {.n = 1};
-    char hex[SQ_HEX];
-    if (!vow__sq_gone(s, id))
+    char hex[FILE_HEX];
+    if (!vow__file_gone(s, id))
         return;
-    memcpy(g.id[0], id, SQ_ID);
-    vow__sq_hex(id, hex);
-    if (vow__sq_step(s, VOW__SQ_WRITE, graves_step, &g) == 0)
+    memcpy(g.id[0], id, FILE_ID);
+    vow__file_hex(id, hex);
+    if (vow__file_step(s, VOW__FILE_WRITE, graves_step, &g) == 0)
         (void)remove_dead(s, hex);
 }
 
-static int graves_step(struct vow__sq *s, void *arg)
+static int graves_step(struct vow__file *s, void *arg)
 {
     struct graves *g = arg;
     int rc = 0;
     for (size_t i = 0; i < g->n && rc == 0; i++) {
-        sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM wait WHERE inst=?1");
-        vow__sq_bind(q, 1, g->id[i], SQ_ID);
-        rc = vow__sq_do(s, q);
+        sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM wait WHERE inst=?1");
+        vow__file_bind(q, 1, g->id[i], FILE_ID);
+        rc = vow__file_do(s, q);
         if (rc == 0)
-            rc = vow__sq_places_of(s, g->id[i]);
+            rc = vow__file_places_of(s, g->id[i]);
     }
     return rc;
 }
 
-static void sweep_live(struct vow__sq *s, struct graves *g)
+static void sweep_live(struct vow__file *s, struct graves *g)
 {
     DIR *dir = folder(s, "live");
     struct dirent *e;
     if (dir == NULL)
         return;
     for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++) {
-        unsigned char id[SQ_ID];
-        if (g->n < FOUND_MAX && vow__sq_unhex(e->d_name, id) &&
+        unsigned char id[FILE_ID];
+        if (g->n < FOUND_MAX && vow__file_unhex(e->d_name, id) &&
             remove_dead(s, e->d_name))
-            memcpy(g->id[g->n++], id, SQ_ID);
+            memcpy(g->id[g->n++], id, FILE_ID);
     }
     (void)closedir(dir);
 }
 
 /* Never a file of this process: to close it would give up its lock. */
-static bool remove_dead(struct vow__sq *s, const char *hex)
+static bool remove_dead(struct vow__file *s, const char *hex)
 {
-    unsigned char id[SQ_ID];
+    unsigned char id[FILE_ID];
     char path[64];
-    if (!vow__sq_unhex(hex, id) || strlen(hex) != SQ_HEX - 1 ||
-        vow__sq_ours(s, id))
+    if (!vow__file_unhex(hex, id) || strlen(hex) != FILE_HEX - 1 ||
+        vow__file_ours(s, id))
         return false;
     (void)snprintf(path, sizeof(path), "live/%s", hex);
     int fd = openat(s->dir, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -241,17 +242,17 @@ static bool remove_dead(struct vow__sq *s, const char *hex)
 }
 
 /* An instance makes its live file before its socket, and removes it after. */
-static void sweep_sockets(struct vow__sq *s)
+static void sweep_sockets(struct vow__file *s)
 {
     DIR *dir = folder(s, "sock");
     struct dirent *e;
     if (dir == NULL)
         return;
     for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++) {
-        unsigned char id[SQ_ID];
+        unsigned char id[FILE_ID];
         char path[64];
         (void)snprintf(path, sizeof(path), "live/%.40s", e->d_name);
-        if (vow__sq_unhex(e->d_name, id) &&
+        if (vow__file_unhex(e->d_name, id) &&
             faccessat(s->dir, path, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
             (void)unlinkat(dirfd(dir), e->d_name, 0);
     }
@@ -260,7 +261,7 @@ static void sweep_sockets(struct vow__sq *s)
 
 /* ---- values ------------------------------------------------------------- */
 
-static void sweep_values(struct vow__sq *s)
+static void sweep_values(struct vow__file *s)
 {
     DIR *dir = folder(s, "val");
     struct dirent *e;
@@ -268,44 +269,44 @@ static void sweep_values(struct vow__sq *s)
         return;
     for (int i = 0; i < FILES && (e = readdir(dir)) != NULL; i++)
         if (is_orphan(s, e->d_name))
-            vow__sq_value_unlink(s, e->d_name);
+            vow__file_value_unlink(s, e->d_name);
     (void)closedir(dir);
 }
 
 /* NAME.INST.NUMBER: its writer has died, and no row names it; or its row is over,
  * and goes too. */
-static bool is_orphan(struct vow__sq *s, const char *file)
+static bool is_orphan(struct vow__file *s, const char *file)
 {
     char text[VOW_NAME_TEXT];
-    unsigned char id[SQ_ID];
+    unsigned char id[FILE_ID];
     struct asked asked = {.file = file};
-    if (strlen(file) < sizeof(text) + SQ_HEX || file[sizeof(text) - 1] != '.')
+    if (strlen(file) < sizeof(text) + FILE_HEX || file[sizeof(text) - 1] != '.')
         return false;
     memcpy(text, file, sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     if (!vow_name_parse(text, &asked.name) ||
-        !vow__sq_unhex(file + sizeof(text), id))
+        !vow__file_unhex(file + sizeof(text), id))
         return false;
-    bool gone = vow__sq_gone(s, id); /* first: a writer may commit and end */
-    if (vow__sq_step(s, VOW__SQ_READ, named_step, &asked) != 0)
+    bool gone = vow__file_gone(s, id); /* first: a writer may commit and end */
+    if (vow__file_step(s, VOW__FILE_READ, named_step, &asked) != 0)
         return false;
     if (asked.over)
-        return vow__sq_step(s, VOW__SQ_WRITE, over_step, &asked) == 0 &&
+        return vow__file_step(s, VOW__FILE_WRITE, over_step, &asked) == 0 &&
                !asked.named;
     return !asked.named && gone;
 }
 
-static int named_step(struct vow__sq *s, void *arg)
+static int named_step(struct vow__file *s, void *arg)
 {
     struct asked *asked = arg;
-    sqlite3_stmt *q = vow__sq_sql(
+    sqlite3_stmt *q = vow__file_sql(
         s, "SELECT st=2 AND ends<=?3 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
            " SELECT 0 FROM once WHERE h=?1 AND file=?2");
     int rc;
-    vow__sq_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
-    vow__sq_bind_text(q, 2, asked->file);
-    vow__sq_bind_int(q, 3, s->now_us);
-    asked->named = vow__sq_row(s, q, &rc);
+    vow__file_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
+    vow__file_bind_text(q, 2, asked->file);
+    vow__file_bind_int(q, 3, s->now_us);
+    asked->named = vow__file_row(s, q, &rc);
     asked->over = asked->named && sqlite3_column_int(q, 0) != 0;
     if (asked->named)
         (void)sqlite3_reset(q);
@@ -313,20 +314,20 @@ static int named_step(struct vow__sq *s, void *arg)
 }
 
 /* asked->named: another has written the row meanwhile, or it was kept. */
-static int over_step(struct vow__sq *s, void *arg)
+static int over_step(struct vow__file *s, void *arg)
 {
     struct asked *asked = arg;
-    sqlite3_stmt *q = vow__sq_sql(s, "DELETE FROM rec WHERE h=?1 AND file=?2"
-                                     " AND st=2 AND ends<=?3");
-    vow__sq_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
-    vow__sq_bind_text(q, 2, asked->file);
-    vow__sq_bind_int(q, 3, s->now_us);
-    int rc = vow__sq_do(s, q);
+    sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM rec WHERE h=?1 AND file=?2"
+                                       " AND st=2 AND ends<=?3");
+    vow__file_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
+    vow__file_bind_text(q, 2, asked->file);
+    vow__file_bind_int(q, 3, s->now_us);
+    int rc = vow__file_do(s, q);
     asked->named = rc != 0 || sqlite3_changes(s->db) == 0;
     return rc;
 }
 
-static DIR *folder(struct vow__sq *s, const char *name)
+static DIR *folder(struct vow__file *s, const char *name)
 {
     int fd = openat(s->dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);

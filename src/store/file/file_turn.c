@@ -16,7 +16,7 @@
  *   T1  serving <= next, unless the file was spoilt; then it is put right
  *   T2  a number is served once: serving grows by compare and swap only
  * LIMITS  Numbers share SLOTS futexes. A process that is stopped in the line
- *       costs VOW__SQ_STUCK_MS, once. Without a rival a turn needs no kernel.
+ *       costs VOW__FILE_STUCK_MS, once. Without a rival a turn needs no kernel.
  * THREADS  any, and processes.
  */
 #include "base/clock.h"
@@ -44,7 +44,7 @@ struct slot {
     _Atomic int32_t pid;
 };
 
-struct vow__sq_line {
+struct vow__file_line {
     _Atomic uint64_t next;    /* the number to be drawn */
     _Atomic uint64_t serving; /* the number whose turn it is */
     _Atomic uint64_t beats;
@@ -61,22 +61,22 @@ struct watch {
 
 enum outcome { MINE, PASSED, LATE };
 
-static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
+static enum outcome wait_for(struct vow__file_line *l, uint64_t mine,
                              uint64_t ends_ns, uint64_t stuck_ms);
-static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns,
+static bool stuck(struct vow__file_line *l, struct watch *w, uint64_t now_ns,
                   uint64_t stuck_ms);
-static void pass_on(struct vow__sq_line *l, uint64_t from, bool all_gone);
-static bool nobody(struct vow__sq_line *l, uint64_t ticket, bool all_gone);
-static bool dead(struct vow__sq_line *l, uint64_t ticket);
-static struct slot *slot_of(struct vow__sq_line *l, uint64_t ticket);
+static void pass_on(struct vow__file_line *l, uint64_t from, bool all_gone);
+static bool nobody(struct vow__file_line *l, uint64_t ticket, bool all_gone);
+static bool dead(struct vow__file_line *l, uint64_t ticket);
+static struct slot *slot_of(struct vow__file_line *l, uint64_t ticket);
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns);
 static void futex_wake(_Atomic uint32_t *word);
 
 /* The blocks are there before it is mapped: a full disk must not be met by
  * touching a page. */
-struct vow__sq_line *vow__sq_line_open(int dir)
+struct vow__file_line *vow__file_line_open(int dir)
 {
-    const size_t size = sizeof(struct vow__sq_line);
+    const size_t size = sizeof(struct vow__file_line);
     int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(dir, "line", flags, 0600);
     if (fd < 0)
@@ -88,14 +88,14 @@ struct vow__sq_line *vow__sq_line_open(int dir)
     return at == MAP_FAILED ? NULL : at;
 }
 
-void vow__sq_line_close(struct vow__sq_line *line)
+void vow__file_line_close(struct vow__file_line *line)
 {
     if (line != NULL)
         (void)munmap(line, sizeof(*line));
 }
 
-bool vow__sq_turn_take(struct vow__sq_line *l, pid_t pid, uint64_t ends_ns,
-                       uint64_t stuck_ms, uint64_t *ret_ticket)
+bool vow__file_turn_take(struct vow__file_line *l, pid_t pid, uint64_t ends_ns,
+                         uint64_t stuck_ms, uint64_t *ret_ticket)
 {
     for (int i = 0; i < TRIES; i++) {
         uint64_t mine = atomic_fetch_add(&l->next, 1);
@@ -109,14 +109,14 @@ bool vow__sq_turn_take(struct vow__sq_line *l, pid_t pid, uint64_t ends_ns,
         }
         if (o == LATE) {
             atomic_store(&slot->ticket, mine << 1 | 1);
-            vow__sq_turn_pass(l, mine); /* it may just have come */
+            vow__file_turn_pass(l, mine); /* it may just have come */
             return false;
         }
     }
     return false;
 }
 
-static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
+static enum outcome wait_for(struct vow__file_line *l, uint64_t mine,
                              uint64_t ends_ns, uint64_t stuck_ms)
 {
     struct slot *slot = slot_of(l, mine);
@@ -132,7 +132,7 @@ static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
         }
         if (serving > mine)
             return PASSED;
-        uint64_t now_ns = vow__sq_now_ns();
+        uint64_t now_ns = vow__file_now_ns();
         if (stuck(l, &w, now_ns, stuck_ms)) {
             pass_on(l, w.serving, true);
             continue;
@@ -144,7 +144,7 @@ static enum outcome wait_for(struct vow__sq_line *l, uint64_t mine,
 }
 
 /* Nothing has moved for too long, or can: whose turn it is has died. */
-static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns,
+static bool stuck(struct vow__file_line *l, struct watch *w, uint64_t now_ns,
                   uint64_t stuck_ms)
 {
     uint64_t serving = atomic_load(&l->serving);
@@ -157,19 +157,19 @@ static bool stuck(struct vow__sq_line *l, struct watch *w, uint64_t now_ns,
     return still_ms >= stuck_ms || (still_ms >= LOOK_MS && dead(l, serving));
 }
 
-void vow__sq_turn_beat(struct vow__sq_line *line)
+void vow__file_turn_beat(struct vow__file_line *line)
 {
     atomic_fetch_add(&line->beats, 1);
 }
 
-void vow__sq_turn_pass(struct vow__sq_line *line, uint64_t ticket)
+void vow__file_turn_pass(struct vow__file_line *line, uint64_t ticket)
 {
     pass_on(line, ticket, false);
 }
 
 /* Serve the number behind `from`, if that is being served. `all_gone`: those
  * who have died or never came are left out too, which costs a look at each. */
-static void pass_on(struct vow__sq_line *l, uint64_t from, bool all_gone)
+static void pass_on(struct vow__file_line *l, uint64_t from, bool all_gone)
 {
     uint64_t next = atomic_load(&l->next);
     uint64_t to = from + 1;
@@ -183,7 +183,7 @@ static void pass_on(struct vow__sq_line *l, uint64_t from, bool all_gone)
     futex_wake(&slot_of(l, to)->wakes);
 }
 
-static bool nobody(struct vow__sq_line *l, uint64_t ticket, bool all_gone)
+static bool nobody(struct vow__file_line *l, uint64_t ticket, bool all_gone)
 {
     uint64_t there = atomic_load(&slot_of(l, ticket)->ticket);
     if (there == (ticket << 1 | 1))
@@ -191,7 +191,7 @@ static bool nobody(struct vow__sq_line *l, uint64_t ticket, bool all_gone)
     return all_gone && (there >> 1 > ticket || dead(l, ticket));
 }
 
-static bool dead(struct vow__sq_line *l, uint64_t ticket)
+static bool dead(struct vow__file_line *l, uint64_t ticket)
 {
     struct slot *slot = slot_of(l, ticket);
     pid_t pid = atomic_load(&slot->pid);
@@ -199,7 +199,7 @@ static bool dead(struct vow__sq_line *l, uint64_t ticket)
            kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-static struct slot *slot_of(struct vow__sq_line *l, uint64_t ticket)
+static struct slot *slot_of(struct vow__file_line *l, uint64_t ticket)
 {
     return &l->slots[ticket % SLOTS];
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* file_value.c - the bytes of a result: in the row, or in a file of its own.
  *
- * HOW   A value longer than SQ_INLINE_MAX is written to a new file before the
+ * HOW   A value longer than FILE_INLINE_MAX is written to a new file before the
  *       step that commits it, outside of any lock, and read outside of a write
  *       lock too. The row has the name of the file. A file that no row names
  *       any more is removed after the step that made it so; one that was left
@@ -22,31 +22,32 @@
 
 enum { PIECE = 1 << 20 }; /* of a read or write */
 
-static int file_get(struct vow__sq *s, const char *file, int64_t size,
+static int file_get(struct vow__file *s, const char *file, int64_t size,
                     vow_bytes **ret_bytes);
 static void make_ready(const unsigned char *at, size_t size);
 static int fill(int fd, unsigned char *to, size_t size);
-static int join_step(struct vow__sq *s, void *arg);
-static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes);
-static void path_of(const char *file, char path[SQ_FILE_MAX + 8]);
+static int join_step(struct vow__file *s, void *arg);
+static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes);
+static void path_of(const char *file, char path[FILE_NAME_MAX + 8]);
 
-int vow__sq_value_get(struct vow__sq *s, const vow_name *name, int64_t epoch,
-                      vow_bytes **ret_bytes)
+int vow__file_value_get(struct vow__file *s, const vow_name *name,
+                        int64_t epoch, vow_bytes **ret_bytes)
 {
     sqlite3_stmt *q;
-    char file[SQ_FILE_MAX];
+    char file[FILE_NAME_MAX];
     int rc;
     if (epoch == 0) {
-        q = vow__sq_sql(s, "SELECT file,val FROM rec WHERE h=?1");
+        q = vow__file_sql(s, "SELECT file,val FROM rec WHERE h=?1");
     } else {
-        q = vow__sq_sql(s, "SELECT file,val FROM once WHERE h=?1 AND epoch=?2");
-        vow__sq_bind_int(q, 2, epoch);
+        q = vow__file_sql(s,
+                          "SELECT file,val FROM once WHERE h=?1 AND epoch=?2");
+        vow__file_bind_int(q, 2, epoch);
     }
-    vow__sq_bind(q, 1, name->hash, sizeof(name->hash));
+    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
     *ret_bytes = NULL;
-    if (!vow__sq_row(s, q, &rc))
+    if (!vow__file_row(s, q, &rc))
         return rc == 0 ? VOW_ENOENT : rc;
-    vow__sq_text_read(q, 0, file, sizeof(file));
+    vow__file_text_read(q, 0, file, sizeof(file));
     if (file[0] != '\0') {
         int64_t size = sqlite3_column_int64(q, 1);
         (void)sqlite3_reset(q);
@@ -62,10 +63,10 @@ int vow__sq_value_get(struct vow__sq *s, const vow_name *name, int64_t epoch,
     return rc;
 }
 
-static int file_get(struct vow__sq *s, const char *file, int64_t size,
+static int file_get(struct vow__file *s, const char *file, int64_t size,
                     vow_bytes **ret_bytes)
 {
-    char path[SQ_FILE_MAX + 8];
+    char path[FILE_NAME_MAX + 8];
     struct stat st;
     path_of(file, path);
     if (strchr(file, '/') != NULL)
@@ -73,7 +74,7 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
     int fd = openat(s->dir, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? VOW_ENOENT
-                               : vow__sq_fail_errno(s, path, errno);
+                               : vow__file_fail_errno(s, path, errno);
     int rc = VOW_ENOENT;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && size > 0 &&
         st.st_size == size)
@@ -83,7 +84,7 @@ static int file_get(struct vow__sq *s, const char *file, int64_t size,
         rc = fill(fd, vow_bytes_data(*ret_bytes), (size_t)size);
     }
     if (rc > 0)
-        rc = vow__sq_fail_errno(s, path, rc);
+        rc = vow__file_fail_errno(s, path, rc);
     if (rc != 0)
         *ret_bytes = vow_bytes_unref(*ret_bytes);
     (void)close(fd);
@@ -123,15 +124,15 @@ static int fill(int fd, unsigned char *to, size_t size)
     return 0;
 }
 
-int vow__sq_value_write(struct vow__sq *s, const vow_name *name,
-                        vow_bytes *bytes, struct vow__sq_value *out)
+int vow__file_value_write(struct vow__file *s, const vow_name *name,
+                          vow_bytes *bytes, struct vow__file_value *out)
 {
-    char path[SQ_FILE_MAX + 8];
+    char path[FILE_NAME_MAX + 8];
     char text[VOW_NAME_TEXT];
-    *out = (struct vow__sq_value){.bytes = bytes};
-    if (vow_bytes_size(bytes) <= SQ_INLINE_MAX)
+    *out = (struct vow__file_value){.bytes = bytes};
+    if (vow_bytes_size(bytes) <= FILE_INLINE_MAX)
         return 0;
-    int rc = vow__sq_step(s, VOW__SQ_READ, join_step, NULL);
+    int rc = vow__file_step(s, VOW__FILE_READ, join_step, NULL);
     if (rc < 0)
         return rc;
     (void)snprintf(out->file, sizeof(out->file), "%s.%s.%llx",
@@ -145,22 +146,22 @@ int vow__sq_value_write(struct vow__sq *s, const vow_name *name,
 }
 
 /* In a step, which makes sure that it is the right folder. */
-static int join_step(struct vow__sq *s, void *arg)
+static int join_step(struct vow__file *s, void *arg)
 {
     (void)arg;
-    return vow__sq_join(s);
+    return vow__file_join(s);
 }
 
-static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes)
+static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes)
 {
     const unsigned char *from = vow_bytes_data(bytes);
     size_t size = vow_bytes_size(bytes);
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(s->dir, path, flags, 0600);
-    if (fd < 0 && errno == ENOENT && vow__sq_make_folders(s) == 0)
+    if (fd < 0 && errno == ENOENT && vow__file_make_folders(s) == 0)
         fd = openat(s->dir, path, flags, 0600);
     if (fd < 0)
-        return vow__sq_fail_errno(s, path, errno);
+        return vow__file_fail_errno(s, path, errno);
     int error = 0;
     while (size > 0 && error == 0) {
         ssize_t n = write(fd, from, size < PIECE ? size : PIECE);
@@ -176,48 +177,48 @@ static int file_put(struct vow__sq *s, const char *path, vow_bytes *bytes)
     if (error == 0)
         return 0;
     (void)unlinkat(s->dir, path, 0);
-    return vow__sq_fail_errno(s, path, error);
+    return vow__file_fail_errno(s, path, error);
 }
 
-void vow__sq_value_bind(sqlite3_stmt *q, int at,
-                        const struct vow__sq_value *value)
+void vow__file_value_bind(sqlite3_stmt *q, int at,
+                          const struct vow__file_value *value)
 {
     size_t size = value == NULL ? 0 : vow_bytes_size(value->bytes);
     if (size > 0 && value->file[0] != '\0')
-        vow__sq_bind_int(q, at, (int64_t)size);
+        vow__file_bind_int(q, at, (int64_t)size);
     else if (size > 0)
-        vow__sq_bind(q, at, vow_bytes_data(value->bytes), size);
+        vow__file_bind(q, at, vow_bytes_data(value->bytes), size);
     else
-        vow__sq_bind(q, at, NULL, 0);
+        vow__file_bind(q, at, NULL, 0);
 }
 
-void vow__sq_value_unlink(struct vow__sq *s, const char *file)
+void vow__file_value_unlink(struct vow__file *s, const char *file)
 {
-    char path[SQ_FILE_MAX + 8];
+    char path[FILE_NAME_MAX + 8];
     if (file[0] == '\0' || s->dir < 0 || strchr(file, '/') != NULL)
         return;
     path_of(file, path);
     (void)unlinkat(s->dir, path, 0);
 }
 
-static void path_of(const char *file, char path[SQ_FILE_MAX + 8])
+static void path_of(const char *file, char path[FILE_NAME_MAX + 8])
 {
-    (void)snprintf(path, SQ_FILE_MAX + 8, "val/%s", file);
+    (void)snprintf(path, FILE_NAME_MAX + 8, "val/%s", file);
 }
 
-int vow__sq_litter(struct vow__sq *s, const char *file)
+int vow__file_litter(struct vow__file *s, const char *file)
 {
-    char *at = vow__sq_pile_add(s, &s->litter, SQ_FILE_MAX);
+    char *at = vow__file_pile_add(s, &s->litter, FILE_NAME_MAX);
     if (at == NULL)
         return VOW_ENOMEM;
-    memset(at, 0, SQ_FILE_MAX);
-    memcpy(at, file, strnlen(file, SQ_FILE_MAX - 1));
+    memset(at, 0, FILE_NAME_MAX);
+    memcpy(at, file, strnlen(file, FILE_NAME_MAX - 1));
     return 0;
 }
 
-void vow__sq_litter_clear(struct vow__sq *s)
+void vow__file_litter_clear(struct vow__file *s)
 {
-    for (size_t at = 0; at < s->litter.size; at += SQ_FILE_MAX)
-        vow__sq_value_unlink(s, s->litter.at + at);
+    for (size_t at = 0; at < s->litter.size; at += FILE_NAME_MAX)
+        vow__file_value_unlink(s, s->litter.at + at);
     s->litter.size = 0;
 }

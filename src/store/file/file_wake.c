@@ -28,23 +28,24 @@ enum {
     LETTER = 1 + 32 /* bytes on the way */
 };
 
-static void address(const struct vow__sq *s, const char *hex,
+static void address(const struct vow__file *s, const char *hex,
                     struct sockaddr_un *at);
-static void on_letters(uv_poll_t *poll, int status, int events);
-static bool letter_read(struct vow__sq *s, void *letter);
+static void on_messages(uv_poll_t *poll, int status, int events);
+static bool message_read(struct vow__file *s, void *message);
 static bool trusted(struct msghdr *m);
-static void letter_tell(struct vow__sq *s, const unsigned char *letter);
+static void message_tell(struct vow__file *s, const unsigned char *message);
 static void on_poll_closed(uv_handle_t *handle);
-static void send_pile(struct vow__sq *s, struct vow__sq_pile *p);
-static bool send_one(struct vow__sq *s, int fd, const struct vow__sq_letter *l);
-static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
-                       const struct vow__sq_letter *l);
-static void soon(struct vow__sq *s, uint64_t ms);
+static void send_pile(struct vow__file *s, struct vow__file_pile *p);
+static bool send_one(struct vow__file *s, int fd,
+                     const struct vow__file_message *l);
+static void message_add(struct vow__file *s, struct vow__file_pile *p,
+                        const struct vow__file_message *l);
+static void soon(struct vow__file *s, uint64_t ms);
 static void on_later(uv_timer_t *timer);
 
 /* ---- receiving ---------------------------------------------------------- */
 
-int vow__sq_socket_open(struct vow__sq *s)
+int vow__file_socket_open(struct vow__file *s)
 {
     const int on = 1;
     struct sockaddr_un at;
@@ -64,19 +65,19 @@ int vow__sq_socket_open(struct vow__sq *s)
         goto fail;
     }
     s->poll->data = s;
-    (void)uv_poll_start(s->poll, UV_READABLE, on_letters);
+    (void)uv_poll_start(s->poll, UV_READABLE, on_messages);
     uv_unref((uv_handle_t *)s->poll);
     s->handles++;
     return 0;
 
 fail:
-    rc = vow__sq_fail_errno(s, "sock", errno);
+    rc = vow__file_fail_errno(s, "sock", errno);
     vow__mem_free(&s->alloc, s->poll, sizeof(*s->poll));
     s->poll = NULL;
     return rc;
 }
 
-void vow__sq_socket_close(struct vow__sq *s)
+void vow__file_socket_close(struct vow__file *s)
 {
     struct sockaddr_un at;
     if (s->poll != NULL) {
@@ -94,12 +95,12 @@ void vow__sq_socket_close(struct vow__sq *s)
 
 static void on_poll_closed(uv_handle_t *handle)
 {
-    struct vow__sq *s = handle->data;
+    struct vow__file *s = handle->data;
     vow__mem_free(&s->alloc, handle, sizeof(uv_poll_t));
-    vow__sq_handle_closed(s);
+    vow__file_handle_closed(s);
 }
 
-static void address(const struct vow__sq *s, const char *hex,
+static void address(const struct vow__file *s, const char *hex,
                     struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -107,28 +108,28 @@ static void address(const struct vow__sq *s, const char *hex,
                    "/proc/self/fd/%d/sock/%s", s->dir, hex);
 }
 
-static void on_letters(uv_poll_t *poll, int status, int events)
+static void on_messages(uv_poll_t *poll, int status, int events)
 {
-    struct vow__sq *s = poll->data;
-    unsigned char letter[LETTER];
+    struct vow__file *s = poll->data;
+    unsigned char message[LETTER];
     (void)status;
     (void)events;
     for (int n = 0; n < READ_MAX; n++) {
-        if (s->sock < 0 || !letter_read(s, letter))
+        if (s->sock < 0 || !message_read(s, message))
             break;
-        letter_tell(s, letter);
+        message_tell(s, message);
     }
 }
 
 /* The next one that counts; false when there is none. */
-static bool letter_read(struct vow__sq *s, void *letter)
+static bool message_read(struct vow__file *s, void *message)
 {
     for (int i = 0; i < READ_MAX; i++) {
         union {
             struct cmsghdr head;
             char room[CMSG_SPACE(sizeof(struct ucred))];
         } control;
-        struct iovec part = {.iov_base = letter, .iov_len = LETTER};
+        struct iovec part = {.iov_base = message, .iov_len = LETTER};
         struct msghdr m = {.msg_iov = &part,
                            .msg_iovlen = 1,
                            .msg_control = &control,
@@ -153,27 +154,27 @@ static bool trusted(struct msghdr *m)
     return who.uid == geteuid() || who.uid == 0;
 }
 
-static void letter_tell(struct vow__sq *s, const unsigned char *letter)
+static void message_tell(struct vow__file *s, const unsigned char *message)
 {
     const vow_store_events *e = &s->events;
     vow_record r = {.status = 0, .label = "", .runner = ""};
     vow_token token;
-    memcpy(&r.name, letter + 1, sizeof(r.name));
-    memcpy(&token, letter + 1, sizeof(token));
-    switch (letter[0]) {
-    case SQ_RECORD:
+    memcpy(&r.name, message + 1, sizeof(r.name));
+    memcpy(&token, message + 1, sizeof(token));
+    switch (message[0]) {
+    case FILE_RECORD:
         if (e->on_record != NULL)
             e->on_record(&r, e->user);
         break;
-    case SQ_CANCEL:
+    case FILE_CANCEL:
         if (e->on_cancel != NULL)
             e->on_cancel(&r.name, e->user);
         break;
-    case SQ_CHUNKS:
+    case FILE_CHUNKS:
         if (e->on_chunks != NULL)
             e->on_chunks(&r.name, e->user);
         break;
-    case SQ_PLACE:
+    case FILE_PLACE:
         if (e->on_permit != NULL)
             e->on_permit(&token, e->user);
         break;
@@ -184,66 +185,69 @@ static void letter_tell(struct vow__sq *s, const unsigned char *letter)
 
 /* ---- sending ------------------------------------------------------------ */
 
-void vow__sq_tell(struct vow__sq *s, const void *to,
-                  enum vow__sq_letter_kind kind, const void *what, size_t size)
+void vow__file_tell(struct vow__file *s, const void *to,
+                    enum vow__file_message_kind kind, const void *what,
+                    size_t size)
 {
-    struct vow__sq_letter l = {.kind = (unsigned char)kind};
-    memcpy(l.to, to, SQ_ID);
+    struct vow__file_message l = {.kind = (unsigned char)kind};
+    memcpy(l.to, to, FILE_ID);
     memcpy(l.what, what, size);
-    letter_add(s, &s->letters, &l);
+    message_add(s, &s->messages, &l);
 }
 
-void vow__sq_send_letters(struct vow__sq *s)
+void vow__file_messages_send(struct vow__file *s)
 {
-    if (s->letters.size == 0)
+    if (s->messages.size == 0)
         return;
     if (s->unsent.size == 0)
         s->unsent_us = s->now_us;
-    send_pile(s, &s->letters);
-    s->letters.size = 0;
+    send_pile(s, &s->messages);
+    s->messages.size = 0;
     if (s->unsent.size > 0)
         soon(s, RESEND_MS);
 }
 
 /* Without a socket of its own an instance can tell too. What is refused
  * goes to s->unsent, which may be `p`: then it is already gathered there. */
-static void send_pile(struct vow__sq *s, struct vow__sq_pile *p)
+static void send_pile(struct vow__file *s, struct vow__file_pile *p)
 {
-    size_t n = p->size / sizeof(struct vow__sq_letter);
+    size_t n = p->size / sizeof(struct vow__file_message);
     int fd = s->sock;
     if (fd < 0)
         fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (p == &s->unsent)
         p->size = 0;
     for (size_t i = 0; i < n && fd >= 0; i++) {
-        struct vow__sq_letter l;
+        struct vow__file_message l;
         memcpy(&l, p->at + i * sizeof(l), sizeof(l));
         if (!send_one(s, fd, &l))
-            letter_add(s, &s->unsent, &l);
+            message_add(s, &s->unsent, &l);
     }
     if (fd >= 0 && fd != s->sock)
         (void)close(fd);
 }
 
 /* False: it may be taken later. */
-static bool send_one(struct vow__sq *s, int fd, const struct vow__sq_letter *l)
+static bool send_one(struct vow__file *s, int fd,
+                     const struct vow__file_message *l)
 {
     struct sockaddr_un at;
-    char hex[SQ_HEX];
-    vow__sq_hex(l->to, hex);
+    char hex[FILE_HEX];
+    vow__file_hex(l->to, hex);
     address(s, hex, &at);
-    const char *from = (const char *)l + offsetof(struct vow__sq_letter, kind);
+    const char *from =
+        (const char *)l + offsetof(struct vow__file_message, kind);
     return sendto(fd, from, LETTER, MSG_DONTWAIT | MSG_NOSIGNAL,
                   (const struct sockaddr *)&at, sizeof(at)) >= 0 ||
            (errno != EAGAIN && errno != ENOBUFS);
 }
 
-static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
-                       const struct vow__sq_letter *l)
+static void message_add(struct vow__file *s, struct vow__file_pile *p,
+                        const struct vow__file_message *l)
 {
     void *at = NULL;
     if (p->size < LETTERS_MAX * sizeof(*l))
-        at = vow__sq_pile_add(s, p, sizeof(*l));
+        at = vow__file_pile_add(s, p, sizeof(*l));
     if (at != NULL)
         memcpy(at, l, sizeof(*l));
 }
@@ -251,7 +255,7 @@ static void letter_add(struct vow__sq *s, struct vow__sq_pile *p,
 /* ---- later -------------------------------------------------------------- */
 
 /* Whatever comes first: all that there is to do is done then. */
-static void soon(struct vow__sq *s, uint64_t ms)
+static void soon(struct vow__file *s, uint64_t ms)
 {
     uv_handle_t *timer = (uv_handle_t *)&s->later;
     if (s->closing != NULL ||
@@ -261,28 +265,28 @@ static void soon(struct vow__sq *s, uint64_t ms)
     uv_unref(timer);
 }
 
-void vow__sq_doubt(struct vow__sq *s)
+void vow__file_doubt(struct vow__file *s)
 {
     s->doubts = s->closing == NULL;
     soon(s, 0);
 }
 
-void vow__sq_relieve_soon(struct vow__sq *s)
+void vow__file_relieve_soon(struct vow__file *s)
 {
     soon(s, RELIEVE_MS);
 }
 
 static void on_later(uv_timer_t *timer)
 {
-    struct vow__sq *s = timer->data;
-    int64_t late_us = s->unsent_us + SQ_RECHECK_MS * SQ_US_PER_MS;
-    if (vow__sq_clock_us() > late_us || s->dir < 0)
+    struct vow__file *s = timer->data;
+    int64_t late_us = s->unsent_us + FILE_RECHECK_MS * FILE_US_PER_MS;
+    if (vow__file_clock_us() > late_us || s->dir < 0)
         s->unsent.size = 0; /* they have looked by themselves */
     if (s->unsent.size > 0)
         send_pile(s, &s->unsent);
     if (s->unsent.size > 0)
         soon(s, RESEND_MS);
-    vow__sq_relieve(s);
+    vow__file_relieve(s);
     bool doubts = s->doubts;
     s->doubts = false;
     if (doubts && s->events.on_doubt != NULL)
