@@ -306,7 +306,7 @@ TEST(sqlite_again, a_folder_that_cannot_be_written_is_told_until_it_can)
 
 /* ---- another boot -------------------------------------------------------- */
 
-TEST(sqlite_again, after_another_boot_leases_and_results_are_void)
+TEST(sqlite_again, after_another_boot_only_work_done_once_is_known)
 {
     struct folder f;
     struct kit k;
@@ -319,6 +319,11 @@ TEST(sqlite_again, after_another_boot_leases_and_results_are_void)
     vow_claim_request once = kit_ask("once", 3);
     once.mode = VOW_ONCE;
     uint64_t once_epoch = kit_claim_as(&k, &once).epoch;
+    vow_claim_request paid = kit_ask("paid", 9);
+    paid.mode = VOW_ONCE;
+    uint64_t paid_epoch = kit_claim_as(&k, &paid).epoch;
+    CHECK_UINT_EQ(kit_commit(&k, "paid", 9, paid_epoch, 100).status,
+                  VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_acquire(&k, "p", 4).status, VOW_STATUS_OWNED);
     kit_close(&k);
     kit_sql(f.path, "UPDATE meta SET boot='another'");
@@ -331,6 +336,10 @@ TEST(sqlite_again, after_another_boot_leases_and_results_are_void)
     a = kit_claim(&k, "once", 6);
     CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
     CHECK_UINT_EQ(a.epoch, once_epoch);
+    a = kit_claim(&k, "paid", 8);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(a.size, 100);
+    CHECK_UINT_EQ(a.epoch, paid_epoch);
     CHECK_UINT_EQ(kit_acquire(&k, "p", 7).status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);

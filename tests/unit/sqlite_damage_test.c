@@ -152,10 +152,10 @@ TEST(sqlite_damage, a_newer_version_is_refused_and_stays)
     char why[600];
     folder_open(&f);
     fill(f.path, 3);
-    kit_sql(f.path, "PRAGMA user_version=2");
+    kit_sql(f.path, "PRAGMA user_version=3");
     CHECK_INT_EQ(kit_try_open(&k, f.path, 0, why), VOW_ESTORE);
     CHECK(strstr(why, "newer") != NULL);
-    kit_sql(f.path, "PRAGMA user_version=1");
+    kit_sql(f.path, "PRAGMA user_version=2");
     kit_open(&k, f.path);
     CHECK_UINT_EQ(kit_claim(&k, "1", 2).status, VOW_STATUS_SETTLED);
     kit_close(&k);
@@ -249,6 +249,44 @@ TEST(sqlite_damage, nothing_is_begun_once_after_a_damage)
     folder_close(&f);
 }
 
+/* The damage is in the table of all records: copies, limits and the highest
+ * epoch lie elsewhere. */
+TEST(sqlite_damage, what_must_survive_is_taken_from_a_damaged_file)
+{
+    struct folder f;
+    struct kit k;
+    vow_name pool = vow_name_of("pool");
+    vow_pool_limits limits = {.concurrent = 7};
+    vow_pool_info info = {.label = NULL};
+    folder_open(&f);
+    settle_once(f.path, "pay");
+    kit_open(&k, f.path);
+    struct kit_answer doubt = claim_once(&k, "sent", 2);
+    CHECK_UINT_EQ(doubt.status, VOW_STATUS_OWNED);
+    k.store->ops->limit(k.store, &pool, &limits, "pool", kit_on_pool, &info);
+    kit_close(&k);
+    fill(f.path, 200);
+    spoil(f.path, 7, 200);
+    kit_open(&k, f.path);
+    for (unsigned i = 0; i < 200; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%u", i);
+        CHECK_INT_EQ(kit_claim(&k, name, 2).code, 0);
+    }
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    CHECK_UINT_EQ(claim_once(&k, "pay", 11).status, VOW_STATUS_SETTLED);
+    struct kit_answer a = claim_once(&k, "sent", 12);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(a.epoch, doubt.epoch);
+    CHECK_INT_EQ(claim_once(&k, "new", 13).code, VOW_EIO);
+    info.limits.concurrent = 0;
+    k.store->ops->limit(k.store, &pool, NULL, NULL, kit_on_pool, &info);
+    CHECK_UINT_EQ(info.limits.concurrent, 7);
+    CHECK(kit_claim(&k, "b", 14).epoch > doubt.epoch);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_damage, nothing_is_begun_once_after_the_file_was_removed)
 {
     struct folder f;
@@ -332,17 +370,19 @@ TEST(sqlite_damage, an_id_of_the_wrong_size_is_no_walk_without_end)
 
 TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
 {
-    /* The token, and 13 numbers: the one for epoch, or since, is the largest
-     * that there is. */
-#define TOKEN "00000000000000000000000000000000"
-#define MOST "ffffffffffffffff7f"
+    /* The token, and 14 numbers: the epoch, or the time since, is the largest
+     * number that there is. And a refresher with the largest epoch. */
+#define TOKEN "01000000000000000000000000000000"
+#define MOST "ffffffffffffffffff01"
     static const char *const poison[] = {
         "UPDATE meta SET base=9223372036854775807",
         "UPDATE meta SET base=-9223372036854775807",
         "UPDATE meta SET high=9223372036854775807",
-        "UPDATE rec SET body=x'" TOKEN "00000000" MOST "0000000000000000'",
-        "UPDATE rec SET body=x'" TOKEN "0000000000" MOST "00000000000000'",
-        "UPDATE rec SET body=x'" TOKEN "01000000" MOST "0000000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "01000000" MOST "000000000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "010000000000" MOST "00000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "02000000" MOST "000000000000000000'",
+        "UPDATE rec SET body=x'" TOKEN "0204000001000000000000000000" TOKEN MOST
+        "000000'",
     };
     for (size_t i = 0; i < sizeof(poison) / sizeof(poison[0]); i++) {
         struct folder f;
@@ -355,7 +395,7 @@ TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
         (void)kit_claim(&k, "0", 2);
         struct kit_answer a = kit_claim(&k, "b", 3);
         CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
-        CHECK(a.epoch < FILE_EPOCH_MAX);
+        CHECK(a.epoch < RULES_EPOCH_MAX);
         CHECK_UINT_EQ(k.damages, 1);
         kit_close(&k);
         folder_close(&f);

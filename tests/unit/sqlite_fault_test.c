@@ -17,7 +17,8 @@ static struct {
     unsigned fail_at; /* 0: never */
     bool for_ever;
     bool fired;
-    sqlite3_int64 room; /* for a file on the disk; 0: any */
+    sqlite3_int64 room;   /* for a file on the disk; 0: any */
+    sqlite3_int64 synced; /* bytes of the log that are on the disk */
 } trouble;
 
 static bool fails(void)
@@ -33,6 +34,7 @@ static bool fails(void)
 struct shim {
     sqlite3_file base;
     sqlite3_file *real;
+    bool is_log;
 };
 
 static sqlite3_vfs *system_vfs(void)
@@ -73,8 +75,11 @@ static int on_truncate(sqlite3_file *f, sqlite3_int64 size)
 
 static int on_sync(sqlite3_file *f, int flags)
 {
-    return fails() ? SQLITE_IOERR_FSYNC
-                   : real_of(f)->pMethods->xSync(real_of(f), flags);
+    if (fails())
+        return SQLITE_IOERR_FSYNC;
+    if (((struct shim *)f)->is_log)
+        (void)real_of(f)->pMethods->xFileSize(real_of(f), &trouble.synced);
+    return real_of(f)->pMethods->xSync(real_of(f), flags);
 }
 
 static int on_size(sqlite3_file *f, sqlite3_int64 *size)
@@ -165,6 +170,7 @@ static int on_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f,
     struct shim *s = (struct shim *)f;
     (void)vfs;
     s->base.pMethods = NULL;
+    s->is_log = (flags & SQLITE_OPEN_WAL) != 0;
     s->real = (sqlite3_file *)(void *)(s + 1);
     if (fails())
         return SQLITE_CANTOPEN;
@@ -216,6 +222,17 @@ static void check_code(int code)
     CHECK(code == 0 || (trouble.fired && code == VOW_ESTORE));
 }
 
+/* A step that the disk did not confirm has happened, and can be repeated. */
+static struct kit_answer claim_surely(struct kit *k)
+{
+    struct kit_answer a = kit_claim(k, "a", 1);
+    if (a.code != VOW_EUNSURE)
+        return a;
+    CHECK(trouble.fired && kit_why(k)[0] != '\0');
+    trouble.fail_at = 0;
+    return kit_claim(k, "a", 1);
+}
+
 struct life {
     bool opened, claimed, committed;
     uint64_t epoch;
@@ -232,7 +249,7 @@ static struct life live(struct kit *k, const char *folder)
     if (code != 0)
         return l;
     l.opened = true;
-    struct kit_answer a = kit_claim(k, "a", 1);
+    struct kit_answer a = claim_surely(k);
     check_code(a.code);
     l.claimed = a.code == 0;
     CHECK(a.code == 0 || kit_why(k)[0] != '\0');
@@ -312,6 +329,163 @@ TEST(sqlite_fault, each_call_to_the_system_fails_once)
 TEST(sqlite_fault, each_call_to_the_system_fails_and_all_behind_it)
 {
     sweep(true);
+}
+
+/* ---- what must survive --------------------------------------------------- */
+
+/* A copy of the folder as the disk has it when the power fails now, in the next
+ * boot. */
+static void lose_power(const char *folder, char copy[400])
+{
+    char command[2000];
+    snprintf(copy, 400, "%s/copy", folder);
+    snprintf(command, sizeof(command),
+             "rm -rf '%s'; mkdir -m 700 '%s' && cp -p '%s'/vow.db* '%s' && "
+             "cp -pr '%s/val' '%s' && rm -f '%s/vow.db-shm' && "
+             "truncate -s %lld '%s/vow.db-wal'",
+             copy, copy, folder, copy, folder, copy, copy,
+             (long long)trouble.synced, copy);
+    CHECK_INT_EQ(system(command), 0);
+    kit_sql(copy, "UPDATE meta SET boot='another'");
+}
+
+static uint64_t limit_there(const char *folder, const char *pool)
+{
+    struct kit k;
+    vow_pool_info info = {.label = NULL};
+    vow_name name = vow_name_of(pool);
+    kit_open(&k, folder);
+    k.store->ops->limit(k.store, &name, NULL, NULL, kit_on_pool, &info);
+    kit_close(&k);
+    return info.limits.concurrent;
+}
+
+static struct kit_answer once_there(const char *folder, const char *name)
+{
+    struct kit k;
+    kit_open(&k, folder);
+    vow_claim_request ask = kit_ask(name, 77);
+    ask.mode = VOW_ONCE;
+    ask.flags = VOW_CLAIM_NOWAIT;
+    struct kit_answer a = kit_claim_as(&k, &ask);
+    kit_close(&k);
+    return a;
+}
+
+/* The log is cut where it was synced last: what was answered before must be
+ * there, and a result of shared work is a cache. */
+TEST(sqlite_fault, what_must_survive_is_on_the_disk_before_the_answer)
+{
+    enum { LONG = 100 * 1000 };
+    struct folder f;
+    struct kit k;
+    char copy[400];
+    vow_name pool = vow_name_of("pool");
+    vow_pool_limits limits = {.concurrent = 7};
+    vow_pool_info info;
+    folder_open(&f);
+    install();
+    kit_open(&k, f.path);
+    k.store->ops->limit(k.store, &pool, &limits, "pool", kit_on_pool, &info);
+    CHECK_UINT_EQ(info.limits.concurrent, 7);
+    lose_power(f.path, copy);
+    CHECK_UINT_EQ(limit_there(copy, "pool"), 7);
+
+    vow_claim_request once = kit_ask("pay", 1);
+    once.mode = VOW_ONCE;
+    struct kit_answer a = kit_claim_as(&k, &once);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    lose_power(f.path, copy);
+    struct kit_answer b = once_there(copy, "pay");
+    CHECK_UINT_EQ(b.status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(b.epoch, a.epoch);
+
+    CHECK_UINT_EQ(kit_commit_mode(&k, "pay", 1, a.epoch, LONG, VOW_ONCE).status,
+                  VOW_STATUS_OWNED);
+    uint64_t shared = kit_claim(&k, "cache", 2).epoch;
+    CHECK_UINT_EQ(kit_commit(&k, "cache", 2, shared, 5).status,
+                  VOW_STATUS_OWNED);
+    lose_power(f.path, copy);
+    CHECK_UINT_EQ(once_there(copy, "pay").size, LONG);
+    CHECK_UINT_EQ(limit_there(copy, "pool"), 7);
+    struct kit again;
+    kit_open(&again, copy);
+    CHECK_UINT_EQ(kit_peek(&again, "cache").status, VOW_STATUS_NONE);
+    CHECK(kit_claim(&again, "new", 9).epoch > shared);
+    kit_close(&again);
+
+    k.store->ops->forget(k.store, &once.name, 0, kit_on_answer, &b);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_NONE);
+    lose_power(f.path, copy);
+    CHECK_UINT_EQ(once_there(copy, "pay").status, VOW_STATUS_OWNED);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* ---- an upgrade ----------------------------------------------------------- */
+
+static void old_folder(const char *folder)
+{
+    static const char tables[] =
+        "PRAGMA journal_mode=WAL;PRAGMA application_id=1987016481;BEGIN;"
+        "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);"
+        "CREATE TABLE rec(h BLOB PRIMARY KEY,st INT,ends INT,inst BLOB,"
+        "file TEXT,body BLOB,val BLOB)WITHOUT ROWID;"
+        "CREATE TABLE once(h BLOB);CREATE TABLE wait(h BLOB);"
+        "CREATE TABLE chunk(h BLOB);"
+        "CREATE TABLE pool(id BLOB PRIMARY KEY,law BLOB,label TEXT,"
+        "concurrent INT,rate INT,span INT,held INT,holders INT,waiting INT,"
+        "seq INT,fence INT,spent INT,next INT)WITHOUT ROWID;"
+        "CREATE TABLE place(pool BLOB,tok BLOB,inst BLOB,held INT,seq INT,"
+        "weight INT,ends INT,fence INT,again INT,PRIMARY KEY(pool,tok))"
+        "WITHOUT ROWID;"
+        "CREATE INDEX place_line ON place(pool,held,seq);"
+        "CREATE TABLE spent(pool BLOB,at INT,began INT,weight INT,"
+        "PRIMARY KEY(pool,at))WITHOUT ROWID;"
+        "INSERT INTO meta VALUES('another',1,1000,2000);"
+        "PRAGMA user_version=1;COMMIT;";
+    char sql[400];
+    char hex[2 * sizeof(vow_name) + 1];
+    vow_name name = vow_name_of("pay");
+    for (size_t i = 0; i < sizeof(name.hash); i++)
+        snprintf(hex + 2 * i, 3, "%02x", name.hash[i]);
+    kit_sql(folder, tables);
+    /* It ran in mode once, with epoch 5. */
+    snprintf(sql, sizeof(sql),
+             "INSERT INTO rec VALUES(x'%s',1,10,x'','',x'%s',NULL)", hex,
+             "07070707070707070707070707070707"
+             "00000200050100010000000000");
+    kit_sql(folder, sql);
+}
+
+/* The tables are those of the earlier vow, or of this one. */
+TEST(sqlite_fault, an_upgrade_that_fails_has_changed_nothing)
+{
+    unsigned n = 1;
+    bool fired = true;
+    install();
+    for (; fired; n++) {
+        struct folder f;
+        struct kit k;
+        folder_open(&f);
+        trouble.fail_at = 0;
+        old_folder(f.path);
+        trouble.calls = 0;
+        trouble.fail_at = n;
+        trouble.for_ever = n % 2 == 0;
+        trouble.fired = false;
+        int code = kit_try_open(&k, f.path, 50, NULL);
+        check_code(code);
+        fired = trouble.fired;
+        trouble.fail_at = 0;
+        if (code == 0)
+            kit_close(&k);
+        struct kit_answer a = once_there(f.path, "pay");
+        CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
+        CHECK_UINT_EQ(a.epoch, 5);
+        folder_close(&f);
+    }
+    CHECK(n > 50);
 }
 
 /* Then all of it is put into the file, and it is begun anew. */

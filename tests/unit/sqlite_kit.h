@@ -34,6 +34,14 @@ struct kit {
     struct world world;
     vow_store *store;
     unsigned records, places, cancels, doubts; /* told */
+    struct kit_record {                        /* the last record told */
+        uint32_t status, mode, takeovers;
+        uint64_t epoch, age_ms, left_ms, cost_ms;
+        bool failed;
+        size_t size; /* of the value */
+        unsigned char first;
+        char label[VOW_LABEL_MAX + 1], runner[VOW_LABEL_MAX + 1];
+    } told;
     unsigned damages;
     char damaged[600]; /* where it went */
 };
@@ -42,6 +50,7 @@ struct kit_answer {
     int code;
     uint32_t status;
     uint64_t epoch;
+    uint64_t waited; /* for a claim that waited for this run */
     uint32_t takeovers;
     bool failed;
     size_t size; /* of the value */
@@ -54,8 +63,21 @@ struct kit_answer {
 
 static inline void kit_on_record(const vow_record *r, void *user)
 {
-    (void)r;
-    ((struct kit *)user)->records++;
+    struct kit *k = user;
+    k->records++;
+    k->told = (struct kit_record){.status = r->status,
+                                  .mode = r->mode,
+                                  .takeovers = r->takeovers,
+                                  .epoch = r->epoch,
+                                  .age_ms = r->age_ms,
+                                  .left_ms = r->left_ms,
+                                  .cost_ms = r->cost_ms,
+                                  .failed = r->failed,
+                                  .size = vow_bytes_size(r->value)};
+    if (k->told.size > 0)
+        k->told.first = vow_bytes_data(r->value)[0];
+    snprintf(k->told.label, sizeof(k->told.label), "%s", r->label);
+    snprintf(k->told.runner, sizeof(k->told.runner), "%s", r->runner);
 }
 
 static inline void kit_on_cancel(const vow_name *name, void *user)
@@ -147,6 +169,7 @@ static inline void kit_on_answer(int code, const vow_record *r, size_t n,
         return;
     a->status = r->status;
     a->epoch = r->epoch;
+    a->waited = r->first;
     a->takeovers = r->takeovers;
     a->failed = r->failed;
     a->size = vow_bytes_size(r->value);
@@ -183,10 +206,11 @@ static inline struct kit_answer kit_claim(struct kit *k, const char *name,
     return kit_claim_as(k, &ask);
 }
 
-/* With a value of so many bytes, all the same. */
-static inline struct kit_answer kit_commit(struct kit *k, const char *name,
-                                           uint64_t token, uint64_t epoch,
-                                           size_t size)
+/* With a value of so many bytes, all the same; `mode` is the mode of the
+ * claim. */
+static inline struct kit_answer kit_commit_mode(struct kit *k, const char *name,
+                                                uint64_t token, uint64_t epoch,
+                                                size_t size, uint32_t mode)
 {
     struct kit_answer a;
     VOW_AUTO(vow_bytes) value = NULL;
@@ -194,12 +218,20 @@ static inline struct kit_answer kit_commit(struct kit *k, const char *name,
     memset(vow_bytes_data(value), 'v', size);
     vow_commit_request ask = {.hold = {.name = vow_name_of(name),
                                        .token = kit_token(token),
-                                       .epoch = epoch},
+                                       .epoch = epoch,
+                                       .mode = mode},
                               .outcome = VOW_OUTCOME_DONE,
                               .ttl_ms = KIT_LONG_MS,
                               .value = value};
     k->store->ops->commit(k->store, &ask, kit_on_answer, &a);
     return a;
+}
+
+static inline struct kit_answer kit_commit(struct kit *k, const char *name,
+                                           uint64_t token, uint64_t epoch,
+                                           size_t size)
+{
+    return kit_commit_mode(k, name, token, epoch, size, VOW_SHARED);
 }
 
 static inline struct kit_answer kit_abandon(struct kit *k, const char *name,
@@ -269,6 +301,14 @@ static inline struct kit_answer kit_release(struct kit *k, const char *pool,
                             .token = kit_token(token)};
     k->store->ops->release(k->store, &hold, kit_on_place_answer, &a);
     return a;
+}
+
+/* A vow_pool_info; without a pool as before. */
+static inline void kit_on_pool(int code, const vow_pool_info *p, size_t n,
+                               void *user)
+{
+    if (code == 0 && n == 1)
+        *(vow_pool_info *)user = *p;
 }
 
 /* ---- time ---------------------------------------------------------------- */

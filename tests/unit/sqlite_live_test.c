@@ -158,24 +158,23 @@ TEST(sqlite_live, who_looks_does_not_see_the_dead)
     folder_close(&f);
 }
 
+static int64_t a_minute_later(void)
+{
+    return vow__file_clock_us() + 60000000;
+}
+
 TEST(sqlite_live, what_was_lost_long_ago_counts_no_more)
 {
     struct folder f;
     struct kit k;
-    sqlite3 *db;
-    char path[300];
     folder_open(&f);
-    snprintf(path, sizeof(path), "%s/vow.db", f.path);
     kit_open(&k, f.path);
     vow_claim_request ask = {.name = vow_name_of("a"), .takeovers = 2};
     for (uint32_t i = 0; i < 3; i++) {
         ask.token = kit_token(1 + i);
         CHECK_UINT_EQ(kit_claim_as(&k, &ask).takeovers, i);
     }
-    CHECK(sqlite3_open(path, &db) == SQLITE_OK);
-    CHECK(sqlite3_exec(db, "UPDATE rec SET ends=ends-60000000", NULL, NULL,
-                       NULL) == SQLITE_OK);
-    CHECK(sqlite3_close(db) == SQLITE_OK);
+    vow__file_of(k.store)->clock_us = a_minute_later;
     ask.token = kit_token(9);
     struct kit_answer a = kit_claim_as(&k, &ask);
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
@@ -441,14 +440,15 @@ struct reading {
 static int read_and_judge(struct vow__file *s, void *arg)
 {
     struct reading *r = arg;
-    struct vow__file_rec rec;
-    int rc = vow__file_rec_find(s, &r->name, &rec);
+    struct vow__file_row row;
+    int rc = vow__file_row_find(s, &r->name, &row);
     if (r->reads++ == 0) {
         CHECK_UINT_EQ(kit_commit(r->owner, "a", 1, r->epoch, 1).status,
                       VOW_STATUS_OWNED);
         kit_close(r->owner);
     }
-    r->status = vow__file_rec_says(s, &rec);
+    vow__file_row_bury(s, &row, NULL);
+    r->status = vow__rules_peek(&row.record, (uint64_t)s->now_us);
     return rc;
 }
 

@@ -94,6 +94,7 @@ static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
     s->loop = loop;
     s->alloc = alloc;
     s->pid = getpid();
+    s->clock_us = vow__file_clock_us;
     s->dir = -1;
     s->mark = -1;
     s->live = -1;
@@ -153,15 +154,19 @@ static vow_future *close_store(vow_store *store)
     return f;
 }
 
-/* What it owns is kept by the lease alone from now on. */
+/* What the instance owns is kept by the leases alone from now on. */
 static int part_step(struct vow__file *s, void *arg)
 {
     int rc = 0;
     (void)arg;
     if (s->owns > 0) {
         sqlite3_stmt *q =
-            vow__file_sql(s, "UPDATE rec SET inst=x'' WHERE inst=?1 AND st<2");
+            vow__file_sql(s, "INSERT OR REPLACE INTO parted VALUES(?1,?2)");
         vow__file_bind(q, 1, s->id, FILE_ID);
+        vow__file_bind_int(q, 2,
+                           s->owns_until_us > INT64_MAX
+                               ? FILE_FOREVER
+                               : (int64_t)s->owns_until_us);
         rc = vow__file_do(s, q);
     }
     if (rc == 0 && s->waited) {
@@ -195,6 +200,7 @@ static void store_free(struct vow__file *s)
     if (s->dir >= 0)
         (void)close(s->dir);
     vow__file_pile_free(s, &s->messages);
+    vow__file_pile_free(s, &s->result);
     vow__file_pile_free(s, &s->litter);
     vow__file_pile_free(s, &s->unsent);
     vow__file_pile_free(s, &s->dead);

@@ -18,9 +18,11 @@
  * file.c is the door; file_step.c has the transactions, file_turn.c the
  * line; file_folder.c, file_open.c and file_make.c the files;
  * file_live.c and file_peer.c who is alive; file_wake.c the wake-ups;
- * file_row.c, file_claim.c, file_commit.c, file_look.c records,
- * file_value.c and file_chunk.c their values; file_pool.c,
- * file_grant.c and file_rate.c places; file_sweep.c what is over.
+ * file_names.c the steps on names, file_change.c the decisions of the rules
+ * carried out, file_row.c records as rows, file_epoch.c their numbers,
+ * file_firm.c what survives a reboot, file_look.c lists; file_value.c and
+ * file_chunk.c values; file_pool.c, file_grant.c and file_rate.c pools;
+ * file_sweep.c what has expired.
  */
 #ifndef VOW_STORE_FILE_INTERNAL_H
 #define VOW_STORE_FILE_INTERNAL_H
@@ -46,13 +48,13 @@ enum {
     FILE_SQL_MAX = 128,          /* prepared statements; a power of two */
     FILE_INLINE_MAX = 64 * 1024, /* longer values have a file */
     FILE_RECHECK_MS = 250,
-    FILE_LATE_MS =
-        60000, /* a result of ttl 0 is kept so long for a lost owner */
     FILE_REQUEST_MS = 1000
 };
 #define FILE_VALUE_MAX ((size_t)1 << 30)
 #define FILE_US_PER_MS INT64_C(1000)
-#define FILE_FOREVER INT64_MAX /* the end of what has none */
+/* A result with ttl 0 outlives the lease by so long. */
+#define FILE_KEEP_US (2 * FILE_RECHECK_MS * UINT64_C(1000))
+#define FILE_FOREVER INT64_MAX /* an end that never comes, in a column */
 
 /* A block that grows; what it holds moves. */
 struct vow__file_pile {
@@ -68,7 +70,7 @@ enum vow__file_message_kind {
     FILE_PLACE = 'P'
 };
 
-/* A wake-up for an instance, as it goes through the socket from `kind` on. */
+/* A wake-up for an instance, as sent from `kind` on. */
 struct vow__file_message {
     unsigned char to[FILE_ID];
     unsigned char kind;
@@ -109,20 +111,24 @@ struct vow__file {
     uint64_t ticket; /* in the line, when has_turn */
     bool has_turn;
     bool wrote;      /* in this step */
+    bool firm;       /* this step must be on the disk before the answer */
+    bool dir_synced; /* the folder has been, since the file was opened */
     uint64_t opened; /* how many times */
 
     /* The transaction. */
     enum vow__file_phase phase;
-    int64_t now_us;     /* since the boot; read when it began to write */
+    int64_t (*clock_us)(void); /* vow__file_clock_us(), but for tests */
+    int64_t now_us;            /* since the boot; read when it began to write */
     uint64_t ends_ns;   /* when waiting for others has lasted long enough */
     int wal_frames;     /* after the last commit */
     int wal_tried;      /* frames when the last checkpoint was begun */
     bool full;          /* this step found no space on the disk */
     unsigned io_errors; /* steps in a row */
     ino_t wal_ino;      /* of the log; 0: not known */
-    struct vow__file_pile messages; /* to be sent when it is committed */
+    struct vow__file_pile messages; /* sent after the commit */
+    struct vow__file_pile result;   /* sent with them, see file_wake.c */
     struct vow__file_pile litter;   /* names of files to be removed then */
-    struct vow__file_pile unsent;   /* messages that were refused */
+    struct vow__file_pile unsent;   /* messages that the kernel refused */
     int64_t unsent_us;              /* since when */
 
     /* What the file says of itself: see file_make.c. */
@@ -142,12 +148,14 @@ struct vow__file {
     uv_poll_t *poll; /* of sock */
     vow_link *peers; /* struct vow__file_peer */
     size_t n_peers;
-    uv_timer_t later; /* for what is done outside of a step. It is always
+    uv_timer_t later;       /* for what is done outside of a step. It is always
                          there: so only the loop frees the store */
-    bool doubts;      /* to be told */
-    bool swept;       /* inside of a step that sweeps */
-    bool waited;      /* has been registered as waiting, or in a queue */
-    bool claim_wrote; /* the last one had to */
+    bool doubts;            /* to be told */
+    bool swept;             /* inside of a step that sweeps */
+    bool waited;            /* has been registered as waiting, or in a queue */
+    bool claim_wrote;       /* the last one had to */
+    bool claimed;           /* the first claim has come */
+    uint64_t owns_until_us; /* no lease of the instance ends later */
     struct vow__file_pile dead; /* instances that this step has found dead */
     bool reread;    /* one of them is new: what was read may be too old */
     int64_t owns;   /* names, about */
@@ -234,6 +242,8 @@ int vow__file_open(struct vow__file *s);
 void vow__file_close(struct vow__file *s);
 /* Is the file we use still the one that others find? */
 bool vow__file_moved(struct vow__file *s);
+/* Is the folder still the one that others find? */
+bool vow__file_same_folder(struct vow__file *s);
 /* Make a new file, unless another did meanwhile; and folders that are not
  * there. */
 int vow__file_make(struct vow__file *s);
@@ -250,6 +260,8 @@ int vow__file_age_check(struct vow__file *s);
 void vow__file_age_mark(struct vow__file *s, int64_t high);
 /* The files belong to another boot or clock, of which nobody lives. */
 int vow__file_adopt(struct vow__file *s);
+/* The file is of an earlier vow: change the tables. */
+int vow__file_upgrade(struct vow__file *s);
 int vow__file_connect(struct vow__file *s, const char *name, int flags);
 int vow__file_connect_second(struct vow__file *s);
 void vow__file_disconnect(struct vow__file *s);
@@ -280,11 +292,17 @@ void vow__file_unwatch_all(struct vow__file *s);
 
 int vow__file_socket_open(struct vow__file *s);
 void vow__file_socket_close(struct vow__file *s);
-/* Send when the transaction is committed. Without memory it is not sent. */
+/* Sends a message to an instance when the transaction is committed. Without
+ * memory the message is not sent. */
 void vow__file_tell(struct vow__file *s, const void *to,
                     enum vow__file_message_kind kind, const void *what,
                     size_t size);
+/* The messages FILE_RECORD of this step about the name of `r` carry the record
+ * with the value, unless the value is too large for a message. At most one name
+ * is settled in a step. */
+void vow__file_tell_result(struct vow__file *s, const vow_record *r);
 void vow__file_messages_send(struct vow__file *s);
+void vow__file_messages_drop(struct vow__file *s);
 /* Tell on_doubt soon. Call vow__file_relieve() soon. */
 void vow__file_doubt(struct vow__file *s);
 void vow__file_relieve_soon(struct vow__file *s);

@@ -10,38 +10,39 @@
 
 #include <string.h>
 
-struct look {
+struct file_look {
     const vow_name *names; /* of peek */
     size_t n;
     struct vow__file_pile records; /* vow_record; texts are places in: */
     struct vow__file_pile texts;
 };
 
-static void answer(struct vow__file *s, vow__file_fn fn, struct look *l,
+static void answer(struct vow__file *s, vow__file_fn fn, struct file_look *l,
                    vow_records_fn done, void *user);
 static int peek_step(struct vow__file *s, void *arg);
 static int list_step(struct vow__file *s, void *arg);
-static int count_living(struct vow__file *s, struct vow__file_rec *r);
-static int add(struct vow__file *s, struct look *l,
-               const struct vow__file_rec *r, uint32_t status);
-static int add_text(struct vow__file *s, struct look *l, const char *text,
+static int count_living(struct vow__file *s, const vow_name *name,
+                        uint32_t *ret_n);
+static int look_add_row(struct vow__file *s, struct file_look *l,
+                        struct vow__file_row *row, uint32_t waiters);
+static int add_text(struct vow__file *s, struct file_look *l, const char *text,
                     const char **ret_text);
-static const char *found(const struct look *l, const char *place);
+static const char *found(const struct file_look *l, const char *place);
 
 void vow__file_peek(vow_store *store, const vow_name *names, size_t n,
                     vow_records_fn done, void *user)
 {
-    struct look l = {.names = names, .n = n};
+    struct file_look l = {.names = names, .n = n};
     answer(vow__file_of(store), peek_step, &l, done, user);
 }
 
 void vow__file_list(vow_store *store, vow_records_fn done, void *user)
 {
-    struct look l = {.n = 0};
+    struct file_look l = {.n = 0};
     answer(vow__file_of(store), list_step, &l, done, user);
 }
 
-static void answer(struct vow__file *s, vow__file_fn fn, struct look *l,
+static void answer(struct vow__file *s, vow__file_fn fn, struct file_look *l,
                    vow_records_fn done, void *user)
 {
     int code = vow__file_step(s, VOW__FILE_READ, fn, l);
@@ -58,46 +59,44 @@ static void answer(struct vow__file *s, vow__file_fn fn, struct look *l,
 
 static int peek_step(struct vow__file *s, void *arg)
 {
-    struct look *l = arg;
-    struct vow__file_rec r;
+    struct file_look *l = arg;
+    struct vow__file_row row;
     int rc = 0;
     l->records.size = 0;
     l->texts.size = 0;
     for (size_t i = 0; i < l->n && rc == 0; i++) {
-        rc = vow__file_rec_find(s, &l->names[i], &r);
-        if (rc != 0)
-            break;
-        uint32_t status = vow__file_rec_says(s, &r);
-        if (r.state != FILE_RUNS && status == VOW_STATUS_NONE)
-            r.there = false;
-        if (r.there && r.state == FILE_RUNS)
-            rc = vow__file_rec_count(s, &r);
+        uint32_t waiters = 0;
+        rc = vow__file_row_find(s, &l->names[i], &row);
+        if (rc == 0 && row.record.state == RULES_RUNNING)
+            rc = vow__file_waiters_count(s, &row.name, &waiters);
         if (rc == 0)
-            rc = add(s, l, &r, status);
+            rc = look_add_row(s, l, &row, waiters);
     }
     return rc;
 }
 
-/* A result that is over or hidden is none; a lapsed lease is shown. */
+/* A result that is over or spent is none; a lapsed lease is shown. */
 static int list_step(struct vow__file *s, void *arg)
 {
-    struct look *l = arg;
-    struct vow__file_rec r = {.waits = false};
+    struct file_look *l = arg;
+    struct vow__file_row row;
     int rc;
-    sqlite3_stmt *q = vow__file_sql(s, "SELECT r.h," FILE_REC_COLUMNS
-                                       " FROM rec r ORDER BY r.h");
+    sqlite3_stmt *q =
+        vow__file_sql(s, "SELECT h," FILE_ROW_COLUMNS " FROM rec ORDER BY h");
     l->records.size = 0;
     l->texts.size = 0;
     while (vow__file_row(s, q, &rc)) {
-        vow__file_bytes_read(q, 0, r.name.hash, sizeof(r.name.hash));
-        rc = vow__file_rec_read(q, 1, &r);
-        uint32_t status = rc == 0 ? vow__file_rec_says(s, &r) : VOW_STATUS_NONE;
-        if (rc == 0 && r.state != FILE_RUNS && status == VOW_STATUS_NONE)
+        uint32_t waiters = 0;
+        vow__file_bytes_read(q, 0, row.name.hash, sizeof(row.name.hash));
+        rc = vow__file_row_read(q, 1, &row);
+        if (rc == 0 && row.record.state != RULES_RUNNING &&
+            vow__rules_peek(&row.record, (uint64_t)s->now_us) ==
+                VOW_STATUS_NONE)
             continue;
-        if (rc == 0 && r.state == FILE_RUNS)
-            rc = count_living(s, &r);
+        if (rc == 0 && row.record.state == RULES_RUNNING)
+            rc = count_living(s, &row.name, &waiters);
         if (rc == 0)
-            rc = add(s, l, &r, status);
+            rc = look_add_row(s, l, &row, waiters);
         if (rc != 0) {
             (void)sqlite3_reset(q);
             return rc;
@@ -106,28 +105,33 @@ static int list_step(struct vow__file *s, void *arg)
     return rc;
 }
 
-/* A claim is told all who are registered; people, those who live. */
-static int count_living(struct vow__file *s, struct vow__file_rec *r)
+/* A claim is told all registered instances; people, those that live. */
+static int count_living(struct vow__file *s, const vow_name *name,
+                        uint32_t *ret_n)
 {
-    sqlite3_stmt *q =
-        vow__file_sql(s, "SELECT inst FROM wait WHERE h=?1 AND epoch=0");
+    sqlite3_stmt *q = vow__file_sql(s, "SELECT inst FROM wait WHERE h=?1");
     int rc;
-    r->waiters = 0;
-    if (!r->waited)
-        return 0;
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
+    *ret_n = 0;
+    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
     while (vow__file_row(s, q, &rc)) {
         unsigned char id[FILE_ID];
         vow__file_bytes_read(q, 0, id, FILE_ID);
-        r->waiters += !vow__file_gone(s, id);
+        *ret_n += !vow__file_gone(s, id);
     }
     return rc;
 }
 
-static int add(struct vow__file *s, struct look *l,
-               const struct vow__file_rec *r, uint32_t status)
+/* Adds what a stranger finds. */
+static int look_add_row(struct vow__file *s, struct file_look *l,
+                        struct vow__file_row *row, uint32_t waiters)
 {
-    vow_record out = vow__file_record(s, r, status);
+    vow__file_row_bury(s, row, NULL);
+    row->record = vow__rules_current(&row->record, (uint64_t)s->now_us);
+    uint32_t status = vow__rules_peek(&row->record, (uint64_t)s->now_us);
+    if (row->record.state != RULES_RUNNING && status == VOW_STATUS_NONE)
+        row->record.state = RULES_NONE;
+    vow_record out = vow__file_record(s, row, status);
+    out.waiters = waiters;
     int rc = add_text(s, l, out.label, &out.label);
     if (rc == 0)
         rc = add_text(s, l, out.runner, &out.runner);
@@ -141,7 +145,7 @@ static int add(struct vow__file *s, struct look *l,
 }
 
 /* As long as the pile may move, a text is its place there, from 1 on. */
-static int add_text(struct vow__file *s, struct look *l, const char *text,
+static int add_text(struct vow__file *s, struct file_look *l, const char *text,
                     const char **ret_text)
 {
     size_t size = strlen(text) + 1;
@@ -156,7 +160,7 @@ static int add_text(struct vow__file *s, struct look *l, const char *text,
     return 0;
 }
 
-static const char *found(const struct look *l, const char *place)
+static const char *found(const struct file_look *l, const char *place)
 {
     return place == NULL ? "" : l->texts.at + (uintptr_t)place - 1;
 }

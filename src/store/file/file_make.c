@@ -10,13 +10,17 @@
  *       open notice. What was in a file that was damaged, removed or replaced
  *       by an older copy is not known any more, and `lost` says so: until
  *       somebody removes that, nothing in mode VOW_ONCE is begun.
- *       A file of another boot is kept: what is in doubt stays in doubt, limits
- *       stay, and what was granted within a rate counts as granted now, as
- *       nobody knows how long the machine was off. All else was of processes
+ *       From a damaged file, what must survive is taken over as far as the file
+ *       can be read, see file_firm.c.
+ *       A file of another boot is kept: records of mode once and limits stay,
+ *       and what was granted within a rate counts as granted now, because no
+ *       clock says how long the machine was off. All else was of processes
  *       that are no more.
+ *       A file of an earlier schema is changed, in one transaction.
  * THREADS  loop thread only.
  */
 #include "store/file/file_make.h"
+#include "store/file/file_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,26 +29,32 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAP_US = 1000, ASIDE_MAX = 10000 };
+enum { NAP_US = 1000, ASIDE_MAX = 10000, FILE_ASIDE_MAX = 64 };
 
 /* h: a name's hash; times are microseconds since the boot.
- *   rec    what is known of a name; st: 0 runs, 1 runs and is VOW_ONCE, 2 is
- *          settled; body: see file_row.c
- *   once   results with ttl 0, for those who waited
- *   wait   instances that wait (epoch 0), or may read a hidden result
- *   pool   law: the pool whose limits it has. next: no lease ends before
- *   spent  grants within the window of a rate; began: of the first of them */
-static const char schema[] =
-    "BEGIN;"
-    "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);"
-    "CREATE TABLE rec(h BLOB PRIMARY KEY,st INT,ends INT,inst BLOB,file TEXT,"
-    "body BLOB,val BLOB)WITHOUT ROWID;"
-    "CREATE TABLE once(h BLOB,epoch INT,ends INT,inst BLOB,file TEXT,body BLOB,"
-    "val BLOB,PRIMARY KEY(h,epoch))WITHOUT ROWID;"
-    "CREATE TABLE wait(h BLOB,inst BLOB,tok BLOB,epoch INT,read INT,"
-    "PRIMARY KEY(h,inst))WITHOUT ROWID;"
-    "CREATE TABLE chunk(h BLOB,seq INT,data BLOB,PRIMARY KEY(h,seq))"
+ *   rec         a record; ends: a sweep may delete the row from then on; inst:
+ *               see file_rows.h; body: see file_row.c
+ *   firm        copies of records that survive a reboot, see file_firm.c
+ *   left_value  results with ttl 0, for the claims that waited for run `first`
+ *   wait        instances that are registered as waiters
+ *   parted      instances that have left in order, and until when the leases of
+ *               their names last
+ *   pool        law: the pool whose limits it has. next: no lease ends before
+ *   spent       grants within the window of a rate; began: of the first */
+static const char name_tables[] =
+    "CREATE TABLE firm(h BLOB PRIMARY KEY,file TEXT,body BLOB,val BLOB)"
     "WITHOUT ROWID;"
+    "CREATE TABLE rec(h BLOB PRIMARY KEY,ends INT,inst BLOB,file TEXT,"
+    "body BLOB,val BLOB)WITHOUT ROWID;"
+    "CREATE TABLE left_value(h BLOB,first INT,ends INT,inst BLOB,file TEXT,"
+    "body BLOB,val BLOB,PRIMARY KEY(h,first))WITHOUT ROWID;"
+    "CREATE TABLE wait(h BLOB,inst BLOB,PRIMARY KEY(h,inst))WITHOUT ROWID;"
+    "CREATE INDEX wait_inst ON wait(inst);"
+    "CREATE TABLE parted(inst BLOB PRIMARY KEY,ends INT)WITHOUT ROWID;"
+    "CREATE TABLE chunk(h BLOB,n INT,data BLOB,PRIMARY KEY(h,n))"
+    "WITHOUT ROWID;";
+static const char other_tables[] =
+    "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);"
     "CREATE TABLE pool(id BLOB PRIMARY KEY,law BLOB,label TEXT,"
     "concurrent INT,rate INT,span INT,held INT,holders INT,waiting INT,"
     "seq INT,fence INT,spent INT,next INT)WITHOUT ROWID;"
@@ -62,10 +72,10 @@ static const char remember[] =
     " ON CONFLICT(pool,at) DO UPDATE SET weight=weight+excluded.weight";
 /* ?1 boot, ?2 clock, ?3 now, ?4 numbers set aside */
 static const char *const adoption[] = {
-    "DELETE FROM rec WHERE st<>1",
-    "UPDATE rec SET inst=x'',ends=0",
-    "DELETE FROM once",
+    "DELETE FROM rec",
+    "DELETE FROM left_value",
     "DELETE FROM wait",
+    "DELETE FROM parted",
     "DELETE FROM chunk",
     "DELETE FROM place",
     "UPDATE pool SET held=0,holders=0,waiting=0,next=0",
@@ -77,13 +87,16 @@ static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
 
 static int lock_take(struct vow__file *s, const char *file, int *ret_fd);
 static void lock_drop(int fd);
-static int make_file(struct vow__file *s);
+static int make_file(struct vow__file *s, const char *aside);
+static void attach_old(struct vow__file *s, const char *aside);
 static void remove_all(struct vow__file *s, const char *name);
 static int first_row(struct vow__file *s);
 static int exec(struct vow__file *s, const char *sql);
 static bool is_whole(struct vow__file *s);
-static int set_aside(struct vow__file *s);
+static int set_aside(struct vow__file *s, char aside[FILE_ASIDE_MAX]);
 static int adopt(struct vow__file *s);
+static int upgrade_tables(struct vow__file *s);
+static int end_change(struct vow__file *s, int rc);
 
 /* ---- which boot --------------------------------------------------------- */
 
@@ -190,7 +203,7 @@ int vow__file_make(struct vow__file *s)
                                                   AT_SYMLINK_NOFOLLOW) == 0;
         rc = removed ? vow__file_lost_write(s, "vow.db was removed") : 0;
         if (rc == 0)
-            rc = make_file(s);
+            rc = make_file(s, NULL);
     }
     if (rc > 0)
         rc = vow__file_fail_sqlite(s, rc);
@@ -207,7 +220,8 @@ int vow__file_make_folders(struct vow__file *s)
     return 0;
 }
 
-static int make_file(struct vow__file *s)
+/* `aside`: a damaged file, from which what is firm is taken; or NULL. */
+static int make_file(struct vow__file *s, const char *aside)
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int rc;
@@ -221,10 +235,18 @@ static int make_file(struct vow__file *s)
     if (rc == 0)
         (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0,
                                 NULL);
+    if (rc == 0 && aside != NULL)
+        attach_old(s, aside);
     if (rc == 0)
-        rc = exec(s, schema);
+        rc = exec(s, "BEGIN");
+    if (rc == 0)
+        rc = exec(s, other_tables);
+    if (rc == 0)
+        rc = exec(s, name_tables);
     if (rc == 0)
         rc = first_row(s);
+    if (rc == 0 && aside != NULL)
+        vow__file_firm_salvage(s);
     if (rc == 0)
         rc = exec(s, "COMMIT;PRAGMA journal_mode=WAL");
     if (rc != 0) {
@@ -237,6 +259,19 @@ static int make_file(struct vow__file *s)
     if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
         return vow__file_fail_errno(s, "vow.db", errno);
     return vow__file_make_folders(s); /* last: they show that it was there */
+}
+
+/* If the file cannot be read at all, nothing is taken from it. */
+static void attach_old(struct vow__file *s, const char *aside)
+{
+    char attach[128];
+    int64_t high = 0;
+    (void)snprintf(attach, sizeof(attach),
+                   "ATTACH '/proc/self/fd/%d/%.60s' AS old", s->dir, aside);
+    if (exec(s, attach) == 0 &&
+        vow__file_pragma(s, "SELECT high FROM old.meta", &high) == 0 &&
+        high > s->high && high < (int64_t)RULES_EPOCH_MAX)
+        s->high = high;
 }
 
 static void remove_all(struct vow__file *s, const char *name)
@@ -291,8 +326,12 @@ int vow__file_damaged(struct vow__file *s, bool surely)
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    if (!vow__file_moved(s) && (surely || !is_whole(s)))
-        rc = set_aside(s);
+    if (!vow__file_moved(s) && (surely || !is_whole(s))) {
+        char aside[FILE_ASIDE_MAX];
+        rc = set_aside(s, aside);
+        if (rc == 0 && make_file(s, aside) != 0)
+            vow__file_disconnect(s); /* whoever comes next makes a new file */
+    }
     lock_drop(lock);
     return rc;
 }
@@ -321,12 +360,11 @@ static bool is_whole(struct vow__file *s)
     (void)sqlite3_finalize(q);
     vow__file_disconnect(s);
     return whole && id == VOW__FILE_APPLICATION &&
-           version >= VOW__FILE_VERSION && rows == 1;
+           version >= VOW__FILE_VERSION_OLDEST && rows == 1;
 }
 
-static int set_aside(struct vow__file *s)
+static int set_aside(struct vow__file *s, char aside[FILE_ASIDE_MAX])
 {
-    char aside[64];
     char why[128];
     char from[32];
     char to[80];
@@ -334,17 +372,18 @@ static int set_aside(struct vow__file *s)
     struct stat st;
     int n = 1;
     do {
-        (void)snprintf(aside, sizeof(aside), "vow.db.damaged-%d", n);
+        (void)snprintf(aside, FILE_ASIDE_MAX, "vow.db.damaged-%d", n);
     } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
              ++n < ASIDE_MAX);
-    (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %s", aside);
+    (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %.60s",
+                   aside);
     int rc = vow__file_lost_write(s, why);
     if (rc < 0)
         return rc;
     static const char *const ends[] = {"-wal", "-shm", ""};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         (void)snprintf(from, sizeof(from), "vow.db%s", ends[i]);
-        (void)snprintf(to, sizeof(to), "%s%s", aside, ends[i]);
+        (void)snprintf(to, sizeof(to), "%.60s%s", aside, ends[i]);
         if (renameat(s->dir, from, s->dir, to) != 0 && errno != ENOENT)
             return vow__file_fail_errno(s, from, errno);
     }
@@ -430,8 +469,9 @@ int vow__file_adopt(struct vow__file *s)
 static int adopt(struct vow__file *s)
 {
     bool ours = false;
-    int64_t now_us = vow__file_clock_us();
+    int64_t now_us = s->clock_us();
     int rc = exec(s, "BEGIN IMMEDIATE");
+    s->now_us = now_us;
     if (rc == 0)
         rc = vow__file_clock_ours(s, &ours);
     size_t n = ours ? 0 : sizeof(adoption) / sizeof(adoption[0]);
@@ -445,9 +485,73 @@ static int adopt(struct vow__file *s)
         }
         rc = vow__file_do(s, q);
     }
+    if (rc == 0 && !ours)
+        rc = vow__file_firm_reboot(s);
+    return end_change(s, rc);
+}
+
+/* Commits a change of all tables, or undoes the change. */
+static int end_change(struct vow__file *s, int rc)
+{
     if (rc == 0)
         rc = exec(s, "COMMIT");
-    else
-        (void)exec(s, "ROLLBACK");
+    if (rc == 0)
+        return vow__file_firm_sync(s);
+    (void)exec(s, "ROLLBACK");
     return rc;
+}
+
+/* ---- an earlier schema -------------------------------------------------- */
+
+int vow__file_upgrade(struct vow__file *s)
+{
+    int lock = -1;
+    int rc = lock_take(s, "lock", &lock);
+    if (rc < 0)
+        return rc;
+    rc = upgrade_tables(s);
+    if (rc > 0)
+        rc = vow__file_fail_sqlite(s, rc);
+    lock_drop(lock);
+    return rc;
+}
+
+/* Owners and waiters of the earlier version could not go on: as long as there
+ * are any, the file stays as it is. */
+static int upgrade_tables(struct vow__file *s)
+{
+    static const char begin[] = "ALTER TABLE rec RENAME TO old_rec;"
+                                "DROP TABLE once;"
+                                "DROP TABLE wait;"
+                                "DROP TABLE chunk";
+    static const char end[] = "DROP TABLE old_rec;"
+                              "DELETE FROM place;"
+                              "UPDATE pool SET held=0,holders=0,waiting=0,"
+                              "next=0";
+    char version[64];
+    int64_t there = 0;
+    int rc = exec(s, "BEGIN IMMEDIATE");
+    s->now_us = s->clock_us();
+    if (rc == 0)
+        rc = vow__file_pragma(s, "PRAGMA user_version", &there);
+    if (rc != 0 || there >= VOW__FILE_VERSION)
+        return end_change(s, rc); /* another process was first */
+    if (vow__file_anybody_lives(s))
+        rc = vow__file_fail(s, VOW_ESTORE,
+                            "%s is in use by processes of an earlier vow: wait "
+                            "until these have ended, or use another folder",
+                            s->folder);
+    if (rc == 0)
+        rc = exec(s, begin);
+    if (rc == 0)
+        rc = exec(s, name_tables);
+    if (rc == 0)
+        rc = vow__file_firm_upgrade(s);
+    if (rc == 0)
+        rc = exec(s, end);
+    (void)snprintf(version, sizeof(version), "PRAGMA user_version=%d",
+                   VOW__FILE_VERSION);
+    if (rc == 0)
+        rc = exec(s, version);
+    return end_change(s, rc);
 }

@@ -7,7 +7,8 @@
 
 enum {
     VOW__FILE_APPLICATION = 0x766f7721, /* "vow!", in the head of the file */
-    VOW__FILE_VERSION = 1
+    VOW__FILE_VERSION = 2,
+    VOW__FILE_VERSION_OLDEST = 1 /* that can be upgraded */
 };
 
 /* Which boot this is, and whose clock. */

@@ -26,7 +26,6 @@
 enum { NAP_US = 500, NAP_MAX_US = 1000, CHANGES_MAX = 8 };
 
 static int open_files(struct vow__file *s);
-static bool same_folder(struct vow__file *s);
 static int open_mark(struct vow__file *s);
 static int open_db(struct vow__file *s);
 static ino_t wal_ino(struct vow__file *s);
@@ -58,7 +57,7 @@ int vow__file_open(struct vow__file *s)
 static int open_files(struct vow__file *s)
 {
     int rc = 0;
-    if (s->dir >= 0 && !same_folder(s)) {
+    if (s->dir >= 0 && !vow__file_same_folder(s)) {
         vow__file_leave(s);
         (void)close(s->dir);
         s->dir = -1;
@@ -86,7 +85,7 @@ static int open_files(struct vow__file *s)
     return rc;
 }
 
-static bool same_folder(struct vow__file *s)
+bool vow__file_same_folder(struct vow__file *s)
 {
     struct stat ours;
     struct stat there;
@@ -270,6 +269,7 @@ void vow__file_disconnect(struct vow__file *s)
     s->db = NULL;
     s->wal_frames = 0;
     s->wal_tried = 0;
+    s->dir_synced = false;
 }
 
 /* The folder and the instance stay: keeps O2. */
@@ -295,15 +295,19 @@ static int check_version(struct vow__file *s)
         rc = vow__file_pragma(s, "PRAGMA user_version", &version);
     if (rc != 0)
         return rc;
-    if (id != VOW__FILE_APPLICATION || version < VOW__FILE_VERSION)
+    if (id != VOW__FILE_APPLICATION || version < VOW__FILE_VERSION_OLDEST)
         return SQLITE_NOTADB;
     if (version > VOW__FILE_VERSION)
         return vow__file_fail(
             s, VOW_ESTORE,
-            "%s was made by a newer vow: use that, or another "
-            "folder",
-            s->folder);
-    return 0;
+            "%s/vow.db has version %lld of the tables, made by a newer vow, "
+            "and "
+            "this vow knows version %d: use the newer vow, or another folder",
+            s->folder, (long long)version, VOW__FILE_VERSION);
+    if (version == VOW__FILE_VERSION)
+        return 0;
+    rc = vow__file_upgrade(s);
+    return rc == 0 ? VOW_EAGAIN : rc;
 }
 
 static int check_clock(struct vow__file *s)

@@ -176,9 +176,9 @@ static int death_step(struct vow__file *s, void *arg)
     int rc;
     d->names.size = 0;
     d->places = false;
-    sqlite3_stmt *q = vow__file_sql(
-        s, "SELECT w.h FROM wait w CROSS JOIN rec r ON r.h=w.h"
-           " WHERE w.inst=?1 AND w.epoch=0 AND r.inst=?2 AND r.st<2");
+    sqlite3_stmt *q =
+        vow__file_sql(s, "SELECT w.h FROM wait w CROSS JOIN rec r ON r.h=w.h"
+                         " WHERE w.inst=?1 AND r.inst=?2");
     vow__file_bind(q, 1, s->id, FILE_ID);
     vow__file_bind(q, 2, d->id, FILE_ID);
     while (vow__file_row(s, q, &rc)) {

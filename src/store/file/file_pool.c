@@ -443,6 +443,7 @@ static int set_limits(struct vow__file *s, struct limit *l)
 {
     char text[VOW_LABEL_MAX + 1];
     int rc = 0;
+    s->firm = true; /* limits survive a reboot */
     if (!l->pool.there)
         rc = vow__file_pool_make(s, l->id, NULL, l->limits, l->label);
     sqlite3_stmt *q = vow__file_sql(

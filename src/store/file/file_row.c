@@ -1,41 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* file_row.c - a record as a row, who waits for it, and its numbers.
+/* file_row.c - a record as a row.
  *
  * HOW   One statement reads a record, one writes it, and rows are small: the
- *       fewer pages, the fewer are written.
- *       Epochs are the time since the boot, plus a base that was chosen when
- *       the file was made or first used after a boot, above all before: so
- *       they rise without a counter that every claim would have to write. For
- *       the next boot, the file holds a number that none has reached; it is
- *       moved on once in ten minutes. What was given elsewhere, and may be
- *       higher, moves the base.
- * INVARIANTS
- *   R1  an epoch is above all that the file has ever given for the name
- *   R2  a row of `wait` has epoch 0 only while the record runs
- *   R3  and then waited is set in the record
+ *       fewer pages, the fewer are written. What no statement looks for is one
+ *       column, `body`: the token, numbers of one to ten bytes each, the texts
+ *       and, beside a result, the refresher. A body may hold anything, as a
+ *       damaged file does: only a body that keeps the invariants of rules.h
+ *       becomes a record.
  * THREADS  loop thread only.
  */
 #include "store/file/file_rows.h"
 
 #include <string.h>
 
-/* Numbers that are set aside for the time to come: ten minutes of them. */
-#define RESERVE_US (INT64_C(600) * 1000 * 1000)
-
-/* No epoch is above: there is room behind the largest that is believed. */
-#define EPOCH_LIMIT ((int64_t)(FILE_EPOCH_MAX + FILE_EPOCH_MAX / 2))
-
-/* What no statement looks for is one column, which costs less time and room:
- * the token, numbers of one to ten bytes each, and the texts behind them. */
-enum { HIDDEN = 1, CANCELED = 2, WAITED = 4 }; /* flags */
+enum { /* bits of FLAGS */
+       ROW_CANCELED = 1,
+       ROW_SPENT = 2,
+       ROW_REFRESH =
+           4, /* a refresher follows the texts: token and REFRESH_... */
+       ROW_REFRESH_FAILED = 8,
+       ROW_REFRESH_CANCELED = 16
+};
 enum {
     STATE,
     FLAGS,
     MODE,
     TAKEOVERS,
     EPOCH,
+    AGE, /* epoch less first */
     SINCE,
-    PULSE, /* after SINCE */
+    END,
     LEASE,
     COST,
     CHUNKS,
@@ -44,248 +38,336 @@ enum {
     RUNNER, /* the same */
     NUMBERS
 };
+enum {
+    REFRESH_EPOCH,
+    REFRESH_SINCE,
+    REFRESH_END,
+    REFRESH_LEASE,
+    REFRESH_NUMBERS
+};
 enum { NUMBER_MAX = 10 };
 enum {
-    BODY_MAX = sizeof(vow_token) + NUMBERS * NUMBER_MAX + 2 * VOW_LABEL_MAX
+    BODY_MAX = 2 * sizeof(vow_token) +
+               (NUMBERS + REFRESH_NUMBERS) * NUMBER_MAX + 2 * VOW_LABEL_MAX
 };
 
-static int find_wait(struct vow__file *s, struct vow__file_rec *r);
-static bool owner_died(struct vow__file *s, const unsigned char *id);
-static int numbers(struct vow__file *s);
-static bool numbers_sound(const uint64_t n[NUMBERS]);
-static const unsigned char *numbers_read(const unsigned char *at,
-                                         const unsigned char *end,
-                                         uint64_t n[NUMBERS]);
-static size_t pack(const struct vow__file_rec *r, unsigned char to[BODY_MAX]);
+static void body_read_row(struct vow__file_body *b, struct vow__file_row *row);
+static void body_read_refresh(struct vow__file_body *b, uint64_t flags,
+                              struct rules_refresh *f);
+static bool refresh_sound(const struct rules_record *r);
+static size_t body_write_row(const struct vow__file_row *row,
+                             unsigned char to[BODY_MAX]);
 
-int vow__file_rec_find(struct vow__file *s, const vow_name *name,
-                       struct vow__file_rec *r)
+/* ---- bodies ------------------------------------------------------------- */
+
+void vow__file_body_bytes(struct vow__file_body *b, void *to, size_t size)
 {
-    sqlite3_stmt *q =
-        vow__file_sql(s, "SELECT " FILE_REC_COLUMNS " FROM rec r WHERE h=?1");
-    int rc;
-    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
-    r->name = *name;
-    r->there = false;
-    r->waits = false;
-    r->waiters = 0;
-    if (vow__file_row(s, q, &rc)) {
-        rc = vow__file_rec_read(q, 0, r);
-        (void)sqlite3_reset(q);
-    }
-    return rc == 0 && s->waited ? find_wait(s, r) : rc;
+    b->sound = b->sound && (size_t)(b->end - b->at) >= size;
+    if (!b->sound)
+        return;
+    memcpy(to, b->at, size);
+    b->at += size;
 }
 
-static int find_wait(struct vow__file *s, struct vow__file_rec *r)
+/* Seven bits to a byte, and the eighth where more follow. */
+void vow__file_body_numbers(struct vow__file_body *b, uint64_t *n, size_t count)
 {
-    sqlite3_stmt *q = vow__file_sql(s, "SELECT tok,epoch,read FROM wait"
-                                       " WHERE h=?1 AND inst=?2");
-    int rc;
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    vow__file_bind(q, 2, s->id, FILE_ID);
-    if (!vow__file_row(s, q, &rc))
-        return rc;
-    r->waits = true;
-    vow__file_bytes_read(q, 0, &r->wait_token, sizeof(r->wait_token));
-    r->wait_epoch = sqlite3_column_int64(q, 1);
-    r->wait_read = sqlite3_column_int(q, 2) != 0;
-    (void)sqlite3_reset(q);
-    return 0;
-}
-
-int vow__file_rec_read(sqlite3_stmt *q, int at, struct vow__file_rec *r)
-{
-    uint64_t n[NUMBERS];
-    const unsigned char *from = sqlite3_column_blob(q, at + 3);
-    size_t size = (size_t)sqlite3_column_bytes(q, at + 3);
-    if (from == NULL || size < sizeof(r->token))
-        return SQLITE_CORRUPT;
-    const unsigned char *end = from + size;
-    memcpy(&r->token, from, sizeof(r->token));
-    from = numbers_read(from + sizeof(r->token), end, n);
-    if (from == NULL || n[LABEL] > VOW_LABEL_MAX || n[RUNNER] > VOW_LABEL_MAX ||
-        (uint64_t)(end - from) != n[LABEL] + n[RUNNER] || !numbers_sound(n))
-        return SQLITE_CORRUPT;
-    r->there = true;
-    r->end_us = sqlite3_column_int64(q, at);
-    r->owned = sqlite3_column_bytes(q, at + 1) == FILE_ID;
-    vow__file_bytes_read(q, at + 1, r->inst, FILE_ID);
-    vow__file_text_read(q, at + 2, r->file, sizeof(r->file));
-    r->state = (uint8_t)n[STATE];
-    r->hidden = (n[FLAGS] & HIDDEN) != 0;
-    r->canceled = (n[FLAGS] & CANCELED) != 0;
-    r->waited = (n[FLAGS] & WAITED) != 0;
-    r->mode = (uint32_t)n[MODE];
-    r->takeovers = (uint32_t)n[TAKEOVERS];
-    r->epoch = (int64_t)n[EPOCH];
-    r->since_us = (int64_t)n[SINCE];
-    r->pulse_us = (int64_t)(n[SINCE] + n[PULSE]);
-    r->lease_us = (int64_t)n[LEASE];
-    r->cost_ms = (int64_t)n[COST];
-    r->chunks = (int64_t)n[CHUNKS];
-    r->bytes = (int64_t)n[BYTES];
-    r->waiters = 0;
-    memcpy(r->label, from, n[LABEL]);
-    r->label[n[LABEL]] = '\0';
-    memcpy(r->runner, from + n[LABEL], n[RUNNER]);
-    r->runner[n[RUNNER]] = '\0';
-    return 0;
-}
-
-/* Sums and differences of them have room. */
-static bool numbers_sound(const uint64_t n[NUMBERS])
-{
-    bool sound = n[STATE] <= FILE_FAILED && n[EPOCH] <= (uint64_t)EPOCH_LIMIT &&
-                 n[LEASE] <= (uint64_t)FILE_FOREVER;
-    for (int i = SINCE; i <= BYTES; i++)
-        sound = sound && (i == LEASE || n[i] <= FILE_EPOCH_MAX / 2);
-    return sound;
-}
-
-/* Seven bits to a byte, and the eighth where more follow. NULL: no such
- * numbers. */
-static const unsigned char *numbers_read(const unsigned char *at,
-                                         const unsigned char *end,
-                                         uint64_t n[NUMBERS])
-{
-    for (int i = 0; i < NUMBERS; i++) {
+    for (size_t i = 0; i < count; i++) {
         unsigned shift = 0;
+        unsigned char part = 128;
         n[i] = 0;
-        do {
-            if (at == end || shift >= 7 * NUMBER_MAX)
-                return NULL;
-            n[i] |= (uint64_t)(*at & 127) << (shift & 63);
-            shift += 7;
-        } while ((*at++ & 128) != 0);
+        for (; b->sound && part > 127; shift += 7) {
+            b->sound = b->at < b->end && shift < 7 * NUMBER_MAX;
+            if (!b->sound)
+                return;
+            part = *b->at++;
+            n[i] |= (uint64_t)(part & 127) << shift;
+        }
     }
-    return at;
 }
 
-/* Returns the size. */
-static size_t pack(const struct vow__file_rec *r, unsigned char to[BODY_MAX])
+void vow__file_body_text(struct vow__file_body *b, char *to, uint64_t size)
 {
-    const uint64_t n[NUMBERS] = {
-        [STATE] = r->state,
-        [FLAGS] = (uint64_t)(r->hidden * HIDDEN | r->canceled * CANCELED |
-                             r->waited * WAITED),
-        [MODE] = r->mode,
-        [TAKEOVERS] = r->takeovers,
-        [EPOCH] = (uint64_t)r->epoch,
-        [SINCE] = (uint64_t)r->since_us,
-        [PULSE] = (uint64_t)(r->pulse_us - r->since_us),
-        [LEASE] = (uint64_t)r->lease_us,
-        [COST] = (uint64_t)r->cost_ms,
-        [CHUNKS] = (uint64_t)r->chunks,
-        [BYTES] = (uint64_t)r->bytes,
-        [LABEL] = strlen(r->label),
-        [RUNNER] = strlen(r->runner),
-    };
-    unsigned char *at = to + sizeof(r->token);
-    memcpy(to, &r->token, sizeof(r->token));
-    for (int i = 0; i < NUMBERS; i++) {
+    b->sound = b->sound && size <= VOW_LABEL_MAX;
+    if (!b->sound)
+        return;
+    vow__file_body_bytes(b, to, size);
+    to[b->sound ? size : 0] = '\0';
+}
+
+int vow__file_row_read(sqlite3_stmt *q, int at, struct vow__file_row *row)
+{
+    const unsigned char *from = sqlite3_column_blob(q, at + 2);
+    size_t size = (size_t)sqlite3_column_bytes(q, at + 2);
+    row->record.state = RULES_NONE;
+    if (from == NULL)
+        return SQLITE_CORRUPT;
+    struct vow__file_body b = {.at = from, .end = from + size, .sound = true};
+    body_read_row(&b, row);
+    if (!b.sound || b.at != b.end || !vow__file_record_sound(&row->record))
+        return SQLITE_CORRUPT;
+    row->owned = sqlite3_column_bytes(q, at) == FILE_ID;
+    vow__file_bytes_read(q, at, row->inst, FILE_ID);
+    vow__file_text_read(q, at + 1, row->file, sizeof(row->file));
+    return 0;
+}
+
+static void body_read_row(struct vow__file_body *b, struct vow__file_row *row)
+{
+    struct rules_record *r = &row->record;
+    uint64_t n[NUMBERS] = {0};
+    vow__file_body_bytes(b, &r->token, sizeof(r->token));
+    vow__file_body_numbers(b, n, NUMBERS);
+    vow__file_body_text(b, row->label, n[LABEL]);
+    vow__file_body_text(b, row->runner, n[RUNNER]);
+    b->sound = b->sound && n[STATE] <= RULES_GAVE_UP && n[MODE] <= VOW_ONCE &&
+               n[TAKEOVERS] <= UINT32_MAX && n[CHUNKS] <= UINT32_MAX &&
+               n[AGE] <= n[EPOCH];
+    r->state = (uint8_t)n[STATE];
+    r->mode = (uint8_t)n[MODE];
+    r->canceled = (n[FLAGS] & ROW_CANCELED) != 0;
+    r->spent = (n[FLAGS] & ROW_SPENT) != 0;
+    r->takeovers = (uint32_t)n[TAKEOVERS];
+    r->chunks = (uint32_t)n[CHUNKS];
+    r->epoch = n[EPOCH];
+    r->first = n[EPOCH] - n[AGE];
+    r->since_us = n[SINCE];
+    r->end_us = n[END];
+    r->lease_us = n[LEASE];
+    r->cost_ms = n[COST];
+    r->chunk_bytes = n[BYTES];
+    r->refresh = (struct rules_refresh){.epoch = 0};
+    if (b->sound && (n[FLAGS] & ROW_REFRESH) != 0)
+        body_read_refresh(b, n[FLAGS], &r->refresh);
+}
+
+static void body_read_refresh(struct vow__file_body *b, uint64_t flags,
+                              struct rules_refresh *f)
+{
+    uint64_t n[REFRESH_NUMBERS] = {0};
+    vow__file_body_bytes(b, &f->token, sizeof(f->token));
+    vow__file_body_numbers(b, n, REFRESH_NUMBERS);
+    b->sound = b->sound && n[REFRESH_EPOCH] != 0;
+    f->epoch = n[REFRESH_EPOCH];
+    f->since_us = n[REFRESH_SINCE];
+    f->end_us = n[REFRESH_END];
+    f->lease_us = n[REFRESH_LEASE];
+    f->failed = (flags & ROW_REFRESH_FAILED) != 0;
+    f->canceled = (flags & ROW_REFRESH_CANCELED) != 0;
+}
+
+static bool token_given(const vow_token *token)
+{
+    static const vow_token none;
+    return memcmp(token, &none, sizeof(none)) != 0;
+}
+
+/* R1 to R5 of rules.h. A time before which a difference is taken has room. */
+bool vow__file_record_sound(const struct rules_record *r)
+{
+    bool runs = r->state == RULES_RUNNING;
+    bool gave_up = r->state == RULES_GAVE_UP;
+    if (r->state == RULES_NONE || r->epoch > RULES_EPOCH_MAX ||
+        r->since_us > RULES_EPOCH_MAX)
+        return false;
+    if (runs ? !token_given(&r->token) || r->spent
+             : r->canceled || r->chunks != 0 || r->chunk_bytes != 0)
+        return false;
+    if (gave_up && (token_given(&r->token) || r->spent))
+        return false;
+    return r->refresh.epoch == 0 || refresh_sound(r);
+}
+
+static bool refresh_sound(const struct rules_record *r)
+{
+    const struct rules_refresh *f = &r->refresh;
+    return r->state == RULES_DONE && !r->spent && r->mode != VOW_ONCE &&
+           f->epoch > r->epoch && f->epoch <= RULES_EPOCH_MAX &&
+           f->since_us <= RULES_EPOCH_MAX && token_given(&f->token);
+}
+
+static unsigned char *put_bytes(unsigned char *at, const void *from,
+                                size_t size)
+{
+    memcpy(at, from, size);
+    return at + size;
+}
+
+static unsigned char *put_numbers(unsigned char *at, const uint64_t *n,
+                                  size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
         uint64_t rest = n[i];
         for (; rest > 127; rest >>= 7)
             *at++ = (unsigned char)(rest | 128);
         *at++ = (unsigned char)rest;
     }
-    memcpy(at, r->label, n[LABEL]);
-    memcpy(at + n[LABEL], r->runner, n[RUNNER]);
-    return (size_t)(at - to) + n[LABEL] + n[RUNNER];
+    return at;
 }
 
-int vow__file_rec_put(struct vow__file *s, const struct vow__file_rec *r,
-                      const struct vow__file_value *value)
+/* Returns the size. */
+static size_t body_write_row(const struct vow__file_row *row,
+                             unsigned char to[BODY_MAX])
 {
-    unsigned char body[BODY_MAX];
-    size_t size = pack(r, body);
-    int st = r->state != FILE_RUNS ? 2 : r->mode == VOW_ONCE;
-    sqlite3_stmt *q = vow__file_sql(s, "INSERT OR REPLACE INTO rec VALUES"
-                                       "(?1,?2,?3,?4,?5,?6,?7)");
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    vow__file_bind_int(q, 2, st);
-    vow__file_bind_int(q, 3, r->end_us);
-    vow__file_bind(q, 4, r->inst, r->owned ? FILE_ID : 0);
-    vow__file_bind_text(q, 5, value == NULL ? "" : value->file);
-    vow__file_bind(q, 6, body, size);
-    vow__file_value_bind(q, 7, value);
-    return vow__file_do(s, q);
+    const struct rules_record *r = &row->record;
+    const struct rules_refresh *f = &r->refresh;
+    unsigned flags = (r->canceled ? ROW_CANCELED : 0u) |
+                     (r->spent ? ROW_SPENT : 0u) |
+                     (f->epoch != 0 ? ROW_REFRESH : 0u) |
+                     (f->failed ? ROW_REFRESH_FAILED : 0u) |
+                     (f->canceled ? ROW_REFRESH_CANCELED : 0u);
+    const uint64_t n[NUMBERS] = {
+        [STATE] = r->state,
+        [FLAGS] = flags,
+        [MODE] = r->mode,
+        [TAKEOVERS] = r->takeovers,
+        [EPOCH] = r->epoch,
+        [AGE] = r->epoch - r->first,
+        [SINCE] = r->since_us,
+        [END] = r->end_us,
+        [LEASE] = r->lease_us,
+        [COST] = r->cost_ms,
+        [CHUNKS] = r->chunks,
+        [BYTES] = r->chunk_bytes,
+        [LABEL] = strlen(row->label),
+        [RUNNER] = strlen(row->runner),
+    };
+    const uint64_t more[REFRESH_NUMBERS] = {[REFRESH_EPOCH] = f->epoch,
+                                            [REFRESH_SINCE] = f->since_us,
+                                            [REFRESH_END] = f->end_us,
+                                            [REFRESH_LEASE] = f->lease_us};
+    unsigned char *at = put_bytes(to, &r->token, sizeof(r->token));
+    at = put_numbers(at, n, NUMBERS);
+    at = put_bytes(at, row->label, n[LABEL]);
+    at = put_bytes(at, row->runner, n[RUNNER]);
+    if (f->epoch != 0) {
+        at = put_bytes(at, &f->token, sizeof(f->token));
+        at = put_numbers(at, more, REFRESH_NUMBERS);
+    }
+    return (size_t)(at - to);
 }
 
-int vow__file_once_put(struct vow__file *s, const struct vow__file_rec *r,
-                       const struct vow__file_value *value)
-{
-    unsigned char body[BODY_MAX];
-    size_t size = pack(r, body);
-    sqlite3_stmt *q = vow__file_sql(s, "INSERT OR REPLACE INTO once VALUES"
-                                       "(?1,?2,?3,x'',?4,?5,?6)");
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    vow__file_bind_int(q, 2, r->epoch);
-    vow__file_bind_int(q, 3, r->end_us);
-    vow__file_bind_text(q, 4, value->file);
-    vow__file_bind(q, 5, body, size);
-    vow__file_value_bind(q, 6, value);
-    return vow__file_do(s, q);
-}
+/* ---- rows --------------------------------------------------------------- */
 
-int vow__file_rec_renew(struct vow__file *s, struct vow__file_rec *r,
-                        uint64_t lease_ms)
+/* Reads the one row that the statement finds. */
+static int row_select(struct vow__file *s, sqlite3_stmt *q,
+                      const vow_name *name, struct vow__file_row *row)
 {
-    r->pulse_us = s->now_us;
-    r->lease_us = vow__file_us_of_ms(lease_ms);
-    r->end_us = vow__file_after(s, r->lease_us);
-    r->owned = true;
-    memcpy(r->inst, s->id, FILE_ID);
-    return vow__file_rec_put(s, r, NULL);
-}
-
-int vow__file_rec_clear(struct vow__file *s, const struct vow__file_rec *r)
-{
-    int rc = 0;
-    if (r->there && r->file[0] != '\0')
-        rc = vow__file_litter(s, r->file);
-    if (rc != 0 || !r->there || r->chunks == 0)
-        return rc;
-    sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM chunk WHERE h=?1");
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    return vow__file_do(s, q);
-}
-
-int vow__file_rec_delete(struct vow__file *s, const struct vow__file_rec *r)
-{
-    int rc = vow__file_rec_clear(s, r);
-    if (rc != 0)
-        return rc;
-    sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM rec WHERE h=?1");
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    return vow__file_do(s, q);
-}
-
-int vow__file_rec_count(struct vow__file *s, struct vow__file_rec *r)
-{
-    sqlite3_stmt *q =
-        vow__file_sql(s, "SELECT count(*) FROM wait WHERE h=?1 AND epoch=0");
     int rc;
-    vow__file_bind(q, 1, r->name.hash, sizeof(r->name.hash));
-    r->waiters = 0;
-    if (!r->waited)
-        return 0;
+    row->name = *name;
+    row->record = (struct rules_record){.state = RULES_NONE};
+    row->owned = false;
+    row->label[0] = '\0';
+    row->runner[0] = '\0';
+    row->file[0] = '\0';
+    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
     if (vow__file_row(s, q, &rc)) {
-        r->waiters = (uint32_t)sqlite3_column_int64(q, 0);
+        rc = vow__file_row_read(q, 0, row);
         (void)sqlite3_reset(q);
     }
     return rc;
 }
 
-uint32_t vow__file_rec_says(struct vow__file *s, const struct vow__file_rec *r)
+int vow__file_row_find(struct vow__file *s, const vow_name *name,
+                       struct vow__file_row *row)
 {
-    if (!r->there)
-        return VOW_STATUS_NONE;
-    bool over = r->end_us != FILE_FOREVER && r->end_us <= s->now_us;
-    if (r->state != FILE_RUNS)
-        return r->hidden || over ? VOW_STATUS_NONE : VOW_STATUS_SETTLED;
-    if (!over && !(r->owned && owner_died(s, r->inst)))
-        return VOW_STATUS_WAITING;
-    return r->mode == VOW_ONCE ? VOW_STATUS_DOUBT : VOW_STATUS_NONE;
+    sqlite3_stmt *q =
+        vow__file_sql(s, "SELECT " FILE_ROW_COLUMNS " FROM rec WHERE h=?1");
+    return row_select(s, q, name, row);
+}
+
+int vow__file_left_find(struct vow__file *s, const vow_name *name,
+                        uint64_t first, struct vow__file_row *row)
+{
+    sqlite3_stmt *q =
+        vow__file_sql(s, "SELECT " FILE_ROW_COLUMNS
+                         " FROM left_value WHERE h=?1 AND first=?2");
+    vow__file_bind_int(q, 2, (int64_t)(first & INT64_MAX));
+    int rc = row_select(s, q, name, row);
+    if (rc == 0 && row->record.end_us <= (uint64_t)s->now_us)
+        row->record = (struct rules_record){.state = RULES_NONE};
+    return rc;
+}
+
+static int64_t column_of_us(uint64_t us)
+{
+    return us > INT64_MAX ? FILE_FOREVER : (int64_t)us;
+}
+
+int vow__file_row_put(struct vow__file *s, const struct vow__file_row *row,
+                      uint64_t keep_until_us,
+                      const struct vow__file_value *value)
+{
+    unsigned char body[BODY_MAX];
+    size_t size = body_write_row(row, body);
+    sqlite3_stmt *q;
+    if (value == NULL) {
+        q = vow__file_sql(s, "UPDATE rec SET ends=?2,inst=?3,body=?4"
+                             " WHERE h=?1");
+    } else {
+        q = vow__file_sql(s, "INSERT OR REPLACE INTO"
+                             " rec(h,ends,inst,body,file,val)"
+                             " VALUES(?1,?2,?3,?4,?5,?6)");
+        vow__file_bind_text(q, 5, value->file);
+        vow__file_value_bind(q, 6, value);
+    }
+    vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
+    vow__file_bind_int(q, 2, column_of_us(keep_until_us));
+    vow__file_bind(q, 3, row->inst, row->owned ? FILE_ID : 0);
+    vow__file_bind(q, 4, body, size);
+    return vow__file_do(s, q);
+}
+
+int vow__file_row_copy(struct vow__file *s, sqlite3_stmt *q,
+                       const struct vow__file_row *row, uint64_t keep_until_us)
+{
+    unsigned char body[BODY_MAX];
+    size_t size = body_write_row(row, body);
+    vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
+    vow__file_bind_int(q, 2, column_of_us(keep_until_us));
+    vow__file_bind(q, 3, body, size);
+    return vow__file_do(s, q);
+}
+
+int vow__file_row_delete(struct vow__file *s, const vow_name *name)
+{
+    sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM rec WHERE h=?1");
+    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
+    return vow__file_do(s, q);
+}
+
+int vow__file_left_put(struct vow__file *s, const struct vow__file_row *row,
+                       const struct vow__file_value *value)
+{
+    unsigned char body[BODY_MAX];
+    size_t size = body_write_row(row, body);
+    sqlite3_stmt *q =
+        vow__file_sql(s, "INSERT OR REPLACE INTO"
+                         " left_value(h,first,ends,inst,body,file,val)"
+                         " VALUES(?1,?2,?3,x'',?4,?5,?6)");
+    vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
+    vow__file_bind_int(q, 2, (int64_t)row->record.first);
+    vow__file_bind_int(q, 3, column_of_us(row->record.end_us));
+    vow__file_bind(q, 4, body, size);
+    vow__file_bind_text(q, 5, value->file);
+    vow__file_value_bind(q, 6, value);
+    return vow__file_do(s, q);
+}
+
+/* ---- the dead ----------------------------------------------------------- */
+
+/* An instance that has left in order keeps its names for their leases. */
+static bool left_in_order(struct vow__file *s, const unsigned char *id)
+{
+    sqlite3_stmt *q =
+        vow__file_sql(s, "SELECT 1 FROM parted WHERE inst=?1 AND ends>?2");
+    int rc;
+    vow__file_bind(q, 1, id, FILE_ID);
+    vow__file_bind_int(q, 2, s->now_us);
+    bool found = vow__file_row(s, q, &rc);
+    if (found)
+        (void)sqlite3_reset(q);
+    return found;
 }
 
 /* An owner commits before it ends. So a record that was read before its owner
@@ -293,7 +375,7 @@ uint32_t vow__file_rec_says(struct vow__file *s, const struct vow__file_rec *r)
  * and the step reads the record again. Nobody commits while we write. */
 static bool owner_died(struct vow__file *s, const unsigned char *id)
 {
-    if (!vow__file_gone(s, id))
+    if (!vow__file_gone(s, id) || left_in_order(s, id))
         return false;
     bool known = s->phase == FILE_WRITES;
     for (size_t at = 0; at < s->dead.size && !known; at += FILE_ID)
@@ -308,93 +390,20 @@ static bool owner_died(struct vow__file *s, const unsigned char *id)
     return false;
 }
 
-int vow__file_rec_wake(struct vow__file *s, const struct vow__file_rec *r,
-                       int64_t epoch, size_t *ret_n)
+void vow__file_row_bury(struct vow__file *s, struct vow__file_row *row,
+                        const vow_token *token)
 {
-    const vow_name *name = &r->name;
-    int rc;
-    *ret_n = 0;
-    if (!r->waited) /* keeps R3 */
-        return 0;
-    sqlite3_stmt *q =
-        vow__file_sql(s, "SELECT inst FROM wait WHERE h=?1 AND epoch=0");
-    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
-    while (vow__file_row(s, q, &rc)) {
-        unsigned char id[FILE_ID];
-        vow__file_bytes_read(q, 0, id, FILE_ID);
-        vow__file_tell(s, id, FILE_RECORD, name->hash, sizeof(name->hash));
-        ++*ret_n;
-    }
-    if (rc != 0 || *ret_n == 0)
-        return rc;
-    if (epoch == 0)
-        q = vow__file_sql(s, "DELETE FROM wait WHERE h=?1 AND epoch=0");
-    else
-        q = vow__file_sql(s, "UPDATE wait SET epoch=?2 WHERE h=?1 AND epoch=0");
-    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
-    if (epoch != 0)
-        vow__file_bind_int(q, 2, epoch);
-    return vow__file_do(s, q); /* keeps R2 */
-}
-
-/* ---- numbers ------------------------------------------------------------ */
-
-int vow__file_epoch(struct vow__file *s, int64_t above, int64_t *ret_epoch)
-{
-    int rc = numbers(s);
-    if (rc != 0)
-        return rc;
-    int64_t epoch = s->base + s->now_us;
-    if (epoch <= above)
-        epoch = above + 1; /* keeps R1 */
-    *ret_epoch = epoch;
-    return vow__file_epoch_seen(s, epoch);
-}
-
-/* What was read before may be too small by now, and never too large: that is
- * good enough to see that nothing has to be done. */
-int vow__file_epoch_seen(struct vow__file *s, int64_t epoch)
-{
-    if (epoch <= s->base + s->now_us && epoch <= s->high)
-        return 0;
-    int rc = numbers(s);
-    if (rc != 0 || (epoch <= s->base + s->now_us && epoch <= s->high))
-        return rc;
-    if (epoch > s->base + s->now_us)
-        s->base = epoch - s->now_us;
-    if (epoch + RESERVE_US > s->high)
-        s->high = epoch + RESERVE_US;
-    sqlite3_stmt *q = vow__file_sql(s, "UPDATE meta SET base=?1,high=?2");
-    vow__file_bind_int(q, 1, s->base);
-    vow__file_bind_int(q, 2, s->high);
-    return vow__file_do(s, q);
-}
-
-int vow__file_epoch_count(struct vow__file *s)
-{
-    sqlite3_stmt *q =
-        vow__file_sql(s, "UPDATE meta SET high=high+1 RETURNING high");
-    int rc;
-    while (vow__file_row(s, q, &rc))
-        s->high = sqlite3_column_int64(q, 0);
-    return rc;
-}
-
-static int numbers(struct vow__file *s)
-{
-    sqlite3_stmt *q = vow__file_sql(s, "SELECT base,high FROM meta");
-    int rc;
-    if (!vow__file_row(s, q, &rc))
-        return rc == 0 ? SQLITE_CORRUPT : rc;
-    int64_t base = sqlite3_column_int64(q, 0);
-    int64_t high = sqlite3_column_int64(q, 1);
-    (void)sqlite3_reset(q);
-    if (base < -EPOCH_LIMIT || base > EPOCH_LIMIT || high < 0 ||
-        high > EPOCH_LIMIT)
-        return SQLITE_CORRUPT;
-    s->base = base;
-    s->high = high;
-    return 0;
+    struct rules_record *r = &row->record;
+    const uint64_t now_us = (uint64_t)s->now_us;
+    bool runs = r->state == RULES_RUNNING;
+    bool refreshes = r->refresh.epoch != 0 && !r->refresh.failed;
+    uint64_t *end_us = runs ? &r->end_us : &r->refresh.end_us;
+    const vow_token *owner = runs ? &r->token : &r->refresh.token;
+    if (!row->owned || !(runs || refreshes) || *end_us <= now_us ||
+        (token != NULL && memcmp(owner, token, sizeof(*token)) == 0) ||
+        !owner_died(s, row->inst))
+        return;
+    *end_us = now_us;
 }
 
 /* ---- reading and telling ------------------------------------------------ */
@@ -436,24 +445,47 @@ void vow__file_text_cut(char *to, const char *from)
     to[size] = '\0';
 }
 
-vow_record vow__file_record(const struct vow__file *s,
-                            const struct vow__file_rec *r, uint32_t status)
+static uint64_t row_ms_since(const struct vow__file *s, uint64_t then_us)
 {
-    vow_record out = {
-        .name = r->name, .status = status, .label = "", .runner = ""};
-    if (!r->there)
+    uint64_t now_us = (uint64_t)s->now_us;
+    return now_us > then_us ? (now_us - then_us) / 1000 : 0;
+}
+
+vow_record vow__file_record(const struct vow__file *s,
+                            const struct vow__file_row *row, uint32_t status)
+{
+    vow_record out = vow__file_record_of(s, &row->record, status);
+    out.name = row->name;
+    if (row->record.state != RULES_NONE) {
+        out.label = row->label;
+        out.runner = row->runner;
+    }
+    return out;
+}
+
+vow_record vow__file_record_of(const struct vow__file *s,
+                               const struct rules_record *r, uint32_t status)
+{
+    const uint64_t now_us = (uint64_t)s->now_us;
+    const bool runs = r->state == RULES_RUNNING;
+    uint64_t left_us = r->end_us > now_us ? r->end_us - now_us : 0;
+    uint64_t renewed_us = r->end_us > r->lease_us ? r->end_us - r->lease_us : 0;
+    vow_record out = {.status = status, .label = "", .runner = ""};
+    if (r->state == RULES_NONE)
         return out;
+    if (runs && left_us > r->lease_us)
+        left_us = r->lease_us; /* the clock was set back */
     out.mode = r->mode;
-    out.epoch = (uint64_t)r->epoch;
+    out.epoch = r->epoch;
+    out.first = r->first;
     out.takeovers = r->takeovers;
-    out.waiters = r->waiters;
-    out.failed = r->state == FILE_FAILED;
-    out.age_ms = vow__file_ms_since(s, r->since_us);
-    out.pulse_ms = vow__file_ms_since(s, r->pulse_us);
-    out.left_ms = vow__file_ms_until(s, r->end_us);
-    out.cost_ms = (uint64_t)r->cost_ms;
-    out.label = r->label;
-    out.runner = r->runner;
+    out.failed = r->state == RULES_FAILED || r->state == RULES_GAVE_UP;
+    out.age_ms = row_ms_since(s, r->since_us);
+    out.pulse_ms = row_ms_since(s, runs ? renewed_us : r->since_us);
+    /* Not too short: a caller that asks again after that finds the end. */
+    out.left_ms =
+        r->end_us == RULES_NEVER ? UINT64_MAX : (left_us + 999) / 1000;
+    out.cost_ms = r->cost_ms;
     return out;
 }
 
@@ -468,19 +500,4 @@ int64_t vow__file_after(const struct vow__file *s, int64_t span_us)
 {
     return span_us > FILE_FOREVER - s->now_us ? FILE_FOREVER
                                               : s->now_us + span_us;
-}
-
-/* Not too short: who looks again after that finds it over. */
-uint64_t vow__file_ms_until(const struct vow__file *s, int64_t then_us)
-{
-    if (then_us == FILE_FOREVER)
-        return UINT64_MAX;
-    int64_t us = then_us > s->now_us ? then_us - s->now_us : 0;
-    return (uint64_t)((us + FILE_US_PER_MS - 1) / FILE_US_PER_MS);
-}
-
-uint64_t vow__file_ms_since(const struct vow__file *s, int64_t then_us)
-{
-    int64_t us = s->now_us > then_us ? s->now_us - then_us : 0;
-    return (uint64_t)(us / FILE_US_PER_MS);
 }

@@ -1,44 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* file_rows.h - records, waiters, values and places, as rows of a file. See
+/* file_rows.h - records, waiters, values and pools, as rows of a file. See
  * file_make.c for the tables and file_internal.h for the files. */
 #ifndef VOW_STORE_FILE_ROWS_H
 #define VOW_STORE_FILE_ROWS_H
 
 #include "store/file/file_internal.h"
+#include "store/rules/rules.h"
 
-/* Above this an epoch is not believed: it would use up the numbers. */
-#define FILE_EPOCH_MAX (UINT64_MAX / 4)
-
-enum vow__file_state { FILE_RUNS = 0, FILE_DONE = 1, FILE_FAILED = 2 };
-
-/* What is known of a name, and how this instance waits for it. */
-struct vow__file_rec {
+/* A record, or a result left for waiters, with what no rule reads. */
+struct vow__file_row {
     vow_name name;
-    bool there;    /* else nothing of the following is set */
-    uint8_t state; /* enum vow__file_state */
-    bool hidden;   /* a result with ttl 0: only who waited may see it */
-    bool canceled;
-    bool waited; /* somebody was registered as waiting since it runs */
-    uint32_t mode;
-    uint32_t takeovers;
-    uint32_t waiters; /* see vow__file_rec_count() */
-    int64_t epoch;
-    vow_token token;
-    bool owned; /* by an instance whose death shows, which is: */
+    struct rules_record record; /* state RULES_NONE: there is no row */
+    bool owned; /* by an instance, whose death expires the lease: the owner, or
+                   the refresher of a result */
     unsigned char inst[FILE_ID];
-    int64_t since_us, pulse_us, end_us, lease_us, cost_ms;
-    int64_t chunks, bytes; /* written so far */
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
-    char file[FILE_NAME_MAX]; /* of the value; "" without one */
-
-    bool waits;
-    bool wait_read;     /* the hidden result was */
-    int64_t wait_epoch; /* of the hidden result; 0: it runs */
-    vow_token wait_token;
+    char file[FILE_NAME_MAX]; /* of the value; "" without a file */
 };
 
-/* What goes into a row as its value. Both NULL and "": empty. */
+/* The value of a row. Both NULL and "": empty. */
 struct vow__file_value {
     vow_bytes *bytes; /* borrowed */
     char file[FILE_NAME_MAX];
@@ -46,59 +27,122 @@ struct vow__file_value {
 
 /* ---- file_row.c ------------------------------------------------------- */
 
-int vow__file_rec_find(struct vow__file *s, const vow_name *name,
-                       struct vow__file_rec *r);
-int vow__file_rec_put(struct vow__file *s, const struct vow__file_rec *r,
+/* Reads a body: a part that does not fit leaves `sound` false. */
+struct vow__file_body {
+    const unsigned char *at;
+    const unsigned char *end;
+    bool sound;
+};
+void vow__file_body_bytes(struct vow__file_body *b, void *to, size_t size);
+void vow__file_body_numbers(struct vow__file_body *b, uint64_t *n,
+                            size_t count);
+void vow__file_body_text(struct vow__file_body *b, char *to, uint64_t size);
+/* Whether a record keeps the invariants of rules.h. */
+bool vow__file_record_sound(const struct rules_record *r);
+
+/* Columns of a row, read from column `at` on: 0, or SQLITE_CORRUPT. */
+#define FILE_ROW_COLUMNS "inst,file,body"
+int vow__file_row_read(sqlite3_stmt *q, int at, struct vow__file_row *row);
+int vow__file_row_find(struct vow__file *s, const vow_name *name,
+                       struct vow__file_row *row);
+/* Writes the record with a value; NULL: only the record, the value stays.
+ * `keep_until_us`: a sweep may delete the row from then on. */
+int vow__file_row_put(struct vow__file *s, const struct vow__file_row *row,
+                      uint64_t keep_until_us,
                       const struct vow__file_value *value);
-/* The lease is renewed, and it is this instance's. */
-int vow__file_rec_renew(struct vow__file *s, struct vow__file_rec *r,
-                        uint64_t lease_ms);
-/* Chunks and the file of what is about to be replaced. */
-int vow__file_rec_clear(struct vow__file *s, const struct vow__file_rec *r);
-int vow__file_rec_delete(struct vow__file *s, const struct vow__file_rec *r);
-/* Set r->waiters. */
-int vow__file_rec_count(struct vow__file *s, struct vow__file_rec *r);
-/* What a claim of a stranger would find. */
-uint32_t vow__file_rec_says(struct vow__file *s, const struct vow__file_rec *r);
-/* Who waits is told and waits no more; with an epoch, for it to be read. */
-int vow__file_rec_wake(struct vow__file *s, const struct vow__file_rec *r,
-                       int64_t epoch, size_t *ret_n);
-/* What columns of a row say, from number `at` on: FILE_REC_COLUMNS. 0, or
- * SQLITE_CORRUPT. */
-#define FILE_REC_COLUMNS "r.ends,r.inst,r.file,r.body"
-int vow__file_rec_read(sqlite3_stmt *q, int at, struct vow__file_rec *r);
-/* The same as a row of `once`, for those who waited. */
-int vow__file_once_put(struct vow__file *s, const struct vow__file_rec *r,
+/* Runs a statement that copies a row: ?1 name, ?2 end, ?3 body. */
+int vow__file_row_copy(struct vow__file *s, sqlite3_stmt *q,
+                       const struct vow__file_row *row, uint64_t keep_until_us);
+int vow__file_row_delete(struct vow__file *s, const vow_name *name);
+/* The result left for the claims that waited for the run `first`. */
+int vow__file_left_find(struct vow__file *s, const vow_name *name,
+                        uint64_t first, struct vow__file_row *row);
+int vow__file_left_put(struct vow__file *s, const struct vow__file_row *row,
                        const struct vow__file_value *value);
+/* Expires the lease of an owner or refresher that has died. A caller with the
+ * token of the owner lives; NULL: a stranger. */
+void vow__file_row_bury(struct vow__file *s, struct vow__file_row *row,
+                        const vow_token *token);
+/* The record as the caller of a step sees the record; texts are borrowed. */
+vow_record vow__file_record(const struct vow__file *s,
+                            const struct vow__file_row *row, uint32_t status);
+/* The same without name and texts. */
+vow_record vow__file_record_of(const struct vow__file *s,
+                               const struct rules_record *r, uint32_t status);
 void vow__file_text_read(sqlite3_stmt *q, int at, char *text, size_t room);
 void vow__file_bytes_read(sqlite3_stmt *q, int at, void *bytes, size_t size);
 /* A name by which rows are walked through: 0, or SQLITE_CORRUPT. */
 int vow__file_name_read(sqlite3_stmt *q, int at, vow_name *name);
-/* For the caller of a step; texts and value stay where they are. */
-vow_record vow__file_record(const struct vow__file *s,
-                            const struct vow__file_rec *r, uint32_t status);
 void vow__file_text_cut(char *to, const char *from);
-
-/* A number above all that were given, and above `above`. */
-int vow__file_epoch(struct vow__file *s, int64_t above, int64_t *ret_epoch);
-/* One was given elsewhere. */
-int vow__file_epoch_seen(struct vow__file *s, int64_t epoch);
-/* Raise s->high: a file in which that is smaller is older. */
-int vow__file_epoch_count(struct vow__file *s);
 
 /* Times and spans without overflow. */
 int64_t vow__file_us_of_ms(uint64_t ms);
 int64_t vow__file_after(const struct vow__file *s, int64_t span_us);
-uint64_t vow__file_ms_until(const struct vow__file *s, int64_t then_us);
-uint64_t vow__file_ms_since(const struct vow__file *s, int64_t then_us);
 
-/* ---- file_claim.c, file_commit.c, file_look.c, file_chunk.c ----- */
+/* ---- file_epoch.c ----------------------------------------------------- */
 
-void vow__file_claim(vow_store *store, const vow_claim_request *ask,
+/* Reads the numbers of the file. */
+int vow__file_epoch_load(struct vow__file *s);
+/* Returns a number above all epochs that were granted, as far as is known. */
+uint64_t vow__file_epoch_number(const struct vow__file *s);
+/* A fence above all that were granted, and above `above`. */
+int vow__file_epoch(struct vow__file *s, int64_t above, int64_t *ret_epoch);
+/* An epoch has been granted, here or elsewhere. */
+int vow__file_epoch_seen(struct vow__file *s, uint64_t seen);
+/* Raises s->high: a file in which that is smaller is older. */
+int vow__file_epoch_count(struct vow__file *s);
+
+/* ---- file_change.c ---------------------------------------------------- */
+
+/* A step on a name: find the record, call a rule, carry out the decision. */
+struct vow__file_change {
+    /* Filled in by the caller. */
+    const vow_name *name;
+    struct decision (*decide)(const struct vow__file_change *c,
+                              const struct rules_record *r,
+                              const struct rules_record *left,
+                              struct rules_now now);
+    const void *request;    /* for decide() */
+    const vow_token *token; /* of the owner, if the caller is the owner */
+    uint64_t waited;        /* of a claim */
+    bool claims;            /* the rule needs a new epoch */
+    bool owns;              /* the step can make the instance the owner */
+    bool settles;           /* with a time to live of 0 */
+    const char *label;      /* texts of the request, or NULL */
+    const char *runner;
+    const struct vow__file_value *value; /* or the chunk; NULL: empty */
+
+    /* The answer. */
+    struct vow__file_row row;
+    struct vow__file_row left;
+    struct decision decision;
+    bool applied;     /* the decision has changed the file */
+    uint32_t waiters; /* registered instances, if the name runs */
+    vow_bytes *shown; /* the value of the answer */
+    int owned;        /* names that the instance owns more, or less */
+    bool inherited;   /* the name of an instance that perhaps has died: */
+    unsigned char dead[FILE_ID];
+
+    /* For file_change.c. */
+    bool known;    /* there was a record */
+    bool was_firm; /* see vow__file_is_firm() */
+};
+/* Does the step; inside a transaction. */
+int vow__file_change(struct vow__file *s, struct vow__file_change *c);
+vow_record vow__file_change_record(const struct vow__file *s,
+                                   const struct vow__file_change *c);
+int vow__file_waiters_count(struct vow__file *s, const vow_name *name,
+                            uint32_t *ret_n);
+int vow__file_chunk_add(struct vow__file *s, const vow_name *name,
+                        uint32_t number, const struct vow__file_value *chunk);
+
+/* ---- file_names.c, file_look.c, file_chunk.c -------------------------- */
+
+void vow__file_claim(vow_store *store, const vow_claim_request *request,
                      vow_records_fn done, void *user);
 void vow__file_pulse(vow_store *store, const vow_hold *holds, size_t n,
                      uint64_t lease_ms, vow_records_fn done, void *user);
-void vow__file_commit(vow_store *store, const vow_commit_request *ask,
+void vow__file_commit(vow_store *store, const vow_commit_request *request,
                       vow_records_fn done, void *user);
 void vow__file_forget(vow_store *store, const vow_name *name, uint64_t epoch,
                       vow_records_fn done, void *user);
@@ -114,25 +158,34 @@ void vow__file_chunk_read(vow_store *store, const vow_name *name,
                           uint64_t epoch, uint64_t from, vow_chunks_fn done,
                           void *user);
 
-/* Settle what is in `r` with a result: all but texts, token and epoch. */
-struct vow__file_result {
-    struct vow__file_value value;
-    bool failed;
-    uint64_t ttl_ms;
-    uint64_t cost_ms;
-};
-int vow__file_settle(struct vow__file *s, struct vow__file_rec *r,
-                     const struct vow__file_result *result);
+/* ---- file_firm.c ------------------------------------------------------ */
+
+/* Whether a record must survive a reboot, and the copy that does. */
+bool vow__file_is_firm(const struct rules_record *r);
+int vow__file_firm_put(struct vow__file *s, const vow_name *name);
+int vow__file_firm_delete(struct vow__file *s, const vow_name *name);
+/* After a commit: the log is on the disk. 0, or a code of SQLite. */
+int vow__file_firm_sync(struct vow__file *s);
+/* Fills an empty `rec`: after a reboot from the copies, from the attached
+ * database `old`, or from the table `old_rec` of schema version 1. */
+int vow__file_firm_reboot(struct vow__file *s);
+void vow__file_firm_salvage(struct vow__file *s);
+int vow__file_firm_upgrade(struct vow__file *s);
 
 /* ---- file_value.c ----------------------------------------------------- */
 
-/* The value of the record, or with an epoch that of a hidden result; the
- * caller's. NULL: it is empty. VOW_ENOENT: it is gone. */
-int vow__file_value_get(struct vow__file *s, const vow_name *name,
-                        int64_t epoch, vow_bytes **ret_bytes);
-/* Before a step: a long value goes into a file. `out` borrows the bytes. */
+/* The value of a row of `rec`, or with left a row of `left`; the caller's.
+ * NULL: empty. VOW_ENOENT: the value is gone. */
+int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
+                        bool left, vow_bytes **ret_bytes);
+/* The same of a value with a file. */
+int vow__file_value_read(struct vow__file *s, const char *file, int64_t size,
+                         vow_bytes **ret_bytes);
+/* Before a step: a long value goes into a file. `out` borrows the bytes.
+ * `firm`: the file must survive a reboot. */
 int vow__file_value_write(struct vow__file *s, const vow_name *name,
-                          vow_bytes *bytes, struct vow__file_value *out);
+                          vow_bytes *bytes, bool firm,
+                          struct vow__file_value *out);
 void vow__file_value_unlink(struct vow__file *s, const char *file);
 void vow__file_value_bind(sqlite3_stmt *q, int at,
                           const struct vow__file_value *value);

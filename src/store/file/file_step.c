@@ -27,6 +27,7 @@
  *   S1  a checkpoint is made only by who has SQLite's lock for writing
  *   S2  messages go out and files are removed after the commit, never without
  *   S3  a failed step leaves no transaction and no turn behind
+ *   S4  a step that sets s->firm is answered when the log is on the disk
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
@@ -59,6 +60,7 @@ static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                void *arg);
 static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads);
+static int sync_log(struct vow__file *s);
 static int begin(struct vow__file *s, enum vow__file_how how);
 static int finish(struct vow__file *s);
 static void undo(struct vow__file *s);
@@ -89,20 +91,34 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
     s->dead.size = 0;
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
+    if (rc == 0)
+        vow__file_messages_send(s); /* not after a checkpoint */
     leave(s);
     if (rc == 0) {
         s->io_errors = 0;
-        vow__file_messages_send(s);
         vow__file_litter_clear(s);
+        if (s->firm)
+            rc = sync_log(s);
         if (wrote)
             vow__file_sweep(s);
     } else {
-        s->messages.size = 0; /* keeps S2 */
+        vow__file_messages_drop(s); /* keeps S2 */
         s->litter.size = 0;
     }
     if (rc > 0)
         rc = vow__file_fail_sqlite(s, rc);
     return rc;
+}
+
+/* The step has happened; whether a reboot would undo it is not known. */
+static int sync_log(struct vow__file *s)
+{
+    s->firm = false;
+    if (s->db == NULL || vow__file_firm_sync(s) == 0)
+        return 0;
+    return vow__file_fail(s, VOW_EUNSURE,
+                          "%s: the disk does not confirm what was written",
+                          s->folder);
 }
 
 static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
@@ -154,9 +170,10 @@ static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
 static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads)
 {
-    s->messages.size = 0;
+    vow__file_messages_drop(s);
     s->litter.size = 0;
     s->reread = false;
+    s->firm = false;
     int rc = begin(s, how);
     if (rc == 0)
         rc = fn(s, arg);
@@ -184,7 +201,7 @@ static int begin(struct vow__file *s, enum vow__file_how how)
     if (rc != 0)
         return rc;
     s->phase = how != VOW__FILE_READ ? FILE_WRITES : FILE_READS;
-    s->now_us = vow__file_clock_us();
+    s->now_us = s->clock_us();
     return 0;
 }
 
@@ -200,7 +217,7 @@ int vow__file_write(struct vow__file *s)
     if (rc != 0)
         return rc;
     s->phase = FILE_WRITES;
-    s->now_us = vow__file_clock_us();
+    s->now_us = s->clock_us();
     return 0;
 }
 

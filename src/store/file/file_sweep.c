@@ -33,8 +33,6 @@ enum {
     DUE_AT = 8       /* where `mark` has the time of the last sweep */
 };
 #define DUE_US (INT64_C(60) * 1000 * 1000)
-/* A lapsed lease that nobody asks for is remembered so long. */
-#define KEEP_US (INT64_C(24) * 3600 * 1000 * 1000)
 
 /* A file with a value, and whether a row names it. */
 struct asked {
@@ -51,9 +49,10 @@ struct graves {
 
 static bool sweep_is_due(struct vow__file *s);
 static int rows_step(struct vow__file *s, void *arg);
-static int records(struct vow__file *s, const unsigned char *from);
-static int hidden_ones(struct vow__file *s);
-static int delete_over(struct vow__file *s, sqlite3_stmt *q);
+static int sweep_rows(struct vow__file *s, const unsigned char *from);
+static int delete_over(struct vow__file *s, sqlite3_stmt *q,
+                       const unsigned char *from, bool records);
+static int sweep_parted(struct vow__file *s);
 static void sweep_live(struct vow__file *s, struct graves *g);
 static bool remove_dead(struct vow__file *s, const char *hex);
 static void sweep_sockets(struct vow__file *s);
@@ -122,57 +121,68 @@ static int rows_step(struct vow__file *s, void *arg)
     (void)arg;
     for (size_t i = 0; i < 4; i++)
         drawn[i] = vow_loop_random(s->loop);
-    int rc = records(s, (const unsigned char *)drawn);
-    return rc == 0 ? hidden_ones(s) : rc;
+    int rc = sweep_rows(s, (const unsigned char *)drawn);
+    return rc == 0 ? sweep_parted(s) : rc;
 }
 
-static int records(struct vow__file *s, const unsigned char *from)
+/* A stretch of the records, and of the results left for waiters. */
+static int sweep_rows(struct vow__file *s, const unsigned char *from)
 {
-    sqlite3_stmt *q = vow__file_sql(
-        s, "DELETE FROM rec WHERE h IN"
-           " (SELECT h FROM (SELECT h,st,ends FROM rec WHERE h>=?1"
-           " ORDER BY h LIMIT ?4)"
-           " WHERE st=2 AND ends<=?2 OR st=0 AND ends<=?3)"
-           " RETURNING file,st");
+    static const char records[] =
+        "DELETE FROM rec WHERE h IN(SELECT h FROM"
+        "(SELECT h,ends FROM rec WHERE h>=?1 ORDER BY h LIMIT ?3)"
+        " WHERE ends<=?2) RETURNING file,h";
+    static const char left[] =
+        "DELETE FROM left_value WHERE(h,first)IN(SELECT h,first FROM"
+        "(SELECT h,first,ends FROM left_value WHERE h>=?1 ORDER BY h LIMIT ?3)"
+        " WHERE ends<=?2) RETURNING file,h";
+    int rc = delete_over(s, vow__file_sql(s, records), from, true);
+    return rc == 0 ? delete_over(s, vow__file_sql(s, left), from, false) : rc;
+}
+
+/* Chunks, registered instances and the copy go with a record. */
+static int delete_kin(struct vow__file *s, const vow_name *name)
+{
+    static const char *const kin[] = {"DELETE FROM chunk WHERE h=?1",
+                                      "DELETE FROM wait WHERE h=?1",
+                                      "DELETE FROM firm WHERE h=?1"};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(kin) / sizeof(kin[0]) && rc == 0; i++) {
+        sqlite3_stmt *q = vow__file_sql(s, kin[i]);
+        vow__file_bind(q, 1, name->hash, sizeof(name->hash));
+        rc = vow__file_do(s, q);
+    }
+    return rc;
+}
+
+static int delete_over(struct vow__file *s, sqlite3_stmt *q,
+                       const unsigned char *from, bool records)
+{
+    int rc;
     vow__file_bind(q, 1, from, sizeof(vow_name));
     vow__file_bind_int(q, 2, s->now_us);
-    vow__file_bind_int(q, 3, s->now_us - KEEP_US);
-    vow__file_bind_int(q, 4, ROWS);
-    return delete_over(s, q);
-}
-
-static int hidden_ones(struct vow__file *s)
-{
-    sqlite3_stmt *q =
-        vow__file_sql(s, "DELETE FROM once WHERE ends<=?1 RETURNING file,2");
-    vow__file_bind_int(q, 1, s->now_us);
-    int rc = delete_over(s, q);
-    if (rc != 0)
-        return rc;
-    q = vow__file_sql(s,
-                      "DELETE FROM wait WHERE epoch<>0 AND NOT EXISTS(SELECT 1"
-                      " FROM once o WHERE o.h=wait.h AND o.epoch=wait.epoch)");
-    return vow__file_do(s, q);
-}
-
-static int delete_over(struct vow__file *s, sqlite3_stmt *q)
-{
-    bool ran = false;
-    int rc;
+    vow__file_bind_int(q, 3, ROWS);
     while (vow__file_row(s, q, &rc)) {
         char file[FILE_NAME_MAX];
+        vow_name name;
         vow__file_text_read(q, 0, file, sizeof(file));
-        ran |= sqlite3_column_int(q, 1) < 2;
+        vow__file_bytes_read(q, 1, name.hash, sizeof(name.hash));
         int code = file[0] == '\0' ? 0 : vow__file_litter(s, file);
+        if (code == 0 && records)
+            code = delete_kin(s, &name);
         if (code != 0) {
             (void)sqlite3_reset(q);
             return code;
         }
     }
-    if (rc != 0 || !ran)
-        return rc;
-    return vow__file_do(s, vow__file_sql(s, "DELETE FROM chunk WHERE h NOT IN"
-                                            " (SELECT h FROM rec WHERE st<2)"));
+    return rc;
+}
+
+static int sweep_parted(struct vow__file *s)
+{
+    sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM parted WHERE ends<=?1");
+    vow__file_bind_int(q, 1, s->now_us);
+    return vow__file_do(s, q);
 }
 
 /* ---- the dead ----------------------------------------------------------- */
@@ -300,8 +310,8 @@ static int named_step(struct vow__file *s, void *arg)
 {
     struct asked *asked = arg;
     sqlite3_stmt *q = vow__file_sql(
-        s, "SELECT st=2 AND ends<=?3 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
-           " SELECT 0 FROM once WHERE h=?1 AND file=?2");
+        s, "SELECT ends<=?3 FROM rec WHERE h=?1 AND file=?2 UNION ALL"
+           " SELECT 0 FROM left_value WHERE h=?1 AND file=?2");
     int rc;
     vow__file_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
     vow__file_bind_text(q, 2, asked->file);
@@ -318,13 +328,13 @@ static int over_step(struct vow__file *s, void *arg)
 {
     struct asked *asked = arg;
     sqlite3_stmt *q = vow__file_sql(s, "DELETE FROM rec WHERE h=?1 AND file=?2"
-                                       " AND st=2 AND ends<=?3");
+                                       " AND ends<=?3");
     vow__file_bind(q, 1, asked->name.hash, sizeof(asked->name.hash));
     vow__file_bind_text(q, 2, asked->file);
     vow__file_bind_int(q, 3, s->now_us);
     int rc = vow__file_do(s, q);
     asked->named = rc != 0 || sqlite3_changes(s->db) == 0;
-    return rc;
+    return rc == 0 && !asked->named ? delete_kin(s, &asked->name) : rc;
 }
 
 static DIR *folder(struct vow__file *s, const char *name)

@@ -22,28 +22,27 @@
 
 enum { PIECE = 1 << 20 }; /* of a read or write */
 
-static int file_get(struct vow__file *s, const char *file, int64_t size,
-                    vow_bytes **ret_bytes);
 static void make_ready(const unsigned char *at, size_t size);
 static int fill(int fd, unsigned char *to, size_t size);
 static int join_step(struct vow__file *s, void *arg);
-static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes);
+static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes,
+                    bool firm);
 static void path_of(const char *file, char path[FILE_NAME_MAX + 8]);
 
-int vow__file_value_get(struct vow__file *s, const vow_name *name,
-                        int64_t epoch, vow_bytes **ret_bytes)
+int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
+                        bool left, vow_bytes **ret_bytes)
 {
     sqlite3_stmt *q;
     char file[FILE_NAME_MAX];
     int rc;
-    if (epoch == 0) {
-        q = vow__file_sql(s, "SELECT file,val FROM rec WHERE h=?1");
+    if (left) {
+        q = vow__file_sql(
+            s, "SELECT file,val FROM left_value WHERE h=?1 AND first=?2");
+        vow__file_bind_int(q, 2, (int64_t)row->record.first);
     } else {
-        q = vow__file_sql(s,
-                          "SELECT file,val FROM once WHERE h=?1 AND epoch=?2");
-        vow__file_bind_int(q, 2, epoch);
+        q = vow__file_sql(s, "SELECT file,val FROM rec WHERE h=?1");
     }
-    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
+    vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
     *ret_bytes = NULL;
     if (!vow__file_row(s, q, &rc))
         return rc == 0 ? VOW_ENOENT : rc;
@@ -51,7 +50,7 @@ int vow__file_value_get(struct vow__file *s, const vow_name *name,
     if (file[0] != '\0') {
         int64_t size = sqlite3_column_int64(q, 1);
         (void)sqlite3_reset(q);
-        return file_get(s, file, size, ret_bytes);
+        return vow__file_value_read(s, file, size, ret_bytes);
     }
     const void *data = sqlite3_column_blob(q, 1);
     size_t size = (size_t)sqlite3_column_bytes(q, 1);
@@ -63,8 +62,8 @@ int vow__file_value_get(struct vow__file *s, const vow_name *name,
     return rc;
 }
 
-static int file_get(struct vow__file *s, const char *file, int64_t size,
-                    vow_bytes **ret_bytes)
+int vow__file_value_read(struct vow__file *s, const char *file, int64_t size,
+                         vow_bytes **ret_bytes)
 {
     char path[FILE_NAME_MAX + 8];
     struct stat st;
@@ -125,7 +124,8 @@ static int fill(int fd, unsigned char *to, size_t size)
 }
 
 int vow__file_value_write(struct vow__file *s, const vow_name *name,
-                          vow_bytes *bytes, struct vow__file_value *out)
+                          vow_bytes *bytes, bool firm,
+                          struct vow__file_value *out)
 {
     char path[FILE_NAME_MAX + 8];
     char text[VOW_NAME_TEXT];
@@ -139,7 +139,7 @@ int vow__file_value_write(struct vow__file *s, const vow_name *name,
                    vow_name_text(name, text), s->hex,
                    (unsigned long long)++s->files);
     path_of(out->file, path);
-    rc = file_put(s, path, bytes);
+    rc = file_put(s, path, bytes, firm);
     if (rc < 0)
         out->file[0] = '\0';
     return rc;
@@ -152,7 +152,8 @@ static int join_step(struct vow__file *s, void *arg)
     return vow__file_join(s);
 }
 
-static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes)
+static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes,
+                    bool firm)
 {
     const unsigned char *from = vow_bytes_data(bytes);
     size_t size = vow_bytes_size(bytes);
@@ -172,6 +173,8 @@ static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes)
             size -= (size_t)n;
         }
     }
+    if (error == 0 && firm && fsync(fd) != 0)
+        error = errno;
     if (close(fd) != 0 && error == 0)
         error = errno;
     if (error == 0)

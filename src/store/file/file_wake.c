@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* file_wake.c - telling other instances at once, by datagrams.
+/* file_wake.c - wake-ups for other instances, as datagrams.
  *
- * HOW   Each instance has a socket, sock/ID. What is to be told is gathered
- *       while a step runs and sent when it is committed. Nothing depends on a
- *       datagram: who gets one asks the store, and who gets none asks after
- *       recheck_ms. The kernel lets only some lie there, often ten; what it
- *       refuses is sent again, until that would be too late to be of use.
- *       The kernel says who sent it: nobody but our own user and root is heard.
- *       A path of a socket is short, and a folder may be deep: the socket is
- *       named through the descriptor of the folder.
+ * HOW   Each instance has a socket, sock/ID. The messages of a step are
+ *       gathered while the step runs, and sent after the commit. Nothing
+ *       depends on a message: the receiver asks the store, and an instance that
+ *       receives nothing asks after recheck_ms. The kernel queues few messages
+ *       per socket, often ten; a message that the kernel refuses is sent again,
+ *       until the receiver has asked by itself.
+ *       A message about a settled name carries the record and the result, if
+ *       the result is small: the waiter has the result without asking. A
+ *       message that is sent again does not carry the result.
+ *       The folder is of mode 0700, and the kernel tells the sender: a message
+ *       counts only from a process of the same user or of root. A message with
+ *       another size than its fields say does not count.
+ *       The path of a socket is short, and the path of a folder may be long:
+ *       the address goes through the descriptor of the folder.
  * THREADS  loop thread only.
  */
+#include "base/bytes.h"
 #include "store/file/file_rows.h"
 
 #include <errno.h>
@@ -21,26 +28,48 @@
 #include <unistd.h>
 
 enum {
-    LETTERS_MAX = 4096, /* of one step; the rest looks by itself */
-    READ_MAX = 64,      /* in one turn of the loop */
+    MESSAGES_MAX = 4096,   /* of a step; other waiters ask by themselves */
+    READ_MAX = 64,         /* in one turn of the loop */
+    VALUE_SENT_MAX = 8192, /* bytes of a result in a message */
     RESEND_MS = 1,
     RELIEVE_MS = 2,
-    LETTER = 1 + 32 /* bytes on the way */
+    BARE = 1 + 32 /* bytes of a message without a result: kind and name */
 };
 
-static void address(const struct vow__file *s, const char *hex,
-                    struct sockaddr_un *at);
+/* Follows the name in a message with a result; label, runner and value follow,
+ * without NUL. The fields have the names of vow_record. */
+struct result_head {
+    int64_t sent_us; /* the clock of the store, at age_ms and left_ms */
+    uint64_t epoch, first, age_ms, left_ms, cost_ms;
+    uint32_t mode, takeovers;
+    uint32_t value_size;
+    uint16_t label_size, runner_size;
+    uint32_t failed;
+    uint32_t zero; /* no padding: all bytes are sent */
+};
+
+enum {
+    RESULT_MAX = sizeof(struct result_head) + 2 * VOW_LABEL_MAX + VALUE_SENT_MAX
+};
+
+static void socket_address(const struct vow__file *s, const char *hex,
+                           struct sockaddr_un *at);
 static void on_messages(uv_poll_t *poll, int status, int events);
-static bool message_read(struct vow__file *s, void *message);
-static bool trusted(struct msghdr *m);
-static void message_tell(struct vow__file *s, const unsigned char *message);
+static size_t message_receive(struct vow__file *s, void *to, size_t room);
+static bool message_is_trusted(struct msghdr *m);
+static void message_handle(struct vow__file *s, const unsigned char *message,
+                           size_t size);
+static void record_handle(struct vow__file *s, const vow_name *name,
+                          const unsigned char *result, size_t size);
+static bool result_read(struct vow__file *s, const unsigned char *result,
+                        size_t size, vow_record *r, char *label, char *runner);
 static void on_poll_closed(uv_handle_t *handle);
-static void send_pile(struct vow__file *s, struct vow__file_pile *p);
-static bool send_one(struct vow__file *s, int fd,
-                     const struct vow__file_message *l);
+static void messages_send(struct vow__file *s, struct vow__file_pile *p);
+static bool message_send(struct vow__file *s, int fd,
+                         const struct vow__file_message *m);
 static void message_add(struct vow__file *s, struct vow__file_pile *p,
-                        const struct vow__file_message *l);
-static void soon(struct vow__file *s, uint64_t ms);
+                        const struct vow__file_message *m);
+static void later_start(struct vow__file *s, uint64_t ms);
 static void on_later(uv_timer_t *timer);
 
 /* ---- receiving ---------------------------------------------------------- */
@@ -54,7 +83,7 @@ int vow__file_socket_open(struct vow__file *s)
     s->sock = s->poll == NULL ? -1 : socket(AF_UNIX, flags, 0);
     if (s->poll == NULL)
         return VOW_ENOMEM;
-    address(s, s->hex, &at);
+    socket_address(s, s->hex, &at);
     if (s->sock < 0 ||
         setsockopt(s->sock, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
         bind(s->sock, (const struct sockaddr *)&at, sizeof(at)) != 0)
@@ -86,7 +115,7 @@ void vow__file_socket_close(struct vow__file *s)
         s->poll = NULL;
     }
     if (s->sock >= 0) {
-        address(s, s->hex, &at);
+        socket_address(s, s->hex, &at);
         (void)unlink(at.sun_path);
         (void)close(s->sock);
     }
@@ -100,8 +129,8 @@ static void on_poll_closed(uv_handle_t *handle)
     vow__file_handle_closed(s);
 }
 
-static void address(const struct vow__file *s, const char *hex,
-                    struct sockaddr_un *at)
+static void socket_address(const struct vow__file *s, const char *hex,
+                           struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){.sun_family = AF_UNIX};
     (void)snprintf(at->sun_path, sizeof(at->sun_path),
@@ -111,76 +140,122 @@ static void address(const struct vow__file *s, const char *hex,
 static void on_messages(uv_poll_t *poll, int status, int events)
 {
     struct vow__file *s = poll->data;
-    unsigned char message[LETTER];
+    unsigned char message[BARE + RESULT_MAX];
     (void)status;
     (void)events;
-    for (int n = 0; n < READ_MAX; n++) {
-        if (s->sock < 0 || !message_read(s, message))
+    for (int n = 0; n < READ_MAX && s->sock >= 0; n++) {
+        size_t size = message_receive(s, message, sizeof(message));
+        if (size == 0)
             break;
-        message_tell(s, message);
+        message_handle(s, message, size);
     }
 }
 
-/* The next one that counts; false when there is none. */
-static bool message_read(struct vow__file *s, void *message)
+/* Receives the next message that counts; returns 0 if there is none. */
+static size_t message_receive(struct vow__file *s, void *to, size_t room)
 {
     for (int i = 0; i < READ_MAX; i++) {
         union {
             struct cmsghdr head;
             char room[CMSG_SPACE(sizeof(struct ucred))];
         } control;
-        struct iovec part = {.iov_base = message, .iov_len = LETTER};
+        struct iovec part = {.iov_base = to, .iov_len = room};
         struct msghdr m = {.msg_iov = &part,
                            .msg_iovlen = 1,
                            .msg_control = &control,
                            .msg_controllen = sizeof(control)};
         ssize_t size = recvmsg(s->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (size < 0)
-            return false;
-        if (size == LETTER && (m.msg_flags & MSG_TRUNC) == 0 && trusted(&m))
-            return true;
+            return 0;
+        if (size >= BARE && (m.msg_flags & MSG_TRUNC) == 0 &&
+            message_is_trusted(&m))
+            return (size_t)size;
     }
-    return false;
+    return 0;
 }
 
-static bool trusted(struct msghdr *m)
+static bool message_is_trusted(struct msghdr *m)
 {
-    struct ucred who;
+    struct ucred sender;
     struct cmsghdr *c = CMSG_FIRSTHDR(m);
     if (c == NULL || c->cmsg_level != SOL_SOCKET ||
-        c->cmsg_type != SCM_CREDENTIALS || c->cmsg_len < CMSG_LEN(sizeof(who)))
+        c->cmsg_type != SCM_CREDENTIALS ||
+        c->cmsg_len < CMSG_LEN(sizeof(sender)))
         return false;
-    memcpy(&who, CMSG_DATA(c), sizeof(who));
-    return who.uid == geteuid() || who.uid == 0;
+    memcpy(&sender, CMSG_DATA(c), sizeof(sender));
+    return sender.uid == geteuid() || sender.uid == 0;
 }
 
-static void message_tell(struct vow__file *s, const unsigned char *message)
+static void message_handle(struct vow__file *s, const unsigned char *message,
+                           size_t size)
 {
     const vow_store_events *e = &s->events;
-    vow_record r = {.status = 0, .label = "", .runner = ""};
+    vow_name name;
     vow_token token;
-    memcpy(&r.name, message + 1, sizeof(r.name));
+    memcpy(&name, message + 1, sizeof(name));
     memcpy(&token, message + 1, sizeof(token));
-    switch (message[0]) {
-    case FILE_RECORD:
-        if (e->on_record != NULL)
-            e->on_record(&r, e->user);
-        break;
-    case FILE_CANCEL:
-        if (e->on_cancel != NULL)
-            e->on_cancel(&r.name, e->user);
-        break;
-    case FILE_CHUNKS:
-        if (e->on_chunks != NULL)
-            e->on_chunks(&r.name, e->user);
-        break;
-    case FILE_PLACE:
-        if (e->on_permit != NULL)
-            e->on_permit(&token, e->user);
-        break;
-    default:
-        break;
-    }
+    if (message[0] == FILE_RECORD)
+        record_handle(s, &name, message + BARE, size - BARE);
+    else if (size != BARE)
+        return;
+    else if (message[0] == FILE_CANCEL && e->on_cancel != NULL)
+        e->on_cancel(&name, e->user);
+    else if (message[0] == FILE_CHUNKS && e->on_chunks != NULL)
+        e->on_chunks(&name, e->user);
+    else if (message[0] == FILE_PLACE && e->on_permit != NULL)
+        e->on_permit(&token, e->user);
+}
+
+static void record_handle(struct vow__file *s, const vow_name *name,
+                          const unsigned char *result, size_t size)
+{
+    char label[VOW_LABEL_MAX + 1] = "";
+    char runner[VOW_LABEL_MAX + 1] = "";
+    vow_record r = {.name = *name, .label = label, .runner = runner};
+    if (size > 0 && !result_read(s, result, size, &r, label, runner))
+        return;
+    if (s->events.on_record != NULL)
+        s->events.on_record(&r, s->events.user);
+    vow_bytes_unref(r.value);
+}
+
+/* Returns false if the message makes no sense. Without memory for the value the
+ * status stays NONE: the waiter asks the store. */
+static bool result_read(struct vow__file *s, const unsigned char *result,
+                        size_t size, vow_record *r, char *label, char *runner)
+{
+    struct result_head h;
+    if (size < sizeof(h))
+        return false;
+    memcpy(&h, result, sizeof(h));
+    const unsigned char *texts = result + sizeof(h);
+    if (h.label_size > VOW_LABEL_MAX || h.runner_size > VOW_LABEL_MAX ||
+        h.value_size > VALUE_SENT_MAX ||
+        size - sizeof(h) != (size_t)h.label_size + h.runner_size + h.value_size)
+        return false;
+    const unsigned char *value = texts + h.label_size + h.runner_size;
+    if (h.value_size > 0 &&
+        vow__bytes_make(&s->alloc, value, h.value_size, &r->value) < 0)
+        return true;
+    int64_t now_us = vow__file_clock_us();
+    uint64_t late_ms = now_us > h.sent_us
+                           ? (uint64_t)(now_us - h.sent_us) / FILE_US_PER_MS
+                           : 0;
+    memcpy(label, texts, h.label_size);
+    memcpy(runner, texts + h.label_size, h.runner_size);
+    r->status = VOW_STATUS_SETTLED;
+    r->mode = h.mode;
+    r->epoch = h.epoch;
+    r->first = h.first;
+    r->takeovers = h.takeovers;
+    r->failed = h.failed != 0;
+    r->age_ms = h.age_ms + late_ms;
+    r->pulse_ms = r->age_ms;
+    r->left_ms = h.left_ms;
+    if (h.left_ms != UINT64_MAX)
+        r->left_ms = h.left_ms > late_ms ? h.left_ms - late_ms : 0;
+    r->cost_ms = h.cost_ms;
+    return true;
 }
 
 /* ---- sending ------------------------------------------------------------ */
@@ -189,27 +264,68 @@ void vow__file_tell(struct vow__file *s, const void *to,
                     enum vow__file_message_kind kind, const void *what,
                     size_t size)
 {
-    struct vow__file_message l = {.kind = (unsigned char)kind};
-    memcpy(l.to, to, FILE_ID);
-    memcpy(l.what, what, size);
-    message_add(s, &s->messages, &l);
+    struct vow__file_message m = {.kind = (unsigned char)kind};
+    memcpy(m.to, to, FILE_ID);
+    memcpy(m.what, what, size);
+    message_add(s, &s->messages, &m);
+}
+
+void vow__file_tell_result(struct vow__file *s, const vow_record *r)
+{
+    size_t size = vow_bytes_size(r->value);
+    size_t label = strlen(r->label);
+    size_t runner = strlen(r->runner);
+    if (size > VALUE_SENT_MAX || label > VOW_LABEL_MAX ||
+        runner > VOW_LABEL_MAX)
+        return;
+    const struct result_head h = {.sent_us = s->now_us,
+                                  .epoch = r->epoch,
+                                  .first = r->first,
+                                  .age_ms = r->age_ms,
+                                  .left_ms = r->left_ms,
+                                  .cost_ms = r->cost_ms,
+                                  .mode = r->mode,
+                                  .takeovers = r->takeovers,
+                                  .value_size = (uint32_t)size,
+                                  .label_size = (uint16_t)label,
+                                  .runner_size = (uint16_t)runner,
+                                  .failed = r->failed};
+    s->result.size = 0;
+    char *at = vow__file_pile_add(
+        s, &s->result, sizeof(r->name) + sizeof(h) + label + runner + size);
+    if (at == NULL)
+        return;
+    memcpy(at, &r->name, sizeof(r->name));
+    at += sizeof(r->name);
+    memcpy(at, &h, sizeof(h));
+    at += sizeof(h);
+    memcpy(at, r->label, label);
+    memcpy(at + label, r->runner, runner);
+    if (size > 0)
+        memcpy(at + label + runner, vow_bytes_data(r->value), size);
+}
+
+void vow__file_messages_drop(struct vow__file *s)
+{
+    s->messages.size = 0;
+    s->result.size = 0;
 }
 
 void vow__file_messages_send(struct vow__file *s)
 {
-    if (s->messages.size == 0)
-        return;
-    if (s->unsent.size == 0)
-        s->unsent_us = s->now_us;
-    send_pile(s, &s->messages);
-    s->messages.size = 0;
-    if (s->unsent.size > 0)
-        soon(s, RESEND_MS);
+    if (s->messages.size > 0) {
+        if (s->unsent.size == 0)
+            s->unsent_us = s->now_us;
+        messages_send(s, &s->messages);
+        if (s->unsent.size > 0)
+            later_start(s, RESEND_MS);
+    }
+    vow__file_messages_drop(s);
 }
 
-/* Without a socket of its own an instance can tell too. What is refused
- * goes to s->unsent, which may be `p`: then it is already gathered there. */
-static void send_pile(struct vow__file *s, struct vow__file_pile *p)
+/* An instance without a socket of its own sends too. Messages that the kernel
+ * refuses go to s->unsent, which may be `p`: then they are there already. */
+static void messages_send(struct vow__file *s, struct vow__file_pile *p)
 {
     size_t n = p->size / sizeof(struct vow__file_message);
     int fd = s->sock;
@@ -218,44 +334,54 @@ static void send_pile(struct vow__file *s, struct vow__file_pile *p)
     if (p == &s->unsent)
         p->size = 0;
     for (size_t i = 0; i < n && fd >= 0; i++) {
-        struct vow__file_message l;
-        memcpy(&l, p->at + i * sizeof(l), sizeof(l));
-        if (!send_one(s, fd, &l))
-            message_add(s, &s->unsent, &l);
+        struct vow__file_message m;
+        memcpy(&m, p->at + i * sizeof(m), sizeof(m));
+        if (!message_send(s, fd, &m))
+            message_add(s, &s->unsent, &m);
     }
     if (fd >= 0 && fd != s->sock)
         (void)close(fd);
 }
 
-/* False: it may be taken later. */
-static bool send_one(struct vow__file *s, int fd,
-                     const struct vow__file_message *l)
+/* Returns false if the kernel may take the message later. */
+static bool message_send(struct vow__file *s, int fd,
+                         const struct vow__file_message *m)
 {
     struct sockaddr_un at;
     char hex[FILE_HEX];
-    vow__file_hex(l->to, hex);
-    address(s, hex, &at);
-    const char *from =
-        (const char *)l + offsetof(struct vow__file_message, kind);
-    return sendto(fd, from, LETTER, MSG_DONTWAIT | MSG_NOSIGNAL,
-                  (const struct sockaddr *)&at, sizeof(at)) >= 0 ||
+    struct vow__file_message bare = *m;
+    struct iovec parts[2] = {{.iov_base = &bare.kind, .iov_len = BARE}};
+    struct msghdr h = {.msg_name = &at,
+                       .msg_namelen = sizeof(at),
+                       .msg_iov = parts,
+                       .msg_iovlen = 1};
+    if (m->kind == FILE_RECORD && s->result.size > 0 &&
+        memcmp(m->what, s->result.at, sizeof(vow_name)) == 0) {
+        parts[1].iov_base = s->result.at + sizeof(vow_name);
+        parts[1].iov_len = s->result.size - sizeof(vow_name);
+        h.msg_iovlen = 2;
+    }
+    vow__file_hex(m->to, hex);
+    socket_address(s, hex, &at);
+    return sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
            (errno != EAGAIN && errno != ENOBUFS);
 }
 
 static void message_add(struct vow__file *s, struct vow__file_pile *p,
-                        const struct vow__file_message *l)
+                        const struct vow__file_message *m)
 {
     void *at = NULL;
-    if (p->size < LETTERS_MAX * sizeof(*l))
-        at = vow__file_pile_add(s, p, sizeof(*l));
+    if (p->size < MESSAGES_MAX * sizeof(*m))
+        at = vow__file_pile_add(s, p, sizeof(*m));
     if (at != NULL)
-        memcpy(at, l, sizeof(*l));
+        memcpy(at, m, sizeof(*m));
 }
 
 /* ---- later -------------------------------------------------------------- */
 
-/* Whatever comes first: all that there is to do is done then. */
-static void soon(struct vow__file *s, uint64_t ms)
+/* Starts the timer, unless it fires earlier: on_later() does all that is due
+ * and all that is not. */
+static void later_start(struct vow__file *s, uint64_t ms)
 {
     uv_handle_t *timer = (uv_handle_t *)&s->later;
     if (s->closing != NULL ||
@@ -268,12 +394,12 @@ static void soon(struct vow__file *s, uint64_t ms)
 void vow__file_doubt(struct vow__file *s)
 {
     s->doubts = s->closing == NULL;
-    soon(s, 0);
+    later_start(s, 0);
 }
 
 void vow__file_relieve_soon(struct vow__file *s)
 {
-    soon(s, RELIEVE_MS);
+    later_start(s, RELIEVE_MS);
 }
 
 static void on_later(uv_timer_t *timer)
@@ -281,11 +407,11 @@ static void on_later(uv_timer_t *timer)
     struct vow__file *s = timer->data;
     int64_t late_us = s->unsent_us + FILE_RECHECK_MS * FILE_US_PER_MS;
     if (vow__file_clock_us() > late_us || s->dir < 0)
-        s->unsent.size = 0; /* they have looked by themselves */
+        s->unsent.size = 0; /* the receivers have asked by themselves */
     if (s->unsent.size > 0)
-        send_pile(s, &s->unsent);
+        messages_send(s, &s->unsent);
     if (s->unsent.size > 0)
-        soon(s, RESEND_MS);
+        later_start(s, RESEND_MS);
     vow__file_relieve(s);
     bool doubts = s->doubts;
     s->doubts = false;
