@@ -33,7 +33,7 @@ static const vow_store_ops operations = {
     .recheck_ms = FILE_RECHECK_MS,
     .kind = "sqlite",
     .listen = set_listener,
-    .claim = vow__file_claim,
+    .claim = vow__file_cache_claim,
     .peek = vow__file_peek,
     .pulse = vow__file_pulse,
     .commit = vow__file_commit,
@@ -66,7 +66,7 @@ vow_future *vow_store_sqlite_open_at(const char *site, vow_loop *loop,
         return vow_refused_at(site, loop, rc, NULL);
     vow__file_patience(s);
     rc = vow__file_folder_open(s, folder);
-    if (rc == 0)
+    if (rc == 0 && !vow__file_cache_usable(s))
         rc = vow__file_open(s);
     vow_future *f = vow_promise_at(site, loop, &d);
     if (rc == 0 && vow_deferred_pending(d)) {

@@ -225,7 +225,9 @@ static int row_clear(struct vow__file *s, const struct vow__file_row *row)
 {
     const struct rules_record *r = &row->record;
     int rc = 0;
-    if (row->file[0] != '\0')
+    if ((r->state == RULES_DONE || r->state == RULES_FAILED) && !r->spent)
+        rc = vow__file_cache_drop(s, &row->name);
+    if (rc == 0 && row->file[0] != '\0')
         rc = vow__file_litter(s, row->file);
     if (rc != 0 || r->chunks == 0)
         return rc;

@@ -249,7 +249,7 @@ static bool is_private_group(gid_t gid)
 static int check_inside(struct vow__file *s, const char *path)
 {
     static const char *const names[] = {
-        "vow.db", "vow.db-wal", "vow.db-shm", "mark", "lock",
+        "vow.db", "vow.db-wal", "vow.db-shm", "mark", "lock", "cache",
         "line",   "lost",       "live",       "sock", "val"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct stat st;

@@ -5,6 +5,7 @@
  *   FOLDER/lock           held by who makes the file, or sets it aside
  *   FOLDER/mark           removed with a file that is set aside; its bytes show
  *                         that a file is an older copy, and the last sweep
+ *   FOLDER/cache          results that are found without vow.db: file_cache.c
  *   FOLDER/lost           records were lost, and why: see file_make.c
  *   FOLDER/line           tickets of writers: a fair order, no safety
  *   FOLDER/live/INST      locked as long as the instance lives
@@ -21,7 +22,7 @@
  * file_names.c the steps on names, file_change.c the decisions of the rules
  * carried out, file_row.c records as rows, file_epoch.c their numbers,
  * file_firm.c what survives a reboot, file_look.c lists; file_value.c and
- * file_chunk.c values; file_pool.c, file_grant.c and file_rate.c pools;
+ * file_chunk.c values, file_cache.c the results of commands; file_pool.c, file_grant.c and file_rate.c pools;
  * file_sweep.c what has expired.
  */
 #ifndef VOW_STORE_FILE_INTERNAL_H
@@ -287,6 +288,18 @@ bool vow__file_unhex(const char *hex, unsigned char *id);
 /* Tell when it dies, as long as this is asked again every second. */
 void vow__file_watch(struct vow__file *s, const unsigned char *id);
 void vow__file_unwatch_all(struct vow__file *s);
+
+/* ---- file_cache.c ------------------------------------------------------ */
+
+/* Returns whether the folder has a cache of its database: then the first step
+ * that needs the database opens the database. */
+bool vow__file_cache_usable(struct vow__file *s);
+/* Call in a write step before a result is replaced or removed. 0 or VOW_ESTORE.
+ */
+int vow__file_cache_drop(struct vow__file *s, const vow_name *name);
+/* As vow__file_claim(); the first claim of the instance looks into the cache. */
+void vow__file_cache_claim(vow_store *store, const vow_claim_request *request,
+                           vow_records_fn done, void *user);
 
 /* ---- file_wake.c ------------------------------------------------------ */
 

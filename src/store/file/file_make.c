@@ -227,6 +227,7 @@ static int make_file(struct vow__file *s, const char *aside)
     int rc;
     remove_all(s, "vow.db.new");
     remove_all(s, "vow.db"); /* a log that was left would be played into it */
+    (void)unlinkat(s->dir, "cache", 0);
     int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
     if (fd < 0)
         return vow__file_fail_errno(s, "vow.db.new", errno);
@@ -475,6 +476,7 @@ static int adopt(struct vow__file *s)
     if (rc == 0)
         rc = vow__file_clock_ours(s, &ours);
     size_t n = ours ? 0 : sizeof(adoption) / sizeof(adoption[0]);
+    (void)unlinkat(s->dir, "cache", 0);
     for (size_t i = 0; i < n && rc == 0; i++) {
         sqlite3_stmt *q = vow__file_sql(s, adoption[i]);
         if (q != NULL) { /* what a statement has not is refused, and may be */
