@@ -71,6 +71,14 @@ CONTRACT(pulse, a_record_that_vanished_is_made_again_with_its_epoch)
     CHECK(rig_claim(r, 1, ASK("a", 3)).epoch > 500);
 }
 
+CONTRACT(pulse, a_vanished_record_is_lost_unless_shared)
+{
+    vow_hold hold = hold_of("a", 1, 500);
+    for (hold.mode = VOW_FENCED; hold.mode <= VOW_ONCE; hold.mode++)
+        CHECK_UINT_EQ(rig_pulse(r, 0, &hold, LONG_MS).status, VOW_STATUS_LOST);
+    CHECK_UINT_EQ(rig_claim(r, 1, ASK("a", 2)).status, VOW_STATUS_OWNED);
+}
+
 /* The first chunks are gone, so a later chunk is not stored. */
 CONTRACT(pulse, a_record_that_was_made_again_takes_no_later_chunks)
 {
