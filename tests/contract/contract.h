@@ -54,7 +54,8 @@
 #define RIG_ETCD(X, g, n)
 #endif
 #define RIG_STORES(X, g, n)                                                    \
-    X(memory, g, n) RIG_SQLITE(X, g, n) RIG_REDIS(X, g, n) RIG_ETCD(X, g, n)
+    X(memory, g, n) X(cas_watch, g, n) X(cas_register, g, n)                   \
+    RIG_SQLITE(X, g, n) RIG_REDIS(X, g, n) RIG_ETCD(X, g, n)
 /* clang-format on */
 
 enum {

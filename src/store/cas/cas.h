@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* store/cas/cas.h - a store on any service with compare-and-set.
+ *
+ * WHY   A remote store is hard in a few places: writes without an answer,
+ *       claims of a process that is gone, leases shared by many names,
+ *       wake-ups. The engine does this once. A service (etcd, PostgreSQL) is
+ *       the table cas_service_ops below, and states no rule of named work.
+ * HOW   A step reads a name at a version, asks store/rules for the decision,
+ *       and writes if the version is unchanged; else the step begins again.
+ *       Read on in cas_internal.h, then cas.c (steps), cas_change.c (one
+ *       change of one name), cas_names.c.
+ *
+ * CONTRACT OF A SERVICE (tests/lib/cas_memory.c is the smallest service)
+ *
+ * Names. A name has a record, a version, marks, values, chunks, and perhaps
+ * waiters. A version is larger than 0 and rises with each write of the name,
+ * also after the record was deleted; a name without a record has version 0. A
+ * record of state NONE is a tombstone: stored like any other record, so that a
+ * write which assumed an absent record and arrives late has no effect.
+ *
+ * Marks. A mark (name, token) hangs on a lease and ends with the lease. The
+ * owner of a RUNNING record has a mark, and so has a refresher. The service
+ * alone ends leases; an ended lease never comes back, and its marks neither.
+ * Without a watch, a lease that is over, with marks that are absent, may still
+ * be renewed, until a write that relies on the absence has ended the lease. A
+ * mark of a token that is neither the record's token nor the refresher's goes
+ * with the write that removes the token. The end of a lease leaves the record
+ * and the version as they are.
+ *
+ * Time. Each answer has the time `now_us`: of the service's clock, the same for
+ * all processes, or of the wall clock of the process, if the service has no
+ * clock. Ends of results are times of this clock, as exact as the clock.
+ *
+ * Numbers. The epoch of a granted claim is a number of the service, larger than
+ * every number and every epoch that was ever written before.
+ *
+ * Writes. A write is atomic: compare, then record, mark, value, chunk, waiters
+ * and messages together; or nothing. An answer is one of
+ *     0             the write has happened
+ *     VOW_EAGAIN    the compare failed; the answer has the name as it is
+ *     VOW_ENOENT    the lease of the mark has ended; nothing happened
+ *     VOW_EUNSURE   the write may have happened, or may until a minute after
+ *                   the deadline of the write
+ *     VOW_ESTORE, VOW_E2BIG, VOW_ENOMEM, VOW_ECLOSED   nothing happened
+ * Reads go on at another server by themselves, until the deadline.
+ *
+ * Events. A service with CAS_WATCHES tells every change of every name after the
+ * first answer, in the order of changes: records, marks that have ended, chunks.
+ * If events may have been lost, the service calls on_doubt. A service with
+ * CAS_REGISTERS tells an instance only about names for which the instance is
+ * registered or owner, perhaps twice, late, or not at all.
+ *
+ * Owner: open gives the service to the store, which closes the service.
+ * Threads: the thread of the loop. Functions that return a code are called on
+ * fibers and may await; all arguments stay valid until the return.
+ */
+#ifndef VOW_STORE_CAS_H
+#define VOW_STORE_CAS_H
+
+#include "store/rules/rules.h"
+#include "vow/store.h"
+
+struct cas_service;
+
+/* A lease at the service: valid for at least ttl_ms from sent_ns on, the time
+ * of the loop when the last answered grant or keepalive was sent. */
+struct cas_lease {
+    uint64_t id; /* 0: no lease */
+    uint64_t ttl_ms;
+    uint64_t sent_ns;
+};
+
+/* The mark of a token, as a read has seen the mark. */
+struct cas_mark {
+    uint64_t lease;   /* id; 0: there is no mark: the lease has ended, or the
+                         claim had a lease of 0 ms */
+    uint64_t left_us; /* of the lease; RULES_NEVER: not known */
+    uint64_t gone_us; /* without a mark: for how long. A service that does not
+                         know says 0, and RULES_MINUTE_US after a minute */
+};
+
+enum { CAS_WAITERS_UNKNOWN = UINT32_MAX };
+
+/* A name as one atomic read has seen the name. In the record, end_us of a lease
+ * is 0: the marks tell. */
+struct cas_found {
+    vow_name name;
+    uint64_t version; /* 0: no record, and no tombstone */
+    uint64_t now_us;  /* when the name was so */
+    struct rules_record record;
+    struct cas_mark owner;     /* of record.token */
+    struct cas_mark refresher; /* of record.refresh.token */
+    struct rules_record left;  /* the result left under `waited` of the read */
+    bool has_left;
+    bool registered;  /* this instance is registered as a waiter */
+    bool valued;      /* `value` is set; false in a read with values: the value
+                         is apart, see `value` of the service */
+    vow_bytes *value; /* counted: of the result left, if there is one, else of
+                         the record; NULL: empty */
+    uint32_t waiters; /* CAS_WAITERS_UNKNOWN: services that watch */
+    char label[VOW_LABEL_MAX + 1];
+    char runner[VOW_LABEL_MAX + 1];
+};
+
+struct cas_read {
+    const vow_name *names;
+    size_t n;
+    uint64_t waited; /* of a single name: read the result left under this
+                        number, too; 0: none */
+    bool values;     /* with the values that are not apart */
+    uint64_t due_ns; /* deadline, by the clock of the loop */
+};
+
+/* Which epoch of `next` the service numbers. */
+enum cas_number { CAS_NUMBER_NONE, CAS_NUMBER_OWNER, CAS_NUMBER_REFRESHER };
+
+/* A conditional write. Compared are:
+ *   - the version of the name with was->version
+ *   - with `marks`: that the owner's and the refresher's mark are there, or
+ *     absent, as in `was`. If the service lets a lease live until a step ends
+ *     the lease, this step ends the lease of an absent mark
+ *   - that no result is left under `waited`; 0: not compared
+ * On a conflict the answer has the name with values, and with the result left
+ * under `waited`; with `wait`, the instance is then registered as a waiter, in
+ * the same atomic step, if any mark of the name lives. */
+struct cas_write {
+    vow_name name;
+    const struct cas_found *was;
+    uint64_t waited;
+    bool marks, wait;
+    /* EFFECT_WRITE: `next`, texts, mark and `keep_ms`. EFFECT_VALUE: `value`,
+     * or under (name, next.first) with EFFECT_LEAVE. EFFECT_CHUNK: `value` is
+     * the last chunk of `next`. CLEAR, WAIT, UNWAIT, WAKE and TELL_OWNER as in
+     * rules.h; WAIT, UNWAIT and the messages only with CAS_REGISTERS. */
+    uint32_t effects;
+    struct rules_record next;
+    uint64_t now_us; /* time of the decision */
+    bool fresh;      /* since_us and end_us of `next` are of this write:
+                              vow__cas_write_record() moves both */
+    enum cas_number number;
+    const vow_token *token; /* gets a mark; NULL: marks stay */
+    struct cas_lease lease; /* of the mark; id 0: the mark of the token goes */
+    const char *label, *runner;
+    uint64_t keep_ms; /* delete the record not before this time has passed, and
+                         never while a mark lives; UINT64_MAX: never */
+    vow_bytes *value;
+    uint64_t due_ns;
+};
+
+/* Called from the loop's queue, never inside a function of the service. */
+struct cas_events {
+    /* The name has changed. `found` is borrowed, with the value of a result, or
+     * of the result left by this change, if the service has the value at hand
+     * (`valued`). */
+    void (*on_record)(const vow_name *name, const struct cas_found *found,
+                      void *user);
+    void (*on_doubt)(void *user);
+    void *user;
+};
+
+enum {
+    CAS_WATCHES = 1,  /* tells all changes; keepalives read no names */
+    CAS_REGISTERS = 2 /* tells registered waiters and owners */
+};
+
+struct cas_service_ops {
+    const char *kind;
+    uint32_t modes; /* bits, 1 << enum vow_mode */
+    uint32_t flags; /* CAS_WATCHES or CAS_REGISTERS */
+    size_t value_max;
+    uint64_t recheck_ms;
+
+    /* Called once, before any other function. */
+    void (*listen)(struct cas_service *s, const struct cas_events *events);
+
+    /* Grants a lease. VOW_EUNSURE: a lease nobody uses ends by itself. */
+    int (*lease_grant)(struct cas_service *s, uint64_t ttl_ms, uint64_t due_ns,
+                       struct cas_lease *ret_lease);
+    /* Renews a lease, and sets sent_ns. With CAS_REGISTERS, also reads the `n`
+     * names, without values; else n is 0. VOW_ENOENT: the lease has ended. */
+    int (*lease_keep)(struct cas_service *s, struct cas_lease *lease,
+                      const vow_name *names, size_t n, uint64_t due_ns,
+                      struct cas_found *ret_found);
+    /* Ends the mark of a token before the lease, if the name has the version.
+     * VOW_EAGAIN: another version. */
+    int (*mark_drop)(struct cas_service *s, const vow_name *name,
+                     const vow_token *token, uint64_t version, uint64_t due_ns);
+    /* Reads names; *ret_found has room for all. */
+    int (*read)(struct cas_service *s, const struct cas_read *read,
+                struct cas_found *ret_found);
+    int (*write)(struct cas_service *s, const struct cas_write *w,
+                 struct cas_found *ret_found);
+    /* Reads a value that is apart, under the epoch of the result, or left for
+     * waiters, under `first`. VOW_ENOENT: the value is gone. */
+    int (*value)(struct cas_service *s, const vow_name *name, uint64_t number,
+                 uint64_t due_ns, vow_bytes **ret_value);
+    /* Reads at most `room` chunks of the record, from number `from` on, with
+     * the record that the chunks belong to. */
+    int (*chunks)(struct cas_service *s, const vow_name *name, uint64_t from,
+                  uint64_t due_ns, struct cas_found *ret_found,
+                  vow_bytes **ret_chunks, size_t room, size_t *ret_n);
+    /* Reads at most `room` names behind `after` (zeros: from the beginning), in
+     * the order of names, without values. Fewer than `room`: the end. */
+    int (*list)(struct cas_service *s, const vow_name *after, uint64_t due_ns,
+                struct cas_found *ret_found, size_t room, size_t *ret_n);
+
+    const char *(*explain)(struct cas_service *s);
+    void (*examine)(struct cas_service *s, vow_findings_fn done, void *user);
+    /* No function is under way. With `owns` false, the leases may be ended.
+     * Frees the service, and calls closed(user) once, from the loop's queue. */
+    void (*close)(struct cas_service *s, bool owns, void (*closed)(void *user),
+                  void *user);
+};
+
+struct cas_service {
+    const struct cas_service_ops *ops;
+};
+
+struct cas_opts {
+    uint64_t timeout_ms; /* of a step, with all tries */
+};
+
+/* Makes a store of a service; the service belongs to the store on success.
+ * Returns 0 or VOW_ENOMEM. */
+int vow__cas_open(vow_loop *loop, struct cas_service *service,
+                  const struct cas_opts *opts, vow_store **ret_store);
+
+/* ---- for services -------------------------------------------------------- */
+
+/* Returns the record that a write stores at time `now_us`, with the number of
+ * the write: times moved, epoch and `first` numbered, no ends of leases. */
+struct rules_record vow__cas_write_record(const struct cas_write *w,
+                                          uint64_t now_us, uint64_t number);
+
+/* Drops the value. */
+void vow__cas_found_fini(struct cas_found *found);
+
+#endif
