@@ -24,6 +24,10 @@ CASES = [
     ('name', 'ns', 'name', 'making a name of a text of 21 bytes'),
     ('claim', 'names/s', 'claim',
      'claimed and settled in the store of a folder, by one process'),
+    ('claim-at-1k', 'us', 'records',
+     'a name claimed and settled, in a folder with 1,000 records'),
+    ('claim-at-1m', 'us', 'records',
+     'the same in a folder with 1,000,000 records'),
     ('fair-least', 'of most', 'fair',
      '50 processes claim and settle for 5 s: what the least served one had'),
     ('fair-wait', 'ms', 'fair', 'the longest time for one step of these'),
@@ -44,7 +48,7 @@ CASES = [
 # Who is measured in turns with ours has a program that gives the rows of both.
 RUNS = {
     'vow': ['share-hot', 'share-one', 'share-many', 'share-kept', 'name',
-            'takeover'],
+            'records', 'takeover'],
     'go-p1': ['share-hot', 'share-one', 'share-many'],
     'go-p2': ['share-hot', 'share-one', 'share-many'],
     'c-sqlite': ['claim', 'fair'],
@@ -69,10 +73,14 @@ GOALS = [
     flight('distinct names, one at a time', 'share-one'),
     ('claim and commit, one process', 'claim', 'at_least', 0.7,
      'bare SQLite transactions', (['c-sqlite'], 'claim')),
+    ('a claim at 1,000,000 records', 'claim-at-1m', 'at_most', 1.3,
+     'a claim at 1,000', (['vow'], 'claim-at-1k')),
     ('50 processes claim, least served', 'fair-least', 'above', 0.5,
      'of the most served', None),
     ('50 processes claim, worst wait', 'fair-wait', 'below', 200, 'ms', None),
-    ('wake-up of a process, p99', 'wake-p99', 'below', 2000, 'us', None),
+    ('wake-up of a process', 'wake-p50', 'at_most', 5.0, 'a datagram',
+     (['c-dgram'], 'wake-p50')),
+    ('wake-up of a process, p99', 'wake-p99', 'below', 1000, 'us', None),
     ('takeover after kill -9, longest', 'takeover-max', 'never_above', 50,
      'ms', None),
     ('cached result, 1 KB', 'cached-1k', 'at_most', 2.0, 'cat',
@@ -90,7 +98,8 @@ gives way once, so that the others can join; how often it ran for 1,000 askers
 is beside it. Distinct keys are asked for by one goroutine, whose work does
 nothing, and by 1,000, whose work gives way. Ours are futures with a handler in
 one loop, on the store "memory:". Names and keys are made before the time is
-taken; what a name costs is a row of its own.
+taken; what a name costs is a row of its own. The million records of
+`claim-at-1m` are copies of one record, put into the file by SQLite itself.
 
 The others are measured in turns with ours, by the same program. `c-sqlite` is
 SQLite by itself with the same journal and durability: an immediate transaction

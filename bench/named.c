@@ -20,6 +20,7 @@ static const struct bench_case cases[] = {
     {"share-kept", bench_share_kept},
     {"name", bench_name},
     {"claim", bench_claim},
+    {"records", bench_records},
     {"fair", bench_fair},
     {"wake", bench_wake},
     {"takeover", bench_takeover},

@@ -37,6 +37,7 @@ void bench_name(void);
 
 /* named_claim.c: in the store of a folder, beside bare SQLite */
 void bench_claim(void);
+void bench_records(void);
 void bench_fair(void);
 
 /* named_wake.c: between processes */

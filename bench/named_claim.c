@@ -7,6 +7,8 @@
  */
 #include "named.h"
 
+#include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -188,6 +190,71 @@ void bench_claim(void)
     for (size_t s = 0; s < COUNT(sides); s++) {
         row("claim", sides[s].peer, PAIRS / (spent[s] / 1e9), "names/s");
         sides[s].close(at[s]);
+    }
+}
+
+/* ---- many records -------------------------------------------------------- */
+
+/* Copies the only record of a store under random names, past the store. */
+static void fill_store(const char *folder, long records)
+{
+    static const char columns_of[] =
+        "SELECT group_concat(CASE name WHEN 'h' THEN 'randomblob(32)'"
+        " ELSE name END) FROM pragma_table_info('rec')";
+    char text[512];
+    sqlite3 *db;
+    sqlite3_stmt *q;
+    (void)snprintf(text, sizeof(text), "%s/store/vow.db", folder);
+    MUST(sqlite3_open(text, &db) == SQLITE_OK);
+    MUST(sqlite3_prepare_v2(db, columns_of, -1, &q, NULL) == SQLITE_OK);
+    MUST(sqlite3_step(q) == SQLITE_ROW);
+    (void)snprintf(text, sizeof(text),
+                   "WITH RECURSIVE n(i) AS"
+                   " (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT %ld)"
+                   " INSERT INTO rec SELECT %s FROM rec,n"
+                   " WHERE h=(SELECT h FROM rec LIMIT 1) ORDER BY 1",
+                   records, (const char *)sqlite3_column_text(q, 0));
+    MUST(sqlite3_finalize(q) == SQLITE_OK);
+    MUST(sqlite3_exec(db, text, NULL, NULL, NULL) == SQLITE_OK);
+    MUST(sqlite3_changes64(db) == records);
+    MUST(sqlite3_close(db) == SQLITE_OK);
+}
+
+/* Two stores in turns, one with few records and one with many. */
+void bench_records(void)
+{
+    static const struct {
+        const char *row;
+        long records;
+    } stores[] = {{"claim-at-1k", 1000}, {"claim-at-1m", 1000000}};
+    const char *folder = new_folder();
+    double spent[COUNT(stores)] = {0};
+    void *at[COUNT(stores)];
+    for (size_t s = 0; s < COUNT(stores); s++) {
+        char below[300];
+        vow_name name = name_of_number(-1, 0);
+        (void)snprintf(below, sizeof(below), "%s/%zu", folder, s);
+        MUST(mkdir(below, 0700) == 0);
+        at[s] = ours_open(below);
+        ours_claim(at[s], &name);
+        ours_commit(at[s], &name);
+        ours_close(at[s]);
+        fill_store(below, stores[s].records);
+        at[s] = ours_open(below);
+    }
+    for (long first = 0; first < PAIRS; first += TURN)
+        for (size_t s = 0; s < COUNT(stores); s++) {
+            double begin = now_ns();
+            for (long i = 0; i < TURN; i++) {
+                vow_name name = name_of_number(0, first + i);
+                ours_claim(at[s], &name);
+                ours_commit(at[s], &name);
+            }
+            spent[s] += now_ns() - begin;
+        }
+    for (size_t s = 0; s < COUNT(stores); s++) {
+        row(stores[s].row, "vow", spent[s] / PAIRS / 1e3, "us");
+        ours_close(at[s]);
     }
 }
 
