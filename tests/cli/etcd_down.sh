@@ -389,6 +389,39 @@ test_who_waits_gets_the_result_when_the_leader_dies() {
     expect runs_are 3
 }
 
+# The next leader restarts the lease of the result. The result is over when its
+# age is that of its --ttl, which the lease, still there, shows.
+test_a_new_leader_does_not_let_a_result_last_longer() {
+    command -v etcdctl >"$T/found" || return 0
+    cluster 3 || return 0
+    others
+    vow share --ttl 8s x -- echo one
+    expect_out one
+    lease_of_result >"$T/lease"
+    expect test -s "$T/lease"
+    wait_for older_than 5000
+    end_member "$HEAD"
+    wait_for gone x
+    etcdctl_any lease timetolive "$(cat "$T/lease")" >"$T/left"
+    note "$(cat "$T/left")"
+    expect grep -q 'remaining' "$T/left"
+    vow share --ttl 1h x -- echo two
+    expect_out two
+}
+
+etcdctl_any() {
+    ETCDCTL_API=3 etcdctl --endpoints "$MEMBERS" "$@"
+}
+
+lease_of_result() {
+    etcdctl_any get --prefix vow/n/ -w fields |
+        perl -ne '/"Lease" : (\d+)/ && $1 && printf "%x\n", $1' | head -n 1
+}
+
+older_than() {
+    [ "$(told x age_ms)" -ge "$1" ]
+}
+
 test_a_lock_outlives_the_leader() {
     cluster 3 || return 0
     others
