@@ -208,9 +208,10 @@ typedef struct vow_store_ops {
     /* Requests a permit: OWNED, WAITING or BUSY. Permits are granted first come
      * first served, when concurrency limit and rate limit both have room.
      * VOW_EINVAL: a weight of 0 or above a limit, a lease of 0. A token that
-     * holds a permit or waits keeps its turn. With VOW_STORE_STARTS, a grant counts against
-     * the rate as if started now, until a renewal tells the start, the permit
-     * is released or the lease ends; from then on, for a window. */
+     * holds a permit or waits keeps its turn. With VOW_STORE_STARTS, a grant
+     * counts against the rate as if started now, until a renewal tells the
+     * start, the permit is released or the lease ends; from then on, for a
+     * window. */
     void (*acquire)(vow_store *s, const vow_permit_request *request,
                     vow_permits_fn done, void *user);
     /* Releases a permit or withdraws a request. OWNED: the permit was held.

@@ -678,8 +678,9 @@ static void run_histories(struct rig *rig, size_t first)
     }
 }
 
-/* Each history of two steps, and histories of three steps: those of FIRSTS first steps, drawn by
- * the seed, or with VOW_RULES_ALL in the environment all. */
+/* Each history of two steps, and the histories of three steps that begin with
+ * one of FIRSTS steps drawn by the seed; with VOW_RULES_ALL in the environment,
+ * each history of three steps. */
 TEST_OPTS(redis_rules, short_histories_are_answered_alike, .timeout_s = 900)
 {
     struct rig *rig = rig_open();
