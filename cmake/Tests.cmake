@@ -95,9 +95,9 @@ endfunction()
 # is tested by tests/cli/run.
 function(vow_add_cli_tests)
   file(GLOB sources CONFIGURE_DEPENDS
-    ${PROJECT_SOURCE_DIR}/tests/lib/*.c
     ${PROJECT_SOURCE_DIR}/tests/cli/*_test.c)
-  add_executable(vow-cli-tests ${sources} $<TARGET_OBJECTS:vow_cli_parts>)
+  add_executable(vow-cli-tests ${PROJECT_SOURCE_DIR}/tests/lib/harness.c
+    ${sources} $<TARGET_OBJECTS:vow_cli_parts>)
   target_compile_definitions(vow-cli-tests PRIVATE _GNU_SOURCE)
   target_include_directories(vow-cli-tests PRIVATE
     ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/src
