@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* drive.h - random schedules against the real thing, with the model watching.
  *
- *     drive_many(&gate_front, PLAN_PLACES | PLAN_RATE, 12500);
+ *     drive_many(&gate_front, PLAN_PLACES | PLAN_RATE, 2500);
  *
  * runs so many plans (plan.h), each in a fresh world with a seed of its own,
  * and tells the model (model.h) of every event in the instant it happens. When
@@ -81,6 +81,7 @@ struct drive {
     uint32_t n_watches;
 };
 
+/* VOW_DRIVE_SCHEDULES: how many schedules instead of `count`. */
 void drive_many(const struct drive_front *front, uint32_t features,
                 uint32_t count);
 

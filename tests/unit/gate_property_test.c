@@ -8,7 +8,7 @@
 #include "drive.h"
 #include "harness.h"
 
-enum { SCHEDULES = 12500 };
+enum { SCHEDULES = 2500 };
 
 /* ---- a gate ------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "drive.h"
 #include "harness.h"
 
-enum { SCHEDULES = 12500 };
+enum { SCHEDULES = 2500 };
 
 /* ---- the oracle --------------------------------------------------------- */
 
