@@ -223,7 +223,7 @@ test_one_of_many_runs_it_for_all() {
         call "$who" share x -- sh -c "$JOB"
     done
     wait_for told_is x waiters 5
-    expect runs_are 1
+    wait_for runs_are 1
     touch go
     all_got "by $(cat runs)" a b c d e f
     expect runs_are 1
