@@ -35,6 +35,10 @@ function(vow_add_examples)
   endforeach()
 endfunction()
 
+# Compiling the tests with sanitizers takes four times as long as compiling what
+# they test: `./dev ci` turns off the options that look for defects in tests only.
+set(VOW_TEST_OPTIONS "" CACHE STRING "Options for the C files of the tests, last")
+
 # One program, vow-tests, with the harness in tests/lib. It links the static
 # library, and so reaches the hidden symbols too. ctest asks it for the names of
 # its tests when it starts: nobody keeps a list.
@@ -64,6 +68,7 @@ function(vow_add_tests)
     list(APPEND sources ${scripts})
   endif()
   add_executable(vow-tests ${sources})
+  target_compile_options(vow-tests PRIVATE ${VOW_TEST_OPTIONS})
   target_compile_definitions(vow-tests PRIVATE _GNU_SOURCE
     $<$<BOOL:${VOW_SQLITE}>:VOW_HAVE_SQLITE>
     $<$<BOOL:${VOW_REDIS}>:VOW_HAVE_REDIS>
@@ -98,6 +103,7 @@ function(vow_add_cli_tests)
     ${PROJECT_SOURCE_DIR}/tests/cli/*_test.c)
   add_executable(vow-cli-tests ${PROJECT_SOURCE_DIR}/tests/lib/harness.c
     ${sources} $<TARGET_OBJECTS:vow_cli_parts>)
+  target_compile_options(vow-cli-tests PRIVATE ${VOW_TEST_OPTIONS})
   target_compile_definitions(vow-cli-tests PRIVATE _GNU_SOURCE)
   target_include_directories(vow-cli-tests PRIVATE
     ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/src
