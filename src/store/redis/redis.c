@@ -37,7 +37,8 @@ struct vow__redis {
     struct vow__redis_route *route;
     char runner[VOW_LABEL_MAX + 1]; /* of the last claim */
     struct vow__redis_places *places;
-    vow_deferred *closing; /* NULL: it is open */
+    vow_deferred *closing; /* NULL: the store is open */
+    size_t users;          /* fibers, and 1 until the places are given back */
     vow_call last;
     char why[VOW__REDIS_WHY];
 };
@@ -117,6 +118,7 @@ static int store_new(vow_loop *loop, struct vow__redis **ret_store)
     r->loop = loop;
     r->alloc = alloc;
     r->pid = getpid();
+    r->users = 1;
     r->where.alloc = alloc;
     set_listener(&r->store, &(const vow_store_events){.user = NULL});
     *ret_store = r;
@@ -250,7 +252,23 @@ static vow_future *close_store(vow_store *store)
 static void on_left(struct vow__redis *r)
 {
     vow__route_close(r->route);
-    vow_call_soon(&r->last, r->loop, on_last, r);
+    vow__redis_drop(r);
+}
+
+int vow__redis_hold(struct vow__redis *r)
+{
+    if (!vow__redis_is_ours(r))
+        return VOW_ESTORE;
+    if (r->closing != NULL)
+        return VOW_ECLOSED;
+    r->users++;
+    return 0;
+}
+
+void vow__redis_drop(struct vow__redis *r)
+{
+    if (--r->users == 0)
+        vow_call_soon(&r->last, r->loop, on_last, r);
 }
 
 /* Keeps D1. */

@@ -7,6 +7,7 @@
  *   redis_chunks.c  reads what an owner writes for followers
  *   redis_pools.c   places; redis_limit.c their limits
  *   redis_look.c    lists of all names and pools
+ *   redis_fiber.c   steps of several requests, as fibers
  *   redis_examine.c what a doctor asks; redis_verdict.c what he makes of it
  *   redis_events.c  messages that come by themselves
  *   redis_seal.c    results that only those with the key can read
@@ -266,6 +267,39 @@ int vow__redis_places_open(struct vow__redis *r,
 void vow__redis_places_leave(struct vow__redis *r,
                              void (*done)(struct vow__redis *r));
 void vow__redis_places_close(struct vow__redis_places *places);
+
+/* Keeps a closing store until the drop. VOW_ESTORE: the process was forked;
+ * VOW_ECLOSED. */
+int vow__redis_hold(struct vow__redis *r);
+void vow__redis_drop(struct vow__redis *r);
+
+/* ---- redis_fiber.c: steps of several requests ---------------------------- */
+
+/* A step that runs on a fiber; lies in the state of the step. */
+struct vow__redis_fiber {
+    struct vow__redis *r;
+    int (*run)(struct vow__redis_fiber *f);
+    void (*end)(struct vow__redis_fiber *f, int code);
+    int code;           /* of the first failure */
+    bool over;          /* `run` has returned */
+    size_t requests;    /* under way */
+    size_t most;        /* the fiber sleeps until so few are under way */
+    vow_deferred *wake; /* NULL: the fiber does not sleep */
+    vow_call last;
+};
+
+/* Starts a fiber. `run` does the work of the step on the fiber, and returns a
+ * code. `end` gives the answer and frees the step: once, not on the fiber,
+ * perhaps before the return. */
+void vow__redis_fiber_start(struct vow__redis_fiber *f, struct vow__redis *r,
+                            int (*run)(struct vow__redis_fiber *f),
+                            void (*end)(struct vow__redis_fiber *f, int code));
+/* Counts a request that begins, and the answer to a request. */
+void vow__redis_fiber_begin(struct vow__redis_fiber *f);
+void vow__redis_fiber_answered(struct vow__redis_fiber *f, int code);
+/* Lets the fiber sleep until at most so many requests are under way. Returns
+ * the code of the first failure. */
+int vow__redis_fiber_wait(struct vow__redis_fiber *f, size_t most);
 
 /* ---- redis_events.c ----------------------------------------------------- */
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_look.c - lists of all names and all pools, for people.
+/* redis_look.c - lists of all names and of all pools.
  *
- * HOW   There is no index, which every step would have to keep: the keys of
- *       every master are walked by SCAN, a page at a time and all masters at
- *       once. What was found is sorted, for SCAN may give a key twice, and then
- *       asked for: names by peek, pools by their script, some at a time.
- * LIMITS  O(keys at the servers); a record that comes or goes meanwhile may be
- *       missing. Some hundred bytes for each that is found.
+ * HOW   A list is a fiber (redis_fiber.c). No index of names is kept, because
+ *       every step would have to write the index: SCAN walks the keys of all
+ *       masters at once, a page of each master at a time. The names found are
+ *       sorted, because SCAN may give a key twice. Then the records are read by
+ *       peek, a page at a time, and the pools by a script per pool, many pools
+ *       at a time.
+ * LIMITS  O(keys at the servers). A record that is made or deleted during the
+ *       walk may be missing. Some hundred bytes per name or pool.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_pools.h"
@@ -20,82 +22,80 @@
 enum {
     SCAN_COUNT = 512,
     PAGE = 256,    /* names in one peek */
-    AT_ONCE = 128, /* calls for pools */
+    AT_ONCE = 128, /* requests for pools */
     FIRST_ROOM = 64,
     PATTERN_MAX = 512,
+    CURSOR_MAX = 32,
     LETTERS = VOW_NAME_TEXT - 1 /* of a name */
 };
 
 struct found {
     vow_name tag;
-    vow_name name; /* the same, or of a pool of one key */
+    vow_name name; /* the same, or the name of the pool of a key */
 };
 
-/* Some records with their texts. */
-struct sheet {
-    struct sheet *next;
+/* The labels and runners of a page of records. */
+struct texts {
+    struct texts *next;
     size_t size; /* of the block */
-    size_t n;
-    vow_record records[];
+    char bytes[];
 };
 
 struct pool_row {
     struct look *look;
-    bool there;
-    vow_pool_info info;
+    vow_pool_info *info;
     char label[VOW_LABEL_MAX + 1];
 };
 
 struct look {
+    struct vow__redis_fiber fiber;
     vow_store *store;
-    struct vow__redis *r;
-    vow_records_fn names_done; /* NULL: it is for pools */
+    vow_records_fn names_done; /* NULL: a list of pools */
     vow_pools_fn pools_done;
     void *user;
-    int code;
-    size_t walks; /* without an end yet */
+    vow_link *walks; /* that have another page */
     struct found *found;
     size_t n, room;
-    size_t next;    /* that is to be asked for */
-    size_t in_air;  /* calls for pools */
-    size_t records; /* in the sheets */
-    struct sheet *sheets, *last;
+    vow_record *records; /* room for n, as have infos and rows */
+    vow_pool_info *infos;
+    size_t kept; /* records or infos in the answer */
+    struct texts *texts;
     struct pool_row *rows;
 };
 
 /* The keys of one master. */
 struct walk {
+    vow_link link;
     struct look *look;
     size_t node;
+    char cursor[CURSOR_MAX];
 };
 
 static void look_begin(const struct look *like);
-static int scan_words(const struct look *l, const struct vow__resp *cursor,
-                      struct vow__command *ret_command);
-static void on_first(struct vow__redis *r, int code,
-                     const struct vow__resp *reply, size_t node, bool last,
-                     void *look);
-static void on_page(struct vow__redis *r, int code,
-                    const struct vow__resp *reply, void *walk);
-static void walk_on(struct look *l, struct walk *w,
-                    const struct vow__resp *cursor);
+static int look_run(struct vow__redis_fiber *f);
+static int walk_masters(struct look *l);
+static void scan_words(const struct look *l, const char *cursor,
+                       struct vow__command *ret_command);
+static void on_first_page(struct vow__redis *r, int code,
+                          const struct vow__resp *reply, size_t node, bool last,
+                          void *look);
+static void on_next_page(struct vow__redis *r, int code,
+                         const struct vow__resp *reply, void *walk);
 static int read_page(struct look *l, const struct vow__resp *reply);
-static int read_key(struct look *l, const struct vow__resp *key);
+static int found_read(struct look *l, const struct vow__resp *key);
 static bool name_at(const char *text, size_t n, vow_name *ret_name);
 static int found_add(struct look *l, const struct found *f);
-static void walk_ended(struct look *l);
-static int by_name(const void *a, const void *b);
-static void ask_names(struct look *l);
+static void found_sort(struct look *l);
+static int compare_found(const void *a, const void *b);
+static int ask_names(struct look *l);
 static void on_names(int code, const vow_record *records, size_t n, void *look);
-static int sheet_add(struct look *l, const vow_record *records, size_t n);
-static void give_names(struct look *l);
-static void ask_pools(struct look *l);
+static int records_keep(struct look *l, const vow_record *records, size_t n);
+static int ask_pools(struct look *l);
+static void ask_pool(struct look *l, size_t i);
 static void on_pool(struct vow__redis *r, int code,
                     const struct vow__resp *reply, void *row);
-static void give_pools(struct look *l);
-static void tell_failure(const struct look *l, int code);
-static void look_fail(struct look *l);
-static void look_free(struct look *l);
+static void look_give(const struct look *l, int code);
+static void look_end(struct vow__redis_fiber *f, int code);
 
 void vow__redis_list(vow_store *store, vow_records_fn done, void *user)
 {
@@ -112,100 +112,105 @@ void vow__redis_pools(vow_store *store, vow_pools_fn done, void *user)
 static void look_begin(const struct look *like)
 {
     struct vow__redis *r = vow__redis_of(like->store);
-    struct vow__command c;
     struct look *l = vow__mem_new(vow__redis_alloc(r), sizeof(*l));
     if (l == NULL) {
-        tell_failure(like, VOW_ENOMEM);
+        look_give(like, VOW_ENOMEM);
         return;
     }
     *l = *like;
-    l->r = r;
-    l->code = scan_words(l, NULL, &c);
-    if (l->code == 0) {
-        l->walks = 1; /* until the last of the first answers */
-        vow__redis_each(r, &c, on_first, l);
-    } else {
-        look_fail(l);
-    }
-    vow__command_fini(&c);
+    vow__redis_fiber_start(&l->fiber, r, look_run, look_end);
+}
+
+static int look_run(struct vow__redis_fiber *f)
+{
+    struct look *l = VOW__OUTER(f, struct look, fiber);
+    int rc = walk_masters(l);
+    if (rc < 0)
+        return rc;
+    found_sort(l);
+    return l->names_done != NULL ? ask_names(l) : ask_pools(l);
 }
 
 /* ---- walking ------------------------------------------------------------- */
 
-/* The prefix has no signs of a pattern. `cursor` NULL: from the beginning. */
-static int scan_words(const struct look *l, const struct vow__resp *cursor,
-                      struct vow__command *ret_command)
+static int walk_masters(struct look *l)
 {
-    const char *prefix = vow__redis_where_of(l->r)->prefix;
+    struct vow__redis_fiber *f = &l->fiber;
+    struct vow__command c;
+    scan_words(l, "0", &c);
+    vow__redis_fiber_begin(f);
+    vow__redis_each(f->r, &c, on_first_page, l);
+    vow__command_fini(&c);
+    while (vow__redis_fiber_wait(f, 0) == 0 && l->walks != NULL) {
+        vow_link *walks = l->walks;
+        l->walks = NULL;
+        for (vow_link *at; (at = vow__list_take(&walks)) != NULL;) {
+            struct walk *w = VOW__OUTER(at, struct walk, link);
+            scan_words(l, w->cursor, &c);
+            vow__redis_fiber_begin(f);
+            vow__redis_one(f->r, w->node, &c, on_next_page, w);
+            vow__command_fini(&c);
+        }
+    }
+    return f->code;
+}
+
+/* Makes a SCAN. The prefix has no signs of a pattern. */
+static void scan_words(const struct look *l, const char *cursor,
+                       struct vow__command *ret_command)
+{
+    const char *prefix = vow__redis_where_of(l->fiber.r)->prefix;
     struct vow__command *c = ret_command;
     char pattern[PATTERN_MAX];
     int n = snprintf(pattern, sizeof(pattern), "%s%s", prefix,
                      l->names_done != NULL ? "p:{*" : "s:{*");
     VOW__ASSERT(n > 0 && (size_t)n < sizeof(pattern));
-    vow__command_init(c, vow__redis_alloc(l->r));
+    vow__command_init(c, vow__redis_alloc(l->fiber.r));
     vow__command_begin(c, 6);
     vow__command_text(c, "SCAN");
-    if (cursor == NULL)
-        vow__command_text(c, "0");
-    else
-        vow__command_add(c, cursor->text, cursor->n);
+    vow__command_text(c, cursor);
     vow__command_text(c, "MATCH");
     vow__command_text(c, pattern);
     vow__command_text(c, "COUNT");
     vow__command_uint(c, SCAN_COUNT);
-    return c->failed ? VOW_ENOMEM : 0;
 }
 
-static void on_first(struct vow__redis *r, int code,
-                     const struct vow__resp *reply, size_t node, bool last,
-                     void *look)
+/* Takes the first page of a master. One request of the fiber has an answer per
+ * master: each answer but the last counts as a request more. */
+static void on_first_page(struct vow__redis *r, int code,
+                          const struct vow__resp *reply, size_t node, bool last,
+                          void *look)
 {
     struct look *l = look;
-    if (code == 0)
-        code = read_page(l, reply);
-    if (l->code == 0)
-        l->code = code;
-    if (l->code == 0 && !vow__resp_is(vow__resp_at(reply, 0), "0")) {
-        struct walk *w = vow__mem_new(vow__redis_alloc(r), sizeof(*w));
-        if (w != NULL) {
-            *w = (struct walk){.look = l, .node = node};
-            l->walks++;
-            walk_on(l, w, vow__resp_at(reply, 0));
-        } else {
-            l->code = VOW_ENOMEM;
-        }
+    struct walk *w = vow__mem_new(vow__redis_alloc(r), sizeof(*w));
+    if (!last)
+        vow__redis_fiber_begin(&l->fiber);
+    if (w == NULL) {
+        vow__redis_fiber_answered(&l->fiber, VOW_ENOMEM);
+        return;
     }
-    if (last)
-        walk_ended(l);
+    *w = (struct walk){.look = l, .node = node};
+    on_next_page(r, code, reply, w);
 }
 
-static void walk_on(struct look *l, struct walk *w,
-                    const struct vow__resp *cursor)
-{
-    struct vow__command c;
-    int rc = scan_words(l, cursor, &c);
-    if (rc < 0)
-        on_page(l->r, rc, NULL, w);
-    else
-        vow__redis_one(l->r, w->node, &c, on_page, w);
-    vow__command_fini(&c);
-}
-
-static void on_page(struct vow__redis *r, int code,
-                    const struct vow__resp *reply, void *walk)
+/* Takes a page. The walk goes on, unless all keys of the master were seen. */
+static void on_next_page(struct vow__redis *r, int code,
+                         const struct vow__resp *reply, void *walk)
 {
     struct walk *w = walk;
     struct look *l = w->look;
+    const struct vow__resp *cursor = NULL;
     if (code == 0)
         code = read_page(l, reply);
-    if (l->code == 0)
-        l->code = code;
-    if (l->code == 0 && !vow__resp_is(vow__resp_at(reply, 0), "0")) {
-        walk_on(l, w, vow__resp_at(reply, 0));
-        return;
+    if (code == 0)
+        cursor = vow__resp_at(reply, 0);
+    if (cursor != NULL && !vow__resp_is(cursor, "0")) {
+        vow__redis_text_copy(w->cursor, CURSOR_MAX, cursor->text, cursor->n);
+        vow__list_push(&l->walks, &w->link);
+    } else {
+        vow__mem_free(vow__redis_alloc(r), w, sizeof(*w));
     }
-    vow__mem_free(vow__redis_alloc(r), w, sizeof(*w));
-    walk_ended(l);
+    vow__redis_fiber_answered(&l->fiber, code);
 }
 
 static int read_page(struct look *l, const struct vow__resp *reply)
@@ -214,24 +219,25 @@ static int read_page(struct look *l, const struct vow__resp *reply)
     if (reply->kind != VOW__RESP_LIST || keys->kind != VOW__RESP_LIST ||
         vow__resp_at(reply, 0)->kind != VOW__RESP_TEXT) {
         if (reply->kind == VOW__RESP_ERROR)
-            vow__redis_trouble(l->r, "the server does not let us list: %.*s",
-                               (int)(reply->n < 200 ? reply->n : 200),
-                               reply->text);
+            vow__redis_trouble(
+                l->fiber.r, "the server does not let us list: %.*s",
+                (int)(reply->n < 200 ? reply->n : 200), reply->text);
         else
-            vow__redis_trouble(l->r, "the server gave an answer that is none");
+            vow__redis_trouble(l->fiber.r,
+                               "the server gave an answer that is none");
         return VOW_ESTORE;
     }
     int rc = 0;
     for (size_t i = 0; i < keys->n && rc == 0; i++)
-        rc = read_key(l, vow__resp_at(keys, i));
+        rc = found_read(l, vow__resp_at(keys, i));
     return rc;
 }
 
-/* PREFIX p:{NAME}, PREFIX s:{NAME} or PREFIX s:{NAME}:NAME. All others belong
- * to one of these. */
-static int read_key(struct look *l, const struct vow__resp *key)
+/* Adds the name of PREFIX p:{NAME}, PREFIX s:{NAME} or PREFIX s:{NAME}:NAME.
+ * All other keys belong to one of these keys. */
+static int found_read(struct look *l, const struct vow__resp *key)
 {
-    size_t skip = strlen(vow__redis_where_of(l->r)->prefix) + 3;
+    size_t skip = strlen(vow__redis_where_of(l->fiber.r)->prefix) + 3;
     struct found f;
     if (key->kind != VOW__RESP_TEXT || key->n < skip + LETTERS + 1 ||
         key->text[skip + LETTERS] != '}' ||
@@ -255,7 +261,7 @@ static bool name_at(const char *text, size_t n, vow_name *ret_name)
 
 static int found_add(struct look *l, const struct found *f)
 {
-    const struct vow_alloc *alloc = vow__redis_alloc(l->r);
+    const struct vow_alloc *alloc = vow__redis_alloc(l->fiber.r);
     if (l->n == l->room) {
         size_t room = l->room == 0 ? FIRST_ROOM : 2 * l->room;
         struct found *found = vow__mem_new(alloc, room * sizeof(*found));
@@ -271,61 +277,48 @@ static int found_add(struct look *l, const struct found *f)
     return 0;
 }
 
-static void walk_ended(struct look *l)
+static void found_sort(struct look *l)
 {
     size_t n = 0;
-    if (--l->walks > 0)
-        return;
-    if (l->code < 0) {
-        look_fail(l);
-        return;
-    }
     if (l->n > 0)
-        qsort(l->found, l->n, sizeof(l->found[0]), by_name);
+        qsort(l->found, l->n, sizeof(l->found[0]), compare_found);
     for (size_t i = 0; i < l->n; i++)
-        if (n == 0 || by_name(&l->found[n - 1], &l->found[i]) != 0)
+        if (n == 0 || compare_found(&l->found[n - 1], &l->found[i]) != 0)
             l->found[n++] = l->found[i];
     l->n = n;
-    if (l->names_done != NULL) {
-        ask_names(l);
-        return;
-    }
-    size_t size = (l->n + 1) * sizeof(l->rows[0]);
-    l->rows = vow__mem_zero(vow__redis_alloc(l->r), size);
-    if (l->rows == NULL)
-        l->code = VOW_ENOMEM;
-    ask_pools(l);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_found(const void *a, const void *b)
 {
     return memcmp(a, b, sizeof(struct found));
 }
 
 /* ---- names --------------------------------------------------------------- */
 
-static void ask_names(struct look *l)
+static int ask_names(struct look *l)
 {
+    struct vow__redis_fiber *f = &l->fiber;
     vow_name names[PAGE];
-    size_t n = l->n - l->next < PAGE ? l->n - l->next : PAGE;
-    if (n == 0) {
-        give_names(l);
-        return;
+    l->records = vow__mem_new(vow__redis_alloc(f->r),
+                              (l->n + 1) * sizeof(l->records[0]));
+    if (l->records == NULL)
+        return VOW_ENOMEM;
+    for (size_t at = 0; f->code == 0 && at < l->n; at += PAGE) {
+        size_t n = l->n - at < PAGE ? l->n - at : PAGE;
+        for (size_t i = 0; i < n; i++)
+            names[i] = l->found[at + i].name;
+        vow__redis_fiber_begin(f);
+        vow__redis_peek(l->store, names, n, on_names, l);
+        (void)vow__redis_fiber_wait(f, 0);
     }
-    for (size_t i = 0; i < n; i++)
-        names[i] = l->found[l->next + i].name;
-    l->next += n;
-    vow__redis_peek(l->store, names, n, on_names, l);
+    return f->code;
 }
 
 static void on_names(int code, const vow_record *records, size_t n, void *look)
 {
     struct look *l = look;
-    l->code = code == 0 ? sheet_add(l, records, n) : code;
-    if (l->code == 0)
-        ask_names(l);
-    else
-        look_fail(l);
+    vow__redis_fiber_answered(&l->fiber,
+                              code == 0 ? records_keep(l, records, n) : code);
 }
 
 static char *text_into(const char *text, char **texts)
@@ -337,147 +330,107 @@ static char *text_into(const char *text, char **texts)
     return at;
 }
 
-static int sheet_add(struct look *l, const vow_record *records, size_t n)
+static int records_keep(struct look *l, const vow_record *records, size_t n)
 {
-    size_t size = sizeof(struct sheet) + n * sizeof(records[0]);
+    size_t size = sizeof(struct texts);
     for (size_t i = 0; i < n; i++)
         size += strlen(records[i].label) + strlen(records[i].runner) + 2;
-    struct sheet *s = vow__mem_new(vow__redis_alloc(l->r), size);
-    if (s == NULL)
+    struct texts *t = vow__mem_new(vow__redis_alloc(l->fiber.r), size);
+    if (t == NULL)
         return VOW_ENOMEM;
-    *s = (struct sheet){.size = size};
-    char *texts = (char *)&s->records[n];
+    *t = (struct texts){.next = l->texts, .size = size};
+    l->texts = t;
+    char *texts = t->bytes;
     for (size_t i = 0; i < n; i++) {
-        if (records[i].status == VOW_STATUS_NONE) /* it has gone since */
+        if (records[i].status == VOW_STATUS_NONE) /* deleted since the walk */
             continue;
-        vow_record *to = &s->records[s->n++];
+        vow_record *to = &l->records[l->kept++];
         *to = records[i];
         to->label = text_into(records[i].label, &texts);
         to->runner = text_into(records[i].runner, &texts);
     }
-    if (l->last == NULL)
-        l->sheets = s;
-    else
-        l->last->next = s;
-    l->last = s;
-    l->records += s->n;
     return 0;
-}
-
-static void give_names(struct look *l)
-{
-    size_t size = (l->records + 1) * sizeof(vow_record);
-    size_t n = 0;
-    vow_record *all = vow__mem_new(vow__redis_alloc(l->r), size);
-    if (all == NULL) {
-        l->code = VOW_ENOMEM;
-        look_fail(l);
-        return;
-    }
-    for (const struct sheet *s = l->sheets; s != NULL; s = s->next)
-        for (size_t i = 0; i < s->n; i++)
-            all[n++] = s->records[i];
-    l->names_done(0, all, n, l->user);
-    vow__mem_free(vow__redis_alloc(l->r), all, size);
-    look_free(l);
 }
 
 /* ---- pools --------------------------------------------------------------- */
 
-/* As many as may be under way. Answers that come at once only count. */
-static void ask_pools(struct look *l)
+/* Waits for half of the requests, so that the next requests leave together. */
+static int ask_pools(struct look *l)
 {
-    l->in_air++; /* until this is over */
-    while (l->code == 0 && l->rows != NULL && l->next < l->n &&
-           l->in_air <= AT_ONCE) {
-        const struct found *f = &l->found[l->next];
-        struct pool_row *row = &l->rows[l->next];
-        struct vow__call *c = vow__call_new(l->r, VOW__LUA_POOL);
-        if (c == NULL) {
-            l->code = VOW_ENOMEM;
-            break;
-        }
-        *row = (struct pool_row){.look = l, .info = {.pool = f->name}};
-        vow__redis_pool_keys(c, &f->tag, &f->name);
-        l->next++;
-        l->in_air++;
-        vow__call_send(c, on_pool, row);
-    }
-    if (--l->in_air > 0)
-        return;
-    if (l->code == 0)
-        give_pools(l);
-    else
-        look_fail(l);
+    struct vow__redis_fiber *f = &l->fiber;
+    const struct vow_alloc *alloc = vow__redis_alloc(f->r);
+    l->infos = vow__mem_zero(alloc, (l->n + 1) * sizeof(l->infos[0]));
+    l->rows = vow__mem_new(alloc, (l->n + 1) * sizeof(l->rows[0]));
+    if (l->infos == NULL || l->rows == NULL)
+        return VOW_ENOMEM;
+    for (size_t i = 0; f->code == 0 && i < l->n; i++)
+        if (f->requests < AT_ONCE || vow__redis_fiber_wait(f, AT_ONCE / 2) == 0)
+            ask_pool(l, i);
+    int rc = vow__redis_fiber_wait(f, 0);
+    for (size_t i = 0; rc == 0 && i < l->n; i++)
+        if (l->infos[i].label != NULL)
+            l->infos[l->kept++] = l->infos[i];
+    return rc;
 }
 
+static void ask_pool(struct look *l, size_t i)
+{
+    struct vow__redis_fiber *f = &l->fiber;
+    struct vow__call *c = vow__call_new(f->r, VOW__LUA_POOL);
+    l->rows[i].look = l;
+    l->rows[i].info = &l->infos[i];
+    l->infos[i].pool = l->found[i].name;
+    vow__redis_fiber_begin(f);
+    if (c == NULL) {
+        vow__redis_fiber_answered(f, VOW_ENOMEM);
+        return;
+    }
+    vow__redis_pool_keys(c, &l->found[i].tag, &l->found[i].name);
+    vow__call_send(c, on_pool, &l->rows[i]);
+}
+
+/* A pool that is gone gets no label in `info`. */
 static void on_pool(struct vow__redis *r, int code,
                     const struct vow__resp *reply, void *row)
 {
     struct pool_row *p = row;
-    struct look *l = p->look;
-    vow_name name = p->info.pool;
-    if (code == 0 && reply->kind != VOW__RESP_NIL) {
-        code = vow__redis_pool_read(reply, &name, &p->info, p->label);
-        p->there = code == 0;
-    }
+    vow_name name = p->info->pool;
+    if (code == 0 && reply->kind != VOW__RESP_NIL)
+        code = vow__redis_pool_read(reply, &name, p->info, p->label);
     if (code == VOW_EIO) {
         vow__redis_trouble(r, "the server gave an answer that is none");
         code = VOW_ESTORE;
     }
-    if (l->code == 0)
-        l->code = code;
-    /* Half of them at once, so that they leave together. */
-    if (--l->in_air == 0 || (l->in_air == AT_ONCE / 2 && l->next < l->n))
-        ask_pools(l);
-}
-
-static void give_pools(struct look *l)
-{
-    VOW__ASSERT(l->rows != NULL);
-    size_t size = (l->n + 1) * sizeof(vow_pool_info);
-    size_t n = 0;
-    vow_pool_info *infos = vow__mem_new(vow__redis_alloc(l->r), size);
-    if (infos == NULL) {
-        l->code = VOW_ENOMEM;
-        look_fail(l);
-        return;
-    }
-    for (size_t i = 0; i < l->n; i++)
-        if (l->rows[i].there)
-            infos[n++] = l->rows[i].info;
-    l->pools_done(0, infos, n, l->user);
-    vow__mem_free(vow__redis_alloc(l->r), infos, size);
-    look_free(l);
+    vow__redis_fiber_answered(&p->look->fiber, code);
 }
 
 /* ---- the end ------------------------------------------------------------- */
 
-static void tell_failure(const struct look *l, int code)
+static void look_give(const struct look *l, int code)
 {
+    size_t n = code == 0 ? l->kept : 0;
     if (l->names_done != NULL)
-        l->names_done(code, NULL, 0, l->user);
-    else if (l->pools_done != NULL)
-        l->pools_done(code, NULL, 0, l->user);
+        l->names_done(code, code == 0 ? l->records : NULL, n, l->user);
+    else
+        l->pools_done(code, code == 0 ? l->infos : NULL, n, l->user);
 }
 
-static void look_fail(struct look *l)
+static void look_end(struct vow__redis_fiber *f, int code)
 {
-    VOW__ASSERT(l->code < 0);
-    tell_failure(l, l->code);
-    look_free(l);
-}
-
-static void look_free(struct look *l)
-{
-    const struct vow_alloc *alloc = vow__redis_alloc(l->r);
-    while (l->sheets != NULL) {
-        struct sheet *s = l->sheets;
-        l->sheets = s->next;
-        vow__mem_free(alloc, s, s->size);
+    struct look *l = VOW__OUTER(f, struct look, fiber);
+    const struct vow_alloc *alloc = vow__redis_alloc(f->r);
+    look_give(l, code);
+    for (vow_link *at; (at = vow__list_take(&l->walks)) != NULL;)
+        vow__mem_free(alloc, VOW__OUTER(at, struct walk, link),
+                      sizeof(struct walk));
+    while (l->texts != NULL) {
+        struct texts *t = l->texts;
+        l->texts = t->next;
+        vow__mem_free(alloc, t, t->size);
     }
-    if (l->rows != NULL)
-        vow__mem_free(alloc, l->rows, (l->n + 1) * sizeof(l->rows[0]));
+    vow__mem_free(alloc, l->rows, (l->n + 1) * sizeof(l->rows[0]));
+    vow__mem_free(alloc, l->infos, (l->n + 1) * sizeof(l->infos[0]));
+    vow__mem_free(alloc, l->records, (l->n + 1) * sizeof(l->records[0]));
     vow__mem_free(alloc, l->found, l->room * sizeof(l->found[0]));
     vow__mem_free(alloc, l, sizeof(*l));
 }
