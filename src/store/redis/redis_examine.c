@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_examine.c - looking at servers as a doctor would: what is asked.
+/* redis_examine.c - what the doctor asks the servers.
  *
- * WHY   A server may answer well for months and still be one that throws keys
- *       away when its memory is full. Nobody sees that before it happens.
- * HOW   One question after the other, each to all masters: what it is set to
- *       and how it is, the time and how long an answer takes, and last every
- *       command that the scripts need, one by one, on a key of our own. What
- *       the user may not ask is a finding too, and nothing is needed for it but
- *       the rights of the store.
- *       A refusal by rights comes before all others: a command that fails for
- *       another reason, as on a key of another kind, is allowed.
- * LIMITS  VOW__EXAM_SERVERS masters; rights are tried on one of them.
+ * WHY   A server may answer well for months, and yet be set to delete keys when
+ *       the memory is full. Without questions nobody sees the setting before
+ *       keys are lost.
+ * HOW   An examination is a fiber (redis_fiber.c), and asks all masters
+ *       question after question: settings and state, then clock and round trip.
+ *       Last comes every command that the scripts need, on a key of the
+ *       examination. A question that the user has no right to ask is a finding
+ *       too: an examination needs no rights but the rights of the store. A
+ *       server checks rights first: a command that fails for another reason,
+ *       as on a key of another kind, is allowed.
+ * LIMITS  VOW__EXAM_SERVERS masters; rights are tried on one master.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_examine.h"
@@ -22,7 +23,7 @@
 
 enum { QUESTION_WORDS = 8, US_PER_S = 1000000 };
 
-/* KEY stands for the key of our own, CHANNEL for a channel of that kind. */
+/* KEY stands for the key of the examination, CHANNEL for a channel. */
 #define KEY "\1"
 #define CHANNEL "\2"
 struct question {
@@ -41,19 +42,19 @@ static void take_time(struct vow__exam *e, struct vow__exam_server *s,
                       const struct vow__resp *reply);
 static void take_right(struct vow__exam *e, struct vow__exam_server *s,
                        const struct vow__resp *reply);
-static void ask(struct vow__exam *e);
+static int exam_run(struct vow__redis_fiber *f);
+static int exam_ask(struct vow__exam *e, const struct question *q);
 static void words_of(struct vow__exam *e, const struct question *q,
                      struct vow__command *c);
-static void on_each(struct vow__redis *r, int code,
-                    const struct vow__resp *reply, size_t node, bool last,
-                    void *exam);
-static void on_one(struct vow__redis *r, int code,
-                   const struct vow__resp *reply, void *exam);
-static void next(struct vow__exam *e, int code);
+static void on_master_answer(struct vow__redis *r, int code,
+                             const struct vow__resp *reply, size_t node,
+                             bool last, void *exam);
+static void on_right_answer(struct vow__redis *r, int code,
+                            const struct vow__resp *reply, void *exam);
 static struct vow__exam_server *server_of(struct vow__exam *e, size_t node);
-static void end(struct vow__exam *e, int code);
+static void exam_end(struct vow__redis_fiber *f, int code);
 
-/* What the scripts call is all here: a test looks. */
+/* All commands of the scripts are here: a test compares. */
 static const struct question questions[] = {
     {take_save, {"CONFIG", "GET", "save"}},
     {take_fsync, {"CONFIG", "GET", "appendfsync"}},
@@ -64,7 +65,7 @@ static const struct question questions[] = {
     {take_time, {"TIME"}},
     {take_time, {"TIME"}},
     {take_right, {"TIME"}},
-    {take_right, {"PERSIST", KEY}}, /* before there is one */
+    {take_right, {"PERSIST", KEY}}, /* before the key exists */
     {take_right, {"HSET", KEY, "a", "1"}},
     {take_right, {"PEXPIRE", KEY, "10000"}},
     {take_right, {"EVAL", "return 1", "1", KEY}},
@@ -93,7 +94,7 @@ static const struct question questions[] = {
     {take_right, {"ZREMRANGEBYSCORE", KEY, "0", "1"}},
     {take_right, {"ZSCORE", KEY, "a"}},
     {take_right, {"GET", KEY}},
-    {take_right, {"SET", KEY, "1"}}, /* until it is removed below */
+    {take_right, {"SET", KEY, "1"}}, /* until DEL below */
     {take_right, {"EXISTS", KEY}},
     {take_right, {"PTTL", KEY}},
     {take_right, {"PEXPIREAT", KEY, "1"}},
@@ -109,41 +110,52 @@ void vow__redis_examine(vow_store *store, vow_findings_fn done, void *user)
         done(VOW_ENOMEM, NULL, 0, user);
         return;
     }
-    e->r = r;
     e->done = done;
     e->user = user;
-    e->alloc = *vow__redis_alloc(r);
     (void)snprintf(e->scratch, sizeof(e->scratch), "p:{doctor-%016llx}",
                    (unsigned long long)vow_loop_random(vow__redis_loop(r)));
-    ask(e);
+    vow__redis_fiber_start(&e->fiber, r, exam_run, exam_end);
 }
 
 /* ---- asking -------------------------------------------------------------- */
 
-static void ask(struct vow__exam *e)
+static int exam_run(struct vow__redis_fiber *f)
 {
-    const struct question *q = &questions[e->question];
+    struct vow__exam *e = VOW__OUTER(f, struct vow__exam, fiber);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < QUESTIONS; i++) {
+        e->question = i; /* also for an answer after a failure */
+        rc = exam_ask(e, &questions[i]);
+    }
+    if (rc == 0)
+        vow__exam_judge(e);
+    return rc == VOW_EUNSURE ? VOW_ESTORE : rc; /* questions change nothing */
+}
+
+static int exam_ask(struct vow__exam *e, const struct question *q)
+{
+    struct vow__redis *r = e->fiber.r;
     struct vow__command c;
-    vow__command_init(&c, &e->alloc);
     words_of(e, q, &c);
-    e->sent_ns = vow_loop_now_ns(vow__redis_loop(e->r));
-    if (c.failed)
-        end(e, VOW_ENOMEM);
-    else if (q->take == take_right)
-        vow__redis_one(e->r, e->servers[0].node, &c, on_one, e);
+    e->sent_ns = vow_loop_now_ns(vow__redis_loop(r));
+    vow__redis_fiber_begin(&e->fiber);
+    if (q->take == take_right)
+        vow__redis_one(r, e->servers[0].node, &c, on_right_answer, e);
     else
-        vow__redis_each(e->r, &c, on_each, e);
+        vow__redis_each(r, &c, on_master_answer, e);
     vow__command_fini(&c);
+    return vow__redis_fiber_wait(&e->fiber, 0);
 }
 
 static void words_of(struct vow__exam *e, const struct question *q,
                      struct vow__command *c)
 {
-    const char *prefix = vow__redis_where_of(e->r)->prefix;
+    const char *prefix = vow__redis_where_of(e->fiber.r)->prefix;
     char text[512];
     size_t n = 0;
     while (n < QUESTION_WORDS && q->words[n] != NULL)
         n++;
+    vow__command_init(c, vow__redis_alloc(e->fiber.r));
     vow__command_begin(c, n);
     for (size_t i = 0; i < n; i++) {
         const char *word = q->words[i];
@@ -154,9 +166,9 @@ static void words_of(struct vow__exam *e, const struct question *q,
     }
 }
 
-static void on_each(struct vow__redis *r, int code,
-                    const struct vow__resp *reply, size_t node, bool last,
-                    void *exam)
+static void on_master_answer(struct vow__redis *r, int code,
+                             const struct vow__resp *reply, size_t node,
+                             bool last, void *exam)
 {
     struct vow__exam *e = exam;
     struct vow__exam_server *s = code == 0 ? server_of(e, node) : NULL;
@@ -164,41 +176,28 @@ static void on_each(struct vow__redis *r, int code,
     if (s != NULL)
         questions[e->question].take(e, s, reply);
     if (last)
-        next(e, e->n_servers == 0 ? code : 0);
+        vow__redis_fiber_answered(&e->fiber, e->n_servers == 0 ? code : 0);
 }
 
-static void on_one(struct vow__redis *r, int code,
-                   const struct vow__resp *reply, void *exam)
+static void on_right_answer(struct vow__redis *r, int code,
+                            const struct vow__resp *reply, void *exam)
 {
     struct vow__exam *e = exam;
     (void)r;
     if (code == 0)
         take_right(e, &e->servers[0], reply);
-    next(e, code);
+    vow__redis_fiber_answered(&e->fiber, code);
 }
 
-static void next(struct vow__exam *e, int code)
+static void exam_end(struct vow__redis_fiber *f, int code)
 {
-    if (code == 0 && ++e->question < QUESTIONS) {
-        ask(e);
-        return;
-    }
-    if (code == 0)
-        vow__exam_judge(e);
-    end(e, code);
-}
-
-static void end(struct vow__exam *e, int code)
-{
-    struct vow_alloc alloc = e->alloc;
-    if (code == VOW_EUNSURE) /* nothing is changed by looking */
-        code = VOW_ESTORE;
+    struct vow__exam *e = VOW__OUTER(f, struct vow__exam, fiber);
     e->done(code, code == 0 ? e->findings : NULL, code == 0 ? e->n : 0,
             e->user);
-    vow__mem_free(&alloc, e, sizeof(*e));
+    vow__mem_free(vow__redis_alloc(f->r), e, sizeof(*e));
 }
 
-/* NULL: there are too many. */
+/* NULL: more than VOW__EXAM_SERVERS masters. */
 static struct vow__exam_server *server_of(struct vow__exam *e, size_t node)
 {
     for (size_t i = 0; i < e->n_servers; i++)
@@ -246,12 +245,12 @@ static void take_info(struct vow__exam *e, struct vow__exam_server *s,
         vow__exam_info(s, reply->text, reply->n);
 }
 
-/* The clock is that of the middle of the way. */
+/* The time was read in the middle of the round trip. */
 static void take_time(struct vow__exam *e, struct vow__exam_server *s,
                       const struct vow__resp *reply)
 {
     uint64_t took_us =
-        (vow_loop_now_ns(vow__redis_loop(e->r)) - e->sent_ns) / 1000;
+        (vow_loop_now_ns(vow__redis_loop(e->fiber.r)) - e->sent_ns) / 1000;
     uint64_t here_us = vow__clock_date_us() - took_us / 2;
     uint64_t there_us = vow__resp_uint(vow__resp_at(reply, 0), 0) * US_PER_S +
                         vow__resp_uint(vow__resp_at(reply, 1), 0);

@@ -34,11 +34,10 @@ struct vow__exam_server {
 };
 
 struct vow__exam {
-    struct vow__redis *r;
+    struct vow__redis_fiber fiber;
     vow_findings_fn done;
     void *user;
-    struct vow_alloc alloc;
-    size_t question; /* that is being asked */
+    size_t question; /* under way */
     uint64_t sent_ns;
     char scratch[64];
     char refused[512]; /* commands, with commas */

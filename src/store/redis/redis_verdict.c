@@ -108,7 +108,7 @@ static void judge_server(struct vow__exam *e, const struct vow__exam_server *s)
     char greeted[48];
     if (version[0] == 0) {
         (void)snprintf(greeted, sizeof(greeted), "version %s",
-                       vow__redis_route(e->r)->main.server.version);
+                       vow__redis_route(e->fiber.r)->main.server.version);
         version = greeted;
     }
     const char *digits = version + strcspn(version, "0123456789");
@@ -278,7 +278,7 @@ static void judge_clock(struct vow__exam *e, const struct vow__exam_server *s)
 
 static void judge_latency(struct vow__exam *e, const struct vow__exam_server *s)
 {
-    uint64_t timeout_ms = vow__redis_where_of(e->r)->timeout_ms;
+    uint64_t timeout_ms = vow__redis_where_of(e->fiber.r)->timeout_ms;
     if (s->rounds == 0)
         return;
     uint64_t most = s->took_us[s->rounds - 1];
@@ -331,8 +331,8 @@ static void judge_rights(struct vow__exam *e)
  * by itself. */
 static bool is_here(const struct vow__exam *e)
 {
-    const struct vow__redis_where *w = vow__redis_where_of(e->r);
-    const char *host = vow__redis_route(e->r)->main.host;
+    const struct vow__redis_where *w = vow__redis_where_of(e->fiber.r);
+    const char *host = vow__redis_route(e->fiber.r)->main.host;
     if (host == NULL && w->n_hosts > 0)
         host = w->hosts[0].host;
     return w->path != NULL ||
@@ -343,7 +343,7 @@ static bool is_here(const struct vow__exam *e)
 
 static void judge_way(struct vow__exam *e)
 {
-    const struct vow__redis_where *w = vow__redis_where_of(e->r);
+    const struct vow__redis_where *w = vow__redis_where_of(e->fiber.r);
     bool bare = !w->tls && !is_here(e);
     add(e, NULL, bare ? VOW_FINDING_WARN : VOW_FINDING_GOOD, "encryption",
         bare ? "Who is on the way reads names, results and the password, and "
@@ -360,7 +360,7 @@ static void judge_way(struct vow__exam *e)
 
 static void judge_password(struct vow__exam *e)
 {
-    const struct vow__redis_where *w = vow__redis_where_of(e->r);
+    const struct vow__redis_where *w = vow__redis_where_of(e->fiber.r);
     bool given = w->password != NULL;
     uint32_t level = given || w->path != NULL ? VOW_FINDING_GOOD
                      : is_here(e)             ? VOW_FINDING_WARN
