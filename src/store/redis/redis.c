@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* redis.c - the store on Redis: its door, and its end.
+/* redis.c - opening and closing the store on Redis.
  *
- * WHY   Processes on many machines share work, with a server that they have
+ * WHY   Processes on many machines share work over a server that is there
  *       already.
  * HOW   See redis_internal.h for the map. Opening reads the address and the
- *       files that it names; connecting is what the route does from then on.
- *       Closing ends all that is in flight, gives places back and forgets the
- *       connections; what they consist of goes with the loop's next turns.
- *       A child by fork() has a store that answers VOW_ESTORE to all, and
- *       touches nothing that is its parent's.
+ *       files named there; from then on the route connects. Closing ends all
+ *       steps, releases the permits and closes the connections; the memory of
+ *       the connections is freed in the next turns of the loop. In a child by
+ *       fork(), the store answers VOW_ESTORE to all steps, and does not touch
+ *       the connections of the parent.
  * INVARIANTS
- *   D1  it is freed from the loop's queue: nothing of it is on the stack
+ *   D1  the store is freed from the loop's queue, without fibers: no function
+ *       of the store is on a stack
  * THREADS  loop thread only.
  */
 #include "store/listener.h"
@@ -29,7 +30,7 @@ struct vow__redis {
     vow_store_ops ops;
     vow_loop *loop;
     struct vow_alloc alloc;
-    pid_t pid; /* who opened it */
+    pid_t pid; /* of the process that opened the store */
     struct vow__redis_where where;
     vow_store_events events;
     char *channel; /* owned */
@@ -38,7 +39,7 @@ struct vow__redis {
     char runner[VOW_LABEL_MAX + 1]; /* of the last claim */
     struct vow__redis_places *places;
     vow_deferred *closing; /* NULL: the store is open */
-    size_t users;          /* fibers, and 1 until the places are given back */
+    size_t users;          /* fibers, and 1 until the permits are released */
     vow_call last;
     char why[VOW__REDIS_WHY];
 };
@@ -97,7 +98,7 @@ vow_future *vow_store_redis_open_at(const char *site, vow_loop *loop,
         return no;
     }
     vow_future *f = vow_promise_at(site, loop, &d);
-    if (!vow_deferred_pending(d)) { /* nobody will ever get it */
+    if (!vow_deferred_pending(d)) { /* no memory, or the loop closes */
         vow_deferred_unref(d);
         store_free(r);
         return f;
@@ -159,7 +160,7 @@ static int name_channel(struct vow__redis *r)
     return 0;
 }
 
-/* ---- what is told -------------------------------------------------------- */
+/* ---- events and failures ------------------------------------------------- */
 
 static void set_listener(vow_store *store, const vow_store_events *events)
 {
@@ -179,7 +180,7 @@ const char *vow__redis_explain(vow_store *s)
     return vow__redis_of(s)->why;
 }
 
-/* ---- what the parts share ------------------------------------------------ */
+/* ---- shared by the parts ------------------------------------------------- */
 
 const struct vow_alloc *vow__redis_alloc(const struct vow__redis *r)
 {
@@ -240,7 +241,7 @@ bool vow__redis_is_ours(struct vow__redis *r)
 static vow_future *close_store(vow_store *store)
 {
     struct vow__redis *r = vow__redis_of(store);
-    if (getpid() != r->pid) /* sockets and handles: all is the parent's */
+    if (getpid() != r->pid) /* sockets and handles are the parent's */
         return vow_resolved(r->loop, vow_nothing());
     vow_future *f = vow_promise(r->loop, &r->closing);
     set_listener(store, &(const vow_store_events){.user = NULL});

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_examine.h - what a doctor knows of a store. redis_examine.c asks,
+/* redis_examine.h - the state of an examination. redis_examine.c asks,
  * redis_verdict.c judges. */
 #ifndef VOW_STORE_REDIS_EXAMINE_H
 #define VOW_STORE_REDIS_EXAMINE_H
@@ -7,7 +7,7 @@
 #include "store/redis/redis_route.h"
 
 enum {
-    VOW__EXAM_SERVERS = 32, /* masters that are looked at */
+    VOW__EXAM_SERVERS = 32, /* masters in an examination */
     VOW__EXAM_FINDINGS = 10 * VOW__EXAM_SERVERS,
     VOW__EXAM_ROUNDS = 5 /* round trips */
 };
@@ -19,7 +19,7 @@ struct vow__exam_server {
     char save[128];   /* CONFIG GET save */
     char fsync[32];   /* CONFIG GET appendfsync */
     char version[64]; /* "Redis 7.0.15" */
-    char mode[16];    /* of INFO, and what follows */
+    char mode[16];    /* of INFO, as all fields below */
     char role[16];
     char policy[32];
     uint64_t port;
@@ -30,7 +30,7 @@ struct vow__exam_server {
     bool saves_fail;
     uint64_t took_us[VOW__EXAM_ROUNDS]; /* sorted */
     size_t rounds;
-    int64_t ahead_us; /* its clock, by the fastest of them */
+    int64_t ahead_us; /* of our clock, by the fastest round trip */
 };
 
 struct vow__exam {
@@ -42,7 +42,7 @@ struct vow__exam {
     char scratch[64];
     char refused[512]; /* commands, with commas */
     bool scan_refused;
-    char unwritten[128]; /* why it takes no writes */
+    char unwritten[128]; /* why the server takes no writes */
     size_t n_servers;
     struct vow__exam_server servers[VOW__EXAM_SERVERS];
     size_t n;
@@ -51,9 +51,9 @@ struct vow__exam {
     char texts[32 * 1024];
 };
 
-/* All findings, from what was seen. */
+/* Makes all findings from the answers. */
 void vow__exam_judge(struct vow__exam *e);
-/* What INFO says. */
+/* Reads the answer to INFO. */
 void vow__exam_info(struct vow__exam_server *s, const char *text, size_t n);
 
 #endif

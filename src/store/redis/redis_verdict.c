@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_verdict.c - looking at servers as a doctor would: what it means.
+/* redis_verdict.c - the findings of the doctor, from the answers of servers.
  *
- * HOW   Each thing is one finding per master, with its port before it if there
- *       are several. BAD is what breaks a promise sooner or later, WARN what
- *       people should know and may want. What could not be seen is a WARN: it
- *       is not good, and may be.
+ * HOW   Each subject is a finding per master, with the port in front if there
+ *       are several masters. BAD: a promise breaks sooner or later. WARN: users
+ *       should know the setting, and may want the setting. A setting that could
+ *       not be read is a WARN.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_examine.h"
@@ -68,7 +68,7 @@ void vow__exam_judge(struct vow__exam *e)
 
 /* ---- findings ------------------------------------------------------------ */
 
-/* Its text follows at once. */
+/* Begins a finding; the text follows at once. */
 static void add(struct vow__exam *e, const struct vow__exam_server *s,
                 uint32_t level, const char *what, const char *advice)
 {
@@ -81,7 +81,7 @@ static void add(struct vow__exam *e, const struct vow__exam_server *s,
         add_text(e, "port %llu: ", (unsigned long long)s->port);
 }
 
-/* More of what the last finding says; what has no room is cut. */
+/* Adds to the text of the last finding; cuts a text without room. */
 static void add_text(struct vow__exam *e, const char *format, ...)
 {
     size_t room = sizeof(e->texts) - e->used;
@@ -93,7 +93,7 @@ static void add_text(struct vow__exam *e, const char *format, ...)
         e->used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* The last finding is whole. */
+/* Ends the last finding. */
 static void said(struct vow__exam *e)
 {
     if (e->used + 1 < sizeof(e->texts))
@@ -183,7 +183,7 @@ static void judge_memory(struct vow__exam *e, const struct vow__exam_server *s)
     said(e);
 }
 
-/* What a restart forgets: nothing of it breaks a promise. */
+/* Tells what a restart loses: no loss breaks a promise. */
 static void judge_disk(struct vow__exam *e, const struct vow__exam_server *s)
 {
     static const char forgets[] =
@@ -295,9 +295,9 @@ static void judge_latency(struct vow__exam *e, const struct vow__exam_server *s)
     said(e);
 }
 
-/* ---- who may what -------------------------------------------------------- */
+/* ---- rights -------------------------------------------------------------- */
 
-/* Only if there is something to say. */
+/* A finding only for a server that refuses writes. */
 static void judge_writes(struct vow__exam *e)
 {
     if (e->unwritten[0] == 0)
@@ -327,8 +327,8 @@ static void judge_rights(struct vow__exam *e)
     said(e);
 }
 
-/* Where the data go by: a server that Sentinels or a cluster named is judged
- * by itself. */
+/* Returns whether the data stay on this machine. The host of the server counts,
+ * which Sentinels or a cluster may have named. */
 static bool is_here(const struct vow__exam *e)
 {
     const struct vow__redis_where *w = vow__redis_where_of(e->fiber.r);
@@ -406,7 +406,7 @@ void vow__exam_info(struct vow__exam_server *s, const char *text, size_t n)
     s->saves_fail = rdb || (s->aof && aof);
 }
 
-/* A line "KEY:VALUE"; without signs that a terminal would obey. */
+/* Reads a line "KEY:VALUE", and replaces signs that a terminal would obey. */
 static bool field(const char *info, size_t n, const char *key, char *to,
                   size_t size)
 {
