@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_answer.c - records from what a server says.
+/* redis_answer.c - records from the answers of a server.
  *
- * WHY   Every text of a server is a stranger's: it may be of another version,
- *       another program, or somebody who wants to harm.
+ * WHY   No text of a server is trusted: the text may come from another version,
+ *       another program, or an attacker.
  * HOW   A record comes as a row of texts and numbers, see lua/claim.lua, with
- *       times of the server's clock, and with its time now: what leaves here
- *       are spans. What is not of the expected kind or size is refused; texts
- *       for people are cut.
- * LIMITS  no allocation but for a value, whose size is looked at before.
+ *       times of the server's clock and the server's time of the answer: the
+ *       records made here have spans. A field of an unexpected kind or size is
+ *       refused; texts for people are cut.
+ * LIMITS  no allocation but for a value, after a check of the size.
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_call.c - a call of a script, from its first key to its answer; and a
+/* redis_call.c - a call of a script, from the first key to the answer; and a
  * plain command to every master.
  *
  * HOW   Keys and arguments are encoded as they come. The number of keys stands
- *       before them and is known last: room for it is left at the beginning,
- *       and what is sent starts where it starts. A call keeps its words until
- *       it is answered, so that it can go to another server.
+ *       in front and is known last: the buffer begins with room for the number,
+ *       and the call is sent from the first used byte on. A call keeps the
+ *       words until the answer, so that the call can go to another server.
  * INVARIANTS
- *   C1  a call is answered exactly once, and is gone then
+ *   C1  a call is answered exactly once, and then freed
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_route.h"

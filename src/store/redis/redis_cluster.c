@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_cluster.c - which node of a cluster has a key.
+/* redis_cluster.c - the node of a cluster that has a key.
  *
- *     key -> what is in braces -> CRC16 -> one of 16384 slots -> node
+ *     key -> text in braces -> CRC16 -> one of 16384 slots -> node
  *
- * WHY   The nodes of a cluster share the keys, and move them while they are
- *       used. A call goes straight to who has its slot.
- * HOW   Main, which is any node, is asked for the map and listened to: a
- *       message reaches all nodes. The others are connected when they are
- *       needed. The map is asked for again when it has been wrong: a node said
- *       MOVED, is gone, or nobody has a slot. MOVED itself mends one slot at
- *       once; ASK is for one call only.
+ * WHY   The nodes of a cluster share the keys, and move keys that are in use. A
+ *       call goes straight to the node with the slot.
+ * HOW   Main, which may be any node, is asked for the map and listened to: a
+ *       message reaches all nodes. The other nodes are connected when needed.
+ *       The map is asked for again after an error of the map: a node said
+ *       MOVED, a node is gone, or a slot has no node. MOVED itself mends one
+ *       slot at once; ASK is for one call only.
  * INVARIANTS
- *   L1  a slot has no node, or one below n
- *   L2  a node stays where it is as long as the cluster lives; its place may be
- *       given to another when the cluster does not know it any more and nobody
- *       is connected to it
+ *   L1  a slot has no node, or a node below n
+ *   L2  a node keeps the number as long as the cluster lives; another node gets
+ *       the number only if the node left the cluster and has no connection
  * LIMITS  1024 nodes. A call goes from node to node eight times at most.
  * THREADS  loop thread only.
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_greet.c - what is said first on a connection, and what a server may
- * answer to it.
+/* redis_greet.c - the first commands on a connection, and the answers.
  *
- * WHY   Most of what people have to mend shows here: a wrong password, a right
- *       that is missing, an old server, one that is no master. Each gets a
- *       sentence that says what to do.
- * HOW   All leaves at once, so the answers are taken one by one in its order.
- *       The first that is wrong ends the link. The words of a server are shown
- *       but for those to HELLO: old servers repeat the password in them.
+ * WHY   Most mistakes of users show here: a wrong password, a missing right, an
+ *       old server, a server that is no master. Each mistake gets a sentence
+ *       that says what to do.
+ * HOW   All commands leave at once, so that the answers are taken one by one,
+ *       in order. The first wrong answer ends the connection. The words of a
+ *       server are shown, but not the words after HELLO: old servers repeat the
+ *       password.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_link.h"

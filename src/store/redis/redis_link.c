@@ -2,28 +2,28 @@
 /* redis_link.c - one connection to a Redis: greeting, commands, answers.
  *
  * WHY   Commands and messages share a connection, so that a claim that waits
- *       and the news that ends it come in one order. Everything that can go
- *       wrong with it has one end: all that was sent is answered, then the
- *       owner is told why.
+ *       and the message that ends the wait come in one order. All failures have
+ *       one end: all commands are answered, then the owner is told why.
  * HOW   When the stream is open the whole greeting leaves at once: HELLO with
- *       the password, SELECT, ROLE, EVAL of nothing, SUBSCRIBE. It is ready
- *       when the last of them was answered. Answers come in the order of
- *       commands, so a list of those that wait is all there is to match them.
- *       What is confirmed by a push (SUBSCRIBE) comes in that order, too.
- *       Scripts are called by the hash of their text. A server that has not
- *       seen one, or lost it, says NOSCRIPT; that call is sent again with the
- *       text, which loads it for everybody.
+ *       the password, SELECT, ROLE, EVAL of nothing, SUBSCRIBE. The connection
+ *       is ready when the last command of the greeting was answered. Answers
+ *       come in the order of commands: a list of the unanswered commands
+ *       suffices. A push that confirms (SUBSCRIBE) comes in this order, too.
+ *       Scripts are called by the hash of the text. A server that does not have
+ *       the script says NOSCRIPT; the call is sent again with the text, which
+ *       loads the script for all clients.
  *       Silence: an answer is awaited, and for timeout_ms none came. Bytes of
- *       a command and of its answer give more time, a millisecond per KiB;
- *       those of pushes give none. An answer may be as long as one to its
- *       command can be.
+ *       a command and of the answer give more time, a millisecond per KiB;
+ *       bytes of pushes give none. The length of an answer is limited by the
+ *       command.
  * INVARIANTS
  *   K1  every command is answered once; before on_end
  *   K2  nothing is called after vow__link_close(), or on_end
  *   K3  the timer of silence is armed exactly while an answer is awaited
- *   K4  it is freed by the outermost of our functions on the stack
- * LIMITS  A call that meets NOSCRIPT takes effect behind those that were sent
- *       after it.
+ *   K4  the outermost function of the connection on the stack frees the
+ *       connection
+ * LIMITS  A call that meets NOSCRIPT takes effect behind calls that were sent
+ *       later.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_link.h"

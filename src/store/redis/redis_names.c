@@ -3,17 +3,18 @@
  *
  * WHY   Each step is atomic at the server and one round trip: a script in lua/,
  *       whose keys all belong to one name.
- * HOW   A step on one name is a small struct that waits for the answer of its
+ * HOW   A step on one name is a small struct that waits for the answer of the
  *       call. Steps on many names are cut into calls of at most CALL_MAX names,
  *       so that no script stalls the server; in a cluster each name has a call
- *       of its own. Their answers are joined and given once.
- *       A sealed result that is over is none, whatever the server says: the
- *       claim is made again without it.
+ *       of its own. The answers of the calls are joined and given once.
+ *       A sealed result that has expired is no result, whatever the server
+ *       says: the step claims again, without the result.
  * INVARIANTS
- *   N1  whatever an answer to a step that may have changed something needs is
- *       allocated before it is sent, but for a value, which comes only with
- *       answers that changed nothing
- * LIMITS  An answer that makes no sense is VOW_EUNSURE: it may have happened.
+ *   N1  the memory for the answer to a step that may change something is
+ *       allocated before the step is sent; only the memory for a value is not,
+ *       and values come only with answers that changed nothing
+ * LIMITS  An answer that makes no sense is VOW_EUNSURE: the step may have
+ *       happened.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_names.h"

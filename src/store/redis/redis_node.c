@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_node.c - a server that is connected to, and connected to again.
+/* redis_node.c - connects to a server, and connects again.
  *
  *     IDLE -> SEEKS -> CONNECTS -> READY
  *       \______^/         |  ^       |
  *                         v  |       v
  *                        RESTS <-----+
  *
- * WHY   A server that is down must cost nobody time, one that is restarted or
- *       replaced should hardly be noticed, and many clients must not fall over
- *       it when it comes back.
- * HOW   Between tries there is a rest that doubles, with chance in it, from
- *       20 ms to 2 s; a step that needs the server calls for the next one
- *       sooner, but not before 20 ms have passed since the last. Several hosts
- *       are one try.
- *       A server that cannot be used is not told for timeout_ms, from the
- *       first try or from the loss of its link: steps wait. Later they fail at
- *       once with the reason of the last try. What trying again does not mend
- *       (a password) is told at once, and tried every 2 s only.
+ * WHY   A server that is down must cost no step time, a restart or a new master
+ *       should hardly be noticed, and many clients must not overload a server
+ *       that comes back.
+ * HOW   Between tries there is a rest that doubles, with chance in the rest,
+ *       from 20 ms to 2 s; a step that needs the server calls for the next try
+ *       sooner, but not before 20 ms have passed since the last try. Several
+ *       hosts are one try.
+ *       A failure is not told for timeout_ms, from the first try or from the
+ *       loss of the connection: steps wait. Later, steps fail at once with the
+ *       reason of the last try. A failure that another try does not mend (a
+ *       password) is told at once, and tried again every 2 s only.
  * INVARIANTS
- *   N1  there is a link exactly in CONNECTS and READY
+ *   N1  there is a connection exactly in CONNECTS and READY
  *   N2  in RESTS the next try is pending
  * THREADS  loop thread only.
  */

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_pools.c - places: asked for, given back, renewed.
+/* redis_pools.c - pool permits: acquire, release, renew.
  *
  * WHY   Limits that hosts share are kept by the server alone: each step is one
  *       script, see lua/places.lua, on the server's time.
- * HOW   All keys of a pool have the tag of the pool whose limits count, so one
- *       call can look at both. Renewals of many places are cut into calls of at
- *       most CALL_MAX, sorted by their pools; in a cluster each tag has calls
- *       of its own. Their answers are joined and given once.
- *       What this instance has asked for is remembered, to be given back when
- *       the store is closed.
+ * HOW   All keys of a pool have the tag of the pool with the limits, so that
+ *       one call can read both pools. Renewals of many permits are cut into
+ *       calls of at most CALL_MAX, sorted by pools; in a cluster each tag has
+ *       calls of its own. The answers of the calls are joined and given once.
+ *       The store remembers the permits and requests of this instance, and
+ *       releases all when the store is closed.
  * INVARIANTS
- *   P1  whatever an answer needs is allocated before its call is sent
- * LIMITS  An answer that makes no sense is VOW_EUNSURE: it may have happened.
+ *   P1  the memory for an answer is allocated before the call is sent
+ * LIMITS  An answer that makes no sense is VOW_EUNSURE: the step may have
+ *       happened.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_pools.h"

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_route.c - which server gets a call, and what becomes of it there.
+/* redis_route.c - finds the server of a call, and handles errors of servers.
  *
- * WHY   A step must be told apart: it happened, it did not, nobody knows. A
- *       server that is replaced, loads its data or moves keys around should
- *       cost a moment, and no step more than its time.
- * HOW   A call goes to its node if that is ready. Else it waits, in one list
- *       for all, at most timeout_ms, and not at all for a node that is down.
- *       An error of the server is looked up below: leave the server, ask again
- *       in a moment, go to another node, or tell. A call whose link was lost
- *       and that may be repeated waits again, until the same time.
+ * WHY   The end of a step must tell the cases apart: the step happened, did not
+ *       happen, or nobody knows. A server that is replaced, loads data or moves
+ *       keys should cost a moment, and no step more than the timeout.
+ * HOW   A call goes to the node if the node is ready. Else the call waits, in
+ *       one list for all calls, at most timeout_ms, and not at all for a node
+ *       that is down. The table `errors` says what an error of the server
+ *       means: leave the server, ask again in a moment, go to another node, or
+ *       fail. A call that lost the connection and may be repeated waits again,
+ *       until the same deadline.
  * INVARIANTS
- *   R1  what waits was not sent: it ends with VOW_ESTORE, never VOW_EUNSURE,
- *       unless it is repeated: then the other way round
- *   R2  `late` is armed while something waits, not later than it must be
- *       looked at
+ *   R1  a waiting call was not sent, and ends with VOW_ESTORE, never
+ *       VOW_EUNSURE; a call that is repeated ends with VOW_EUNSURE, never
+ *       VOW_ESTORE
+ *   R2  `late` is armed while a call waits, not later than the next look at
+ *       the call
  *   R3  calls to a node that becomes ready go in the order in which they came
  * LIMITS  Calls that wait, or are unanswered at one node: two results of the
  *       largest size and 64 MiB; beyond VOW_EAGAIN.

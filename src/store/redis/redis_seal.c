@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_seal.c - results that only those with the key can read.
+/* redis_seal.c - results encrypted with a key of the users.
  *
- * WHY   Who runs the server, or has broken into it, can read every result, and
- *       give one for another. With a key that only the workers have, they can
- *       do neither: at worst a result is missing.
+ * WHY   The administrator of the server, or an attacker on the server, can read
+ *       every result, and answer with the result of another name. With a key
+ *       that only the workers have, both are impossible: at worst a result is
+ *       missing.
  * HOW   XChaCha20-Poly1305 with a random nonce:
- *           version (2)  nonce  made (ms)  ttl (ms)  what was sealed  tag
- *       What it belongs to (version, made, ttl, name, epoch, part, prefix) is
- *       authenticated with it, so that nothing opens in another's place, or
- *       when it is over.
- * LIMITS  The server still sees names, sizes and times, and who works. It can
- *       give an earlier result of the name until that is over. Whether it is,
- *       goes by the clocks of who sealed it and who opens it.
+ *           version (2)  nonce  made (ms)  ttl (ms)  sealed value  tag
+ *       Version, made, ttl, name, epoch, part and prefix are authenticated with
+ *       the value: a value opens only for the same owner, and not after the
+ *       ttl.
+ * LIMITS  The server still sees names, sizes and times, and the runners. The
+ *       server can answer with an earlier result of the name until the ttl has
+ *       passed, by the clocks of the host that sealed and the host that opens.
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_sentinel.c - the Sentinels are asked where the master is.
+/* redis_sentinel.c - asks the Sentinels for the address of the master.
  *
- * WHY   A master dies and another server takes its place. Sentinels agree on
- *       which one; the address of a store names them.
- * HOW   One Sentinel at a time: a link to it that stays, and listens for
- *       "+switch-master", so that the old master is left at once. It is asked
- *       again for each try to connect; what it says is believed only when that
- *       server says by ROLE that it is a master. A Sentinel that is down, does
- *       not know the master, or named a server that could not be used, makes
- *       room for the next. When all were asked in vain, that is told.
+ * WHY   A master dies and another server takes over. Sentinels agree on the new
+ *       master; the address of a store names the Sentinels.
+ * HOW   One Sentinel at a time, over a connection that stays and listens for
+ *       "+switch-master", so that the old master is left at once. Each try to
+ *       connect asks again; the named server is believed only when the server
+ *       itself says by ROLE: master. The next Sentinel is asked if a Sentinel
+ *       is down, does not know the master, or named a server that could not be
+ *       used. When all Sentinels were asked in vain, the node is told.
  * INVARIANTS
- *   T1  while it seeks, there is a link or a try pending
+ *   T1  while seeking, there is a connection, or a try is pending
  * THREADS  loop thread only.
  */
 #include "base/clock.h"

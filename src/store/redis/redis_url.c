@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_url.c - what an address of a store on Redis looks like.
+/* redis_url.c - the form of an address of a store on Redis.
  *
- * HOW   See net/address.c, which cuts it. Here are the schemes, the path behind
+ * HOW   net/address.c cuts the address. Here are the schemes, the path behind
  *       the hosts, the path of a socket, and the names of the options.
  * THREADS  any.
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* redis_where.c - all that an address, its options and the files they name say.
+/* redis_where.c - reads the address, the options, and the files named there.
  *
- * HOW   What the options struct has counts more than the address. What would be
- *       without effect is refused. Files are read last.
+ * HOW   The options struct counts more than the address. An option without an
+ *       effect is refused. Files are read last.
  * INVARIANTS
- *   W1  a secret lies in memory of the allocator, or in a buffer that is
- *       cleared before its function returns
+ *   W1  a secret lies in memory of the allocator, or in a buffer of a function
+ *       that clears the buffer before the return
  * THREADS  any.
  */
 #include "store/redis/redis_url.h"

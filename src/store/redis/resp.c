@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* resp.c - the words of Redis: RESP3 values from bytes.
+/* resp.c - the protocol of Redis: RESP3 values from bytes.
  *
- * WHY   A server, or who stands in its place, may send anything, cut anywhere.
+ * WHY   A server, or an attacker in between, may send anything, cut anywhere.
  * HOW   Bytes are gathered in one block. An element (a line, or a header with
- *       its bulk) is taken when it is there as a whole; until then `need` says
- *       how many bytes it takes at least, so that nothing is looked at twice
- *       and a large bulk finds its room at once. Lists in lists are a small
- *       stack of what is still to come. The items of a value lie in one array,
- *       those of a list side by side. Both blocks move when they grow: until a
- *       value is whole its texts and lists are known by their place, and then
- *       get their pointers.
+ *       the bulk) is taken when the whole element is there; until then `need`
+ *       is the least number of bytes of the element, so that no byte is looked
+ *       at twice and a large bulk finds the room at once. Lists in lists are a
+ *       small stack of the items to come. The items of a value lie in one
+ *       array, the items of a list side by side. Both blocks move when they
+ *       grow: until a value is whole, texts and lists are known by offsets, and
+ *       then get pointers.
  *
  *         bytes  | done | a value: what was read . what was not | room |
  *                0      start                    start + at     n
  *
  * INVARIANTS
  *   R1  start + at <= n, and at <= most
- *   R2  an element is taken as a whole or not at all: without memory for it,
- *       nothing has changed
+ *   R2  an element is taken as a whole or not at all: without memory, nothing
+ *       has changed
  *   R3  between two elements the topmost list has items to come
  * LIMITS  the work is linear in the bytes and items; memory is at most twice
  *       the bytes that are there or announced within the limits, and 40 bytes
- *       for each item announced within the limits. Blocks above 1 MiB go back
- *       when their value is done.
+ *       for each item announced within the limits. Blocks above 1 MiB are freed
+ *       when the value is done.
  * THREADS  one at a time.
  */
 #include "store/redis/resp.h"

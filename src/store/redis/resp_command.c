@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* resp_command.c - commands to bytes: a list of texts, each with its length.
+/* resp_command.c - commands to bytes: a list of texts, each with the length.
  *
- * HOW   One block that doubles. A command may have a password in it: what is
- *       given back is cleared before.
+ * HOW   One block that doubles. A command may have a password in the words:
+ *       blocks are cleared before the free.
  * THREADS  one at a time.
  */
 #include "store/redis/resp.h"
