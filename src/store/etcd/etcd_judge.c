@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* etcd_judge.c - what becomes of a step, by what was read.
  *
- * WHY   The rules are the same for every store (book_claim.c). Here they are
+ * WHY   The rules are the same for every store (store/rules). Here they are
  *       without time and without requests: a lease that has lapsed is a key
  *       that is absent.
  * INVARIANTS  nothing here changes anything
