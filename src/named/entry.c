@@ -453,7 +453,8 @@ static bool other_run_name(const struct vow__named_entry *e, vow_name *ret_name)
         }
         aging = aging || w->opts->stale_ms > 0 || w->opts->early > 0;
     }
-    *ret_name = vow__named_refresh_name(&e->name);
+    if (aging) /* else no hash of the name is made */
+        *ret_name = vow__named_refresh_name(&e->name);
     return aging;
 }
 
