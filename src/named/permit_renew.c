@@ -53,7 +53,8 @@ int vow__named_permits_open(struct vow__named_hub *h)
     h->permits = vow__mem_zero(&h->alloc, sizeof(*h->permits));
     if (h->permits == NULL)
         return VOW_ENOMEM;
-    vow__table_init(&h->permits->tokens, &h->alloc, vow_loop_random(h->loop));
+    vow__table_init_hashed(&h->permits->tokens, &h->alloc,
+                           vow_loop_random(h->loop));
     h->permits->timer_ns = UINT64_MAX;
     return 0;
 }
