@@ -150,30 +150,28 @@ static const char *share_opts_complete(const vow_authority *a,
                                        const vow_share_opts *given,
                                        vow_share_opts *ret_opts)
 {
-    vow_share_opts o = {.size = sizeof(o)};
-    if (given != NULL && given->size != sizeof(o))
+    vow_share_opts *o = ret_opts;
+    if (given->size != sizeof(*o))
         return "the options are of another version";
-    if (given != NULL)
-        o = *given;
-    uint64_t lease_ms = o.lease_ms > 0 ? o.lease_ms : a->hub->opts.lease_ms;
-    if (o.takeovers == 0)
-        o.takeovers = TAKEOVERS;
-    else if (o.takeovers == VOW_NO_TAKEOVER)
-        o.takeovers = 0;
-    *ret_opts = o;
-    if (o.mode > VOW_ONCE || (o.flags & ~(uint32_t)SHARE_FLAGS) != 0 ||
-        o.store_down > VOW_DOWN_FAIL)
+    *o = *given;
+    uint64_t lease_ms = o->lease_ms > 0 ? o->lease_ms : a->hub->opts.lease_ms;
+    if (o->takeovers == 0)
+        o->takeovers = TAKEOVERS;
+    else if (o->takeovers == VOW_NO_TAKEOVER)
+        o->takeovers = 0;
+    if (o->mode > VOW_ONCE || (o->flags & ~(uint32_t)SHARE_FLAGS) != 0 ||
+        o->store_down > VOW_DOWN_FAIL)
         return "an unknown mode, flag or policy";
-    if (o.mode != VOW_SHARED && o.store_down == VOW_DOWN_RUN)
+    if (o->mode != VOW_SHARED && o->store_down == VOW_DOWN_RUN)
         return "work of this mode is not done without the store";
-    bool refreshes = (o.stale_ms > 0 && o.stale_ms != UINT64_MAX) ||
-                     o.early > 0 || (o.flags & VOW_SHARE_REFRESH) != 0;
-    if (o.mode == VOW_ONCE && refreshes)
+    bool refreshes = (o->stale_ms > 0 && o->stale_ms != UINT64_MAX) ||
+                     o->early > 0 || (o->flags & VOW_SHARE_REFRESH) != 0;
+    if (o->mode == VOW_ONCE && refreshes)
         return "work of mode once cannot be refreshed: leave out stale_ms, "
                "early and VOW_SHARE_REFRESH";
-    if (o.pulse_ms >= lease_ms)
+    if (o->pulse_ms >= lease_ms)
         return "a pulse must be shorter than the lease";
-    if (!(o.early >= 0))
+    if (!(o->early >= 0))
         return "early must be 0 or greater";
     return NULL;
 }

@@ -89,7 +89,8 @@ static int waiter_copy_opts(struct vow__named_waiter *w,
     w->own_opts = *o;
     w->own_opts.label = w->label;
     w->opts = &w->own_opts;
-    w->info = (vow_share_info){0};
+    if (o->info != NULL)
+        w->info = (vow_share_info){0};
     return 0;
 }
 
