@@ -81,25 +81,22 @@ struct vow__slab *vow__slab_refill(struct vow__slab_cache *cache)
                   : cache_slab_new(cache);
     if (s == NULL)
         return NULL;
-    s->place = VOW__CURRENT; /* keeps P1 */
-    cache->current = s;
+    bool more = cache->per_slab > 1; /* else full with the object to come */
+    s->place = more ? VOW__CURRENT : VOW__FULL; /* keeps P1 */
+    cache->current = more ? s : NULL;
     if (s->free == NULL)
         carve_objects(cache, s);
     return s;
 }
 
-/* Runs when an object came back to a full slab, or a slab became empty. */
+/* Runs when an object came back to a full slab, or a usable slab became empty. */
 void vow__slab_relist(struct vow__slab *s)
 {
     struct vow__slab_cache *cache = s->cache;
     if (cache->per_slab == 1) {
-        if (cache->current == s)
-            cache->current = NULL;
         cache_slab_free(cache, s);
         return;
     }
-    if (s->place == VOW__CURRENT)
-        return; /* stays current, with or without live objects */
     if (s->place == VOW__USABLE)
         vow__list_remove(&cache->usable, &s->in_room);
     s->place = s->used == 0 ? VOW__EMPTY : VOW__USABLE; /* keeps P1 */

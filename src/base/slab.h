@@ -22,7 +22,14 @@ struct vow__slab_cache {
     size_t idle_low;    /* fewest empties since the last decay */
 };
 
-enum vow__slab_list { VOW__CURRENT, VOW__USABLE, VOW__EMPTY, VOW__FULL };
+/* The list of a slab. An object that comes back moves the slab to another list
+ * if fewer objects are alive than the number. */
+enum vow__slab_list {
+    VOW__CURRENT = 0, /* stays current, with or without live objects */
+    VOW__USABLE = 1,
+    VOW__EMPTY = 2,
+    VOW__FULL = INT32_MAX
+};
 
 struct vow__slab {
     void *free; /* objects to hand out, chained by their first word */
@@ -103,7 +110,7 @@ static inline void vow__slab_give(struct vow__slab *s, void *object)
     *(void **)object = s->free;
     s->free = object;
     s->used--;
-    if (VOW__UNLIKELY(s->used == 0 || s->place == VOW__FULL))
+    if (VOW__UNLIKELY(s->used < (uint32_t)s->place))
         vow__slab_relist(s);
 }
 

@@ -490,11 +490,13 @@ static size_t free_length(const struct vow__slab *s)
 static void check_cache(const struct vow__slab_cache *cache, size_t alive)
 {
     size_t used = 0;
-    size_t in[4] = {0};
+    size_t usable = 0;
+    size_t empty = 0;
     for (vow_link *l = cache->all; l != NULL; l = l->next) {
         const struct vow__slab *s = VOW__OUTER(l, struct vow__slab, in_all);
         used += s->used;
-        in[s->place]++;
+        usable += s->place == VOW__USABLE;
+        empty += s->place == VOW__EMPTY;
         CHECK_UINT_EQ(s->used + free_length(s), s->fresh);
         CHECK(s->fresh <= cache->per_slab);
         CHECK_INT_EQ(s->place == VOW__CURRENT, s == cache->current);
@@ -506,8 +508,8 @@ static void check_cache(const struct vow__slab_cache *cache, size_t alive)
     CHECK_UINT_EQ(used, alive);
     CHECK_UINT_EQ(length(cache->all), cache->slabs);
     CHECK_UINT_EQ(length(cache->empty), cache->empties);
-    CHECK_UINT_EQ(in[VOW__EMPTY], cache->empties);
-    CHECK_UINT_EQ(in[VOW__USABLE], length(cache->usable));
+    CHECK_UINT_EQ(empty, cache->empties);
+    CHECK_UINT_EQ(usable, length(cache->usable));
     CHECK(cache->idle_low <= cache->empties);
     CHECK_INT_EQ(vow__slab_unused(cache), alive == 0);
 }
