@@ -31,6 +31,7 @@ static int permit_remove(struct pool_step *x, struct rules_permit *t);
 static void permit_start(struct pool_step *x, struct rules_permit *t);
 static void queue_left(struct pool_step *x, const struct rules_permit *t);
 static int heads_grant(struct pool_step *x);
+static int queue_grant(struct pool_step *x);
 static int head_try(struct pool_step *x, struct rules_permit *head,
                     bool *ret_blocked);
 static int permit_grant(struct pool_step *x, struct rules_permit *t);
@@ -202,11 +203,18 @@ static bool permit_is_callers(const struct pool_step *x,
            memcmp(x->caller, &t->token, sizeof(t->token)) == 0;
 }
 
+static bool pool_is_empty(const struct rules_pool *p)
+{
+    return p->holders == 0 && p->waiting == 0;
+}
+
 /* Removes expired permits, some of them. */
 static int ended_remove(struct pool_step *x)
 {
     struct rules_permit t;
     int rc = 0;
+    if (pool_is_empty(x->p))
+        return 0;
     for (int i = 0; i < RULES_REAP_MAX && rc == 0; i++) {
         rc = x->s->ended(x->s->user, x->now.now_us, &t);
         if (rc == 0)
@@ -219,6 +227,9 @@ static int ended_remove(struct pool_step *x)
 static int permit_find(struct pool_step *x, const vow_token *token,
                        struct rules_permit *ret, bool *ret_there)
 {
+    *ret_there = false;
+    if (pool_is_empty(x->p))
+        return 0;
     int rc = x->s->find(x->s->user, token, ret);
     *ret_there = rc == 0 && ret->end_us > x->now.now_us;
     if (rc == 0 && !*ret_there)
@@ -313,6 +324,11 @@ static int permit_request(struct pool_step *x, const vow_permit_request *q,
 
 /* Grants heads while the heads fit (keeps P4). A new head is told. */
 static int heads_grant(struct pool_step *x)
+{
+    return x->p->waiting == 0 ? 0 : queue_grant(x);
+}
+
+static int queue_grant(struct pool_step *x)
 {
     struct rules_permit head;
     bool blocked = false;
