@@ -17,6 +17,7 @@
 #include "base/slab.h"
 #include "base/table.h"
 #include "store/memory/memory_state.h"
+#include "store/rules/pool.h"
 
 enum { VOW__MEMORY_REAP_MAX = 64 }; /* deleted by a step, besides its own */
 
@@ -47,7 +48,8 @@ struct vow__memory_pools {
     struct vow__table by_name;
     struct vow__table permits;
     struct vow__slab_cache permit_memory;
-    struct vow__heap_node *idle; /* unused pools of a key, by their end */
+    struct rules_storage storage; /* the user is of the step under way */
+    struct vow__heap_node *idle;  /* unused pools of a key, by their end */
 };
 
 struct vow__memory_state {

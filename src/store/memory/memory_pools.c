@@ -22,14 +22,13 @@
 
 enum { ROOM_GROWTH = 8 };
 
-/* A step on a pool. */
+/* A step on a pool: the user of the storage. */
 struct pool_use {
     struct vow__memory_state *m;
     struct vow__memory_pool *pool;
     struct vow__memory_instance *instance;
     struct vow__memory_permit *dropped; /* freed later: may still be told */
     bool acquires;
-    struct rules_storage storage;
 };
 
 static struct vow__memory_pool *pool_find(struct vow__memory_state *m,
@@ -134,8 +133,11 @@ static int permit_insert(struct pool_use *u, const struct rules_permit *rule)
         vow__slab_take(&u->m->pools.permit_memory, &slab);
     if (p == NULL)
         return VOW_ENOMEM;
-    *p = (struct vow__memory_permit){
-        .slab = slab, .rule = *rule, .instance = u->instance};
+    p->slab = slab; /* each by itself: quicker than zeros before */
+    p->rule = *rule;
+    p->gone = false;
+    p->instance = u->instance;
+    p->sent.kind = VOW__MEMORY_NO_EVENT;
     p->key.token = rule->token;
     p->key.pool = pool;
     p->node.name = (const char *)&p->key;
@@ -200,16 +202,19 @@ static void storage_tell(void *user, const struct rules_permit *permit)
     vow__memory_send(p->instance, &p->sent, VOW__MEMORY_PERMIT);
 }
 
-static const struct rules_storage STORAGE = {
-    .find = storage_find,
-    .head = storage_head,
-    .ended = storage_ended,
-    .next_end = storage_next_end,
-    .put = storage_put,
-    .drop = storage_drop,
-    .ahead = storage_ahead,
-    .tell = storage_tell,
-};
+void vow__memory_pools_init(struct vow__memory_state *m)
+{
+    m->pools.storage = (struct rules_storage){
+        .find = storage_find,
+        .head = storage_head,
+        .ended = storage_ended,
+        .next_end = storage_next_end,
+        .put = storage_put,
+        .drop = storage_drop,
+        .ahead = storage_ahead,
+        .tell = storage_tell,
+    };
+}
 
 static void queue_leave(struct vow__memory_pool *pool,
                         struct vow__memory_permit *p)
@@ -251,11 +256,9 @@ void vow__memory_permit_free(struct vow__memory_state *m,
 static void pool_use_begin(struct pool_use *u, const struct vow__memory_step *s,
                            struct vow__memory_pool *pool)
 {
-    *u = (struct pool_use){.m = s->state,
-                           .pool = pool,
-                           .instance = s->instance,
-                           .storage = STORAGE};
-    u->storage.user = u;
+    *u =
+        (struct pool_use){.m = s->state, .pool = pool, .instance = s->instance};
+    s->state->pools.storage.user = u;
     if (pool->law != pool)
         pool->rule.limits = pool->law->rule.limits;
     if (pool->rule.limits.rate > 0)
@@ -285,7 +288,7 @@ int vow__memory_acquire(const struct vow__memory_step *s,
         return VOW_ENOMEM;
     pool_use_begin(&u, s, pool);
     u.acquires = true;
-    int rc = vow__rules_acquire(&pool->rule, &u.storage, request,
+    int rc = vow__rules_acquire(&pool->rule, &s->state->pools.storage, request,
                                 now_of(s->state), out);
     pool_use_end(&u);
     pool_rest(s->state, pool);
@@ -298,12 +301,13 @@ void vow__memory_release(const struct vow__memory_step *s,
     struct pool_use u;
     vow__memory_begin(s->state, s->now_us);
     struct vow__memory_pool *pool = pool_find(s->state, &hold->pool);
-    *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
-    if (pool == NULL)
+    if (pool == NULL) {
+        *out = (vow_pool_permit){.status = VOW_STATUS_NONE};
         return;
+    }
     pool_use_begin(&u, s, pool);
-    (void)vow__rules_release(&pool->rule, &u.storage, &hold->token,
-                             now_of(s->state), out);
+    (void)vow__rules_release(&pool->rule, &s->state->pools.storage,
+                             &hold->token, now_of(s->state), out);
     pool_use_end(&u);
     pool_rest(s->state, pool);
 }
@@ -318,12 +322,13 @@ int vow__memory_renew(const struct vow__memory_step *s,
     vow__memory_begin(s->state, s->now_us);
     for (size_t i = 0; i < n; i++) {
         struct vow__memory_pool *pool = pool_find(s->state, &holds[i].pool);
-        out[i] = (vow_pool_permit){.status = VOW_STATUS_NONE};
-        if (pool == NULL)
+        if (pool == NULL) {
+            out[i] = (vow_pool_permit){.status = VOW_STATUS_NONE};
             continue;
+        }
         pool_use_begin(&u, s, pool);
-        (void)vow__rules_renew(&pool->rule, &u.storage, &holds[i], lease_ms,
-                               now_of(s->state), &out[i]);
+        (void)vow__rules_renew(&pool->rule, &s->state->pools.storage, &holds[i],
+                               lease_ms, now_of(s->state), &out[i]);
         pool_use_end(&u);
         pool_rest(s->state, pool);
     }
@@ -346,8 +351,8 @@ void vow__memory_permits_leave(struct vow__memory_state *m,
         }
         vow_token token = p->rule.token;
         pool_use_begin(&u, &s, pool);
-        (void)vow__rules_release(&pool->rule, &u.storage, &token, now_of(m),
-                                 &out);
+        (void)vow__rules_release(&pool->rule, &m->pools.storage, &token,
+                                 now_of(m), &out);
         pool_use_end(&u);
         pool_rest(m, pool);
     }
@@ -518,7 +523,8 @@ static void info_fill(const struct vow__memory_step *s,
     const struct rules_pool *rule = &pool->rule;
     struct pool_use u;
     pool_use_begin(&u, s, pool);
-    (void)vow__rules_limit(&pool->rule, &u.storage, limits, now_of(s->state));
+    (void)vow__rules_limit(&pool->rule, &s->state->pools.storage, limits,
+                           now_of(s->state));
     pool_use_end(&u);
     *out = (vow_pool_info){.pool = pool->name,
                            .label = "",

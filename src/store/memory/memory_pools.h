@@ -4,7 +4,6 @@
 #define VOW_STORE_MEMORY_POOLS_H
 
 #include "store/memory/memory_internal.h"
-#include "store/rules/pool.h"
 
 /* A permit, or a waiting request. */
 struct vow__memory_permit {
@@ -45,6 +44,8 @@ struct vow__memory_pool {
     struct vow__heap_node by_idle;
 };
 
+/* Sets the functions of the storage. */
+void vow__memory_pools_init(struct vow__memory_state *m);
 void vow__memory_pool_free(struct vow__memory_state *m,
                            struct vow__memory_pool *pool);
 /* Frees a permit that is in no list but the list of the instance. */

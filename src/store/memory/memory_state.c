@@ -43,6 +43,7 @@ int vow__memory_state_new(const struct vow__memory_opts *opts,
                    sizeof(struct vow__memory_wait), opts->pooled);
     vow__slab_init(&m->pools.permit_memory, &m->alloc, m,
                    sizeof(struct vow__memory_permit), opts->pooled);
+    vow__memory_pools_init(m);
     m->slot_memory.walked = false;
     m->wait_memory.walked = false;
     m->pools.permit_memory.walked = false;
