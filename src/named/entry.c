@@ -196,7 +196,8 @@ static bool waiter_wants_run(struct vow__named_entry *e,
 
 void vow__named_entry_claim_again(struct vow__named_entry *e)
 {
-    (void)vow_call_stop(&e->timer);
+    if (e->state != ENTRY_KEPT) /* else the time of the value goes on */
+        (void)vow_call_stop(&e->timer);
     vow__named_entry_move(e, ENTRY_NEW);
     e->unwanted = false;
     vow_link *l;
@@ -381,9 +382,11 @@ static void entry_apply_record(struct vow__named_entry *e, const vow_record *r)
     if (r->epoch > vow__named_entry_hub(e)->floor)
         vow__named_entry_hub(e)->floor = r->epoch;
     e->epoch = r->epoch;
-    if (e->early_result != NULL && vow__named_early_result_settle(e, r))
-        return;
-    vow__named_early_result_drop(e);
+    if (e->early_result != NULL) {
+        if (vow__named_early_result_settle(e, r))
+            return;
+        vow__named_early_result_drop(e);
+    }
     if (r->status == VOW_STATUS_OWNED && claim_has_lapsed(e) &&
         e->n_waiters > 0) {
         /* A claim with the same token will show the current owner. */
@@ -592,7 +595,8 @@ void vow__named_entry_free(struct vow__named_entry *e)
     struct vow__named_hub *h = vow__named_entry_hub(e);
     (void)vow_call_stop(&e->timer);
     (void)vow_call_stop(&e->idle_check);
-    vow__named_early_result_drop(e);
+    if (e->early_result != NULL)
+        vow__named_early_result_drop(e);
     vow__named_chunks_clear(e);
     if (e->outcome != NULL)
         vow_future_unref(e->outcome);

@@ -50,8 +50,10 @@ static void entry_run_over(struct vow__named_entry *e, uint64_t keep_ms)
         return;
     }
     vow__named_entry_move(e, ENTRY_KEPT);
-    vow_call_weakly_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, keep_ms),
-                       on_kept_value_expired, e);
+    if (!vow_call_pending(&e->timer)) /* else the same value was kept before */
+        vow_call_weakly_at(&e->timer, h->loop,
+                           vow_loop_due_ns(h->loop, keep_ms),
+                           on_kept_value_expired, e);
 }
 
 void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
@@ -96,6 +98,8 @@ void vow__named_entry_settle(struct vow__named_entry *e, vow_future *outcome)
     } else if (keep_ms == 0) {
         e->outcome = vow_future_unref(e->outcome);
     }
+    if (keep_ms > 0) /* a value kept before had a time of its own */
+        (void)vow_call_stop(&e->timer);
     uint64_t fence = atomic_load_explicit(&l->epoch, memory_order_relaxed);
     uint32_t mine = l->alone      ? VOW_ROLE_ALONE
                     : l->takeover ? VOW_ROLE_TAKEOVER
