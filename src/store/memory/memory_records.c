@@ -25,6 +25,10 @@ struct parts {
     vow_bytes *failure; /* VOW_EGAVEUP */
 };
 
+static int write_decision(const struct vow__memory_step *s,
+                          const vow_name *name, const struct decision *d,
+                          const struct vow__memory_input *input, bool unwait,
+                          struct vow__memory_slot **slot);
 static int parts_make(struct vow__memory_state *m, const vow_name *name,
                       const struct decision *d,
                       const struct vow__memory_input *input,
@@ -355,21 +359,31 @@ int vow__memory_apply(const struct vow__memory_step *s, const vow_name *name,
                       const struct vow__memory_input *input,
                       struct vow__memory_slot **slot)
 {
-    struct parts p;
-    bool write = (d->effects & EFFECT_WRITE) != 0;
+    bool unwait =
+        (d->effects & EFFECT_UNWAIT) != 0 && s->instance->waits != NULL;
     if ((d->effects & EFFECT_WAIT) != 0) /* and nothing else */
         return register_wait(s->state, s->instance, name, *slot);
-    if (write) {
-        int rc = parts_make(s->state, name, d, input, *slot, &p);
-        if (rc < 0) {
-            parts_free(s->state, &p);
-            return rc;
-        }
-    }
-    if ((d->effects & EFFECT_UNWAIT) != 0 && s->instance->waits != NULL)
+    if ((d->effects & EFFECT_WRITE) != 0)
+        return write_decision(s, name, d, input, unwait, slot);
+    if (unwait)
         unregister_wait(s->state, s->instance, name);
-    if (write)
-        write_slot(s, d, input, &p, slot);
+    return 0;
+}
+
+static int write_decision(const struct vow__memory_step *s,
+                          const vow_name *name, const struct decision *d,
+                          const struct vow__memory_input *input, bool unwait,
+                          struct vow__memory_slot **slot)
+{
+    struct parts p;
+    int rc = parts_make(s->state, name, d, input, *slot, &p);
+    if (rc < 0) {
+        parts_free(s->state, &p);
+        return rc;
+    }
+    if (unwait)
+        unregister_wait(s->state, s->instance, name);
+    write_slot(s, d, input, &p, slot);
     return 0;
 }
 
@@ -583,14 +597,6 @@ static uint64_t ms_until_us(const struct vow__memory_state *m, uint64_t then_us)
     return us == 0 ? 0 : (us - 1) / 1000 + 1;
 }
 
-/* The lease began with the last pulse. */
-static uint64_t pulse_us(const struct rules_record *r)
-{
-    return r->state == RULES_RUNNING && r->end_us != RULES_NEVER
-               ? r->end_us - r->lease_us
-               : r->since_us;
-}
-
 static inline void fill_record(const struct vow__memory_state *m,
                                const struct rules_record *r,
                                const vow_name *name, vow_record *out)
@@ -606,7 +612,9 @@ static inline void fill_record(const struct vow__memory_state *m,
     out->failed = r->state == RULES_FAILED || r->state == RULES_GAVE_UP;
     out->value = NULL;
     out->age_ms = there ? ms_since_us(m, r->since_us) : 0;
-    out->pulse_ms = there ? ms_since_us(m, pulse_us(r)) : 0;
+    out->pulse_ms = r->state == RULES_RUNNING && r->end_us != RULES_NEVER
+                        ? ms_since_us(m, r->end_us - r->lease_us)
+                        : out->age_ms; /* the lease began with the last pulse */
     out->left_ms = ms_until_us(m, r->end_us);
     out->cost_ms = r->cost_ms;
     out->label = "";

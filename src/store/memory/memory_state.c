@@ -202,9 +202,7 @@ static size_t text_length(const char *chars)
 /* A text that was cut is never the same. */
 bool vow__memory_text_is(const struct vow__memory_text *t, const char *chars)
 {
-    size_t length = strlen(chars);
-    return t != NULL && t->length == length &&
-           memcmp(t->chars, chars, length) == 0;
+    return t != NULL && strcmp(t->chars, chars) == 0;
 }
 
 int vow__memory_text_make(struct vow__memory_state *m, const char *chars,
