@@ -44,7 +44,7 @@ void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
     } else if ((h->store->ops->flags & VOW_STORE_LOCAL) == 0) {
         value = vow_bytes_ref(vow_as_bytes(vow_get(outcome)));
     }
-    uint64_t took_ns = vow__named_hub_about_ns(h) - l->began_ns;
+    uint64_t took_ns = vow__named_lease_age_ns(l, vow__named_hub_about_ns(h));
     e->commit = (vow_commit_request){
         .hold = {.name = e->name,
                  .token = l->token,

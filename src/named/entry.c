@@ -174,8 +174,11 @@ static bool waiter_wants_run(struct vow__named_entry *e,
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_share_info running = {.fence = e->epoch};
-    uint64_t began_ns = e->lease != NULL ? e->lease->began_ns : e->began_ns;
-    running.age_ms = (vow__named_hub_now_ns(h) - began_ns) / VOW__NS_PER_MS;
+    uint64_t now_ns = vow__named_hub_now_ns(h);
+    uint64_t age_ns = e->lease != NULL
+                          ? vow__named_lease_age_ns(e->lease, now_ns)
+                          : now_ns - e->began_ns;
+    running.age_ms = age_ns / VOW__NS_PER_MS;
     running.attempt = e->lease != NULL ? e->lease->attempt : 0;
     (void)snprintf(running.runner, sizeof(running.runner), "%s",
                    r != NULL && r->runner != NULL  ? r->runner

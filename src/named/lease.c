@@ -170,7 +170,9 @@ static vow_lease *lease_make(struct vow__named_entry *e,
     atomic_init(&l->waiters, e->n_waiters);
     l->ttl_ms = UINT64_MAX;
     l->sent_ns = e->claimed_ns;
-    l->began_ns = vow__named_hub_about_ns(h);
+    /* Without a record, work that ends at once needs no time. */
+    l->began_ns =
+        e->unstored && !h->threaded ? UINT64_MAX : vow__named_hub_about_ns(h);
     l->lease_ms = e->lease_ms; /* as the store knows, not as in w->opts */
     l->token = e->token;
     l->attempt = e->takeovers + e->failures + e->abandons + 1;

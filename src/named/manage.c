@@ -251,7 +251,7 @@ static bool unstored_record(const struct vow__named_entry *e, vow_record *ret)
     if (e == NULL || !e->unstored || e->lease == NULL)
         return false;
     const vow_lease *l = e->lease;
-    uint64_t ran_ns = vow__named_hub_now_ns(l->hub) - l->began_ns;
+    uint64_t ran_ns = vow__named_lease_age_ns(l, vow__named_hub_now_ns(l->hub));
     *ret = (vow_record){.name = e->name,
                         .status = VOW_STATUS_WAITING,
                         .epoch = atomic_load(&l->epoch),

@@ -207,7 +207,7 @@ struct vow_lease {
                           say */
     uint64_t sent_ns;  /* send time of the last answered pulse, or of the
                           claim */
-    uint64_t began_ns; /* coarse time */
+    uint64_t began_ns; /* coarse time; UINT64_MAX: not read yet */
     uint64_t lease_ms;
     vow_token token;
     uint32_t attempt;
@@ -608,6 +608,13 @@ void vow__named_lease_stop(const vow_name *name, void *hub);
  * the lease was held and this call reported the outcome. */
 bool vow__named_lease_report(vow_lease *l, vow_future *outcome);
 void vow__named_lease_free(vow_lease *l);
+
+/* Returns how long the work has run. */
+static inline uint64_t vow__named_lease_age_ns(const vow_lease *l,
+                                               uint64_t now_ns)
+{
+    return l->began_ns == UINT64_MAX ? 0 : now_ns - l->began_ns;
+}
 
 /* References of the memory. */
 static inline void vow__named_lease_hold(vow_lease *l)

@@ -42,6 +42,7 @@ static struct vow__named_settler waiter_take_claim(struct vow__named_waiter *w);
 static void waiter_mark_result_handled(struct vow__named_waiter *w);
 static void lease_begin_work(void *lease);
 static bool waiter_is_settled(const struct vow__named_waiter *w);
+static void lease_read_begin(vow_lease *l);
 static void lease_call_work(vow_lease *l);
 static void lease_hand_over(vow_lease *l);
 static void on_work_end(vow_future *f, void *lease);
@@ -416,6 +417,13 @@ static bool waiter_is_settled(const struct vow__named_waiter *w)
            (w->watched != NULL && vow_state_of(w->watched) != VOW_PENDING);
 }
 
+/* The work has begun, and lasts. */
+static void lease_read_begin(vow_lease *l)
+{
+    if (l->began_ns == UINT64_MAX)
+        l->began_ns = vow__named_hub_about_ns(l->hub);
+}
+
 static void lease_call_work(vow_lease *l)
 {
     vow__named_refs_up(&l->waiter->working, l->hub->threaded);
@@ -430,6 +438,7 @@ static void lease_call_work(vow_lease *l)
         on_work_end(f, l);
         return;
     }
+    lease_read_begin(l);
     vow_watch_start(&l->work_watch, f, on_work_end, l);
     if (atomic_load(&l->state) != LEASE_HELD) /* lost while the work began */
         (void)vow_cancel(f, NULL);
@@ -451,6 +460,7 @@ static void lease_hand_over(vow_lease *l)
 {
     struct vow__named_waiter *w = l->waiter;
     struct vow__named_settler claim = waiter_take_claim(w);
+    lease_read_begin(l);
     if (vow__named_settler_is_open(&claim))
         vow__named_settler_resolve(&claim, claim_box_value(w, l));
     else if (w->on_lease != NULL && !atomic_load(&w->done))
