@@ -9,8 +9,8 @@
 
 #include <time.h>
 #include <uv.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
+#if __has_include(<sys/platform/x86.h>)
+#include <sys/platform/x86.h>
 #endif
 
 uint64_t vow__clock_now_ns(const struct vow__clock *c)
@@ -43,13 +43,12 @@ uint64_t vow__clock_date_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
+/* What libc has asked the processor at the start. In a virtual machine, to ask
+ * again takes as long as ten system calls. */
 bool vow__clock_has_cycles(void)
 {
-#if defined(__x86_64__)
-    enum { POWER_LEAF = 0x80000007, INVARIANT_TSC = 1 << 8 };
-    unsigned a, b, c, d;
-    return __get_cpuid((unsigned)POWER_LEAF, &a, &b, &c, &d) != 0 &&
-           (d & INVARIANT_TSC) != 0;
+#if defined(__x86_64__) && defined(CPU_FEATURE_PRESENT)
+    return CPU_FEATURE_PRESENT(INVARIANT_TSC);
 #else
     return false;
 #endif
