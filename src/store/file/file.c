@@ -204,5 +204,6 @@ static void store_free(struct vow__file *s)
     vow__file_pile_free(s, &s->litter);
     vow__file_pile_free(s, &s->unsent);
     vow__file_pile_free(s, &s->dead);
+    vow__file_pile_free(s, &s->waiting);
     vow__mem_free(&alloc, s, sizeof(*s));
 }

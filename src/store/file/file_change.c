@@ -37,6 +37,7 @@ static int apply_firm(struct vow__file *s, struct vow__file_change *c);
 static int row_clear(struct vow__file *s, const struct vow__file_row *row);
 static int wait_find(struct vow__file *s, const vow_name *name,
                      bool *ret_waits);
+static int waiters_list(struct vow__file *s, struct vow__file_change *c);
 
 int vow__file_change(struct vow__file *s, struct vow__file_change *c)
 {
@@ -72,6 +73,7 @@ static int change_look(struct vow__file *s, struct vow__file_change *c)
     c->inherited = false;
     c->owned = 0;
     c->waiters = 0;
+    c->listed = false;
     c->left.record.state = RULES_NONE;
     int rc = vow__file_row_find(s, c->name, &c->row);
     if (rc == 0 && c->waited != 0)
@@ -95,12 +97,11 @@ static int change_decide(struct vow__file *s, struct vow__file_change *c)
     struct rules_now now = {.now_us = (uint64_t)s->now_us,
                             .number = vow__file_epoch_number(s),
                             .keep_us = lost ? RULES_MINUTE_US : FILE_KEEP_US};
-    uint32_t waiters = 0;
     int rc = 0;
     c->shown = vow_bytes_unref(c->shown);
     if (c->settles) /* only then `exact` matters */
-        rc = vow__file_waiters_count(s, c->name, &waiters);
-    now.exact = c->settles && waiters == 0;
+        rc = waiters_list(s, c);
+    now.exact = c->settles && s->n_waiting == 0;
     for (int i = 0; rc == 0; i++) {
         c->decision =
             c->decide(c, record_found(&c->row), record_found(&c->left), now);
@@ -295,7 +296,6 @@ static int apply_value(struct vow__file *s, struct vow__file_change *c)
     const struct decision *d = &c->decision;
     const struct vow__file_value *value = c->value == NULL ? &empty : c->value;
     struct vow__file_row *row = &c->row;
-    uint32_t waiters = 0;
     int rc = 0;
     row->file[0] = '\0';
     if ((d->effects & EFFECT_LEAVE) == 0) {
@@ -303,8 +303,8 @@ static int apply_value(struct vow__file *s, struct vow__file_change *c)
         return vow__file_row_put(s, row, d->keep_until_us, value);
     }
     if (d->next.first == d->next.epoch)
-        rc = vow__file_waiters_count(s, c->name, &waiters);
-    if (rc == 0 && (waiters > 0 || d->next.first != d->next.epoch))
+        rc = waiters_list(s, c);
+    if (rc == 0 && (s->n_waiting > 0 || d->next.first != d->next.epoch))
         rc = vow__file_left_put(s, row, value);
     else if (rc == 0 && value->file[0] != '\0')
         rc = vow__file_litter(s, value->file);
@@ -351,19 +351,34 @@ int vow__file_waiters_count(struct vow__file *s, const vow_name *name,
     return rc;
 }
 
-static int tell_waiters(struct vow__file *s, const vow_name *name,
-                        enum vow__file_message_kind kind, size_t *ret_n)
+/* Reads the registered instances, once in a step. Without memory for an id its
+ * instance is counted, and not told. */
+static int waiters_list(struct vow__file *s, struct vow__file_change *c)
 {
+    int rc = 0;
+    if (c->listed)
+        return 0;
     sqlite3_stmt *q = vow__file_sql(s, "SELECT inst FROM wait WHERE h=?1");
-    int rc;
-    *ret_n = 0;
-    vow__file_bind(q, 1, name->hash, sizeof(name->hash));
+    s->waiting.size = 0;
+    s->n_waiting = 0;
+    vow__file_bind(q, 1, c->name->hash, sizeof(c->name->hash));
     while (vow__file_row(s, q, &rc)) {
-        unsigned char id[FILE_ID];
-        vow__file_bytes_read(q, 0, id, FILE_ID);
-        vow__file_tell(s, id, kind, name->hash, sizeof(name->hash));
-        ++*ret_n;
+        void *at = vow__file_pile_add(s, &s->waiting, FILE_ID);
+        if (at != NULL)
+            vow__file_bytes_read(q, 0, at, FILE_ID);
+        s->n_waiting++;
     }
+    c->listed = rc == 0;
+    return rc;
+}
+
+static int tell_waiters(struct vow__file *s, struct vow__file_change *c,
+                        enum vow__file_message_kind kind)
+{
+    int rc = waiters_list(s, c);
+    for (size_t at = 0; rc == 0 && at < s->waiting.size; at += FILE_ID)
+        vow__file_tell(s, s->waiting.at + at, kind, c->name->hash,
+                       sizeof(c->name->hash));
     return rc;
 }
 
@@ -378,7 +393,6 @@ static int wait_do(struct vow__file *s, sqlite3_stmt *q, const vow_name *name)
 static int apply_waiters(struct vow__file *s, struct vow__file_change *c)
 {
     const uint32_t effects = c->decision.effects;
-    size_t n = 0;
     int rc = 0;
     if ((effects & EFFECT_UNWAIT) != 0 && s->waited)
         rc = wait_do(s,
@@ -393,11 +407,11 @@ static int apply_waiters(struct vow__file *s, struct vow__file_change *c)
                      c->name);
     }
     if (rc == 0 && (effects & EFFECT_CHUNK) != 0)
-        rc = tell_waiters(s, c->name, FILE_CHUNKS, &n);
+        rc = tell_waiters(s, c, FILE_CHUNKS);
     if (rc != 0 || (effects & EFFECT_WAKE) == 0)
         return rc;
-    rc = tell_waiters(s, c->name, FILE_RECORD, &n);
-    if (rc != 0 || n == 0)
+    rc = tell_waiters(s, c, FILE_RECORD);
+    if (rc != 0 || s->n_waiting == 0)
         return rc;
     if ((effects & EFFECT_VALUE) != 0) {
         vow_record told = vow__file_record(s, &c->row, VOW_STATUS_SETTLED);

@@ -157,7 +157,9 @@ struct vow__file {
     bool claim_wrote;       /* the last one had to */
     bool claimed;           /* the first claim has come */
     uint64_t owns_until_us; /* no lease of the instance ends later */
-    struct vow__file_pile dead; /* instances that this step has found dead */
+    struct vow__file_pile dead;    /* instances that this step has found dead */
+    struct vow__file_pile waiting; /* ids registered for the name of a step */
+    uint32_t n_waiting;            /* with those for which memory lacked */
     bool reread;    /* one of them is new: what was read may be too old */
     int64_t owns;   /* names, about */
     uint64_t files; /* values written */

@@ -125,6 +125,7 @@ struct vow__file_change {
 
     /* For file_change.c. */
     bool known;    /* there was a record */
+    bool listed;   /* s->waiting is the list of this step */
     bool was_firm; /* see vow__file_is_firm() */
 };
 /* Does the step; inside a transaction. */
