@@ -161,6 +161,7 @@ static int same_step(struct vow__file *s, void *arg)
     struct rules_rig *rig = arg;
     const struct oracle_slot *slot = oracle_slot(&oracle, &rig->name);
     struct vow__file_row row;
+    struct vow__file_row other;
     CHECK_INT_EQ(vow__file_row_find(s, &rig->name, &row), 0);
     SAME("a record", row.record.state != RULES_NONE, slot->there);
     if (slot->there) {
@@ -180,10 +181,9 @@ static int same_step(struct vow__file *s, void *arg)
         const struct oracle_record *left = &slot->left[i];
         if (left->r.end_us <= oracle.now_us)
             continue;
-        CHECK_INT_EQ(vow__file_left_find(s, &rig->name, left->r.first, &row),
-                     0);
-        same_record(&row, left);
-        same_value(s, &row, true, &left->value);
+        CHECK_INT_EQ(vow__file_left_find(s, &row, left->r.first, &other), 0);
+        same_record(&other, left);
+        same_value(s, &other, true, &left->value);
     }
     return 0;
 }

@@ -141,6 +141,22 @@ TEST(sqlite_wake, a_large_result_is_read_from_the_store)
     pair_close(&p);
 }
 
+/* The next run replaces the row that has the result. */
+TEST(sqlite_wake, a_result_is_left_though_the_name_runs_again)
+{
+    static const size_t sizes[] = {0, SENT_MAX + 1, FILE_INLINE_MAX + 1};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct pair p;
+        pair_open(&p);
+        pair_settle(&p, 0, sizes[i]);
+        CHECK_UINT_EQ(kit_claim(&p.a, "a", 3).status, VOW_STATUS_OWNED);
+        struct kit_answer got = kit_claim_as(&p.b, &p.wait);
+        CHECK_UINT_EQ(got.status, VOW_STATUS_SETTLED);
+        CHECK_UINT_EQ(got.size, sizes[i]);
+        pair_close(&p);
+    }
+}
+
 /* A result with a time to live of 0 is for those who waited: the instance that
  * got the result with the message does not find the result again. */
 TEST(sqlite_wake, a_new_caller_does_not_get_what_the_message_brought)

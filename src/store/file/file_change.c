@@ -77,7 +77,7 @@ static int change_look(struct vow__file *s, struct vow__file_change *c)
     c->left.record.state = RULES_NONE;
     int rc = vow__file_row_find(s, c->name, &c->row);
     if (rc == 0 && c->waited != 0)
-        rc = vow__file_left_find(s, c->name, c->waited, &c->left);
+        rc = vow__file_left_find(s, &c->row, c->waited, &c->left);
     if (rc == 0)
         vow__file_row_bury(s, &c->row, c->token);
     c->known = c->row.record.state != RULES_NONE;
@@ -221,14 +221,17 @@ static void apply_texts(struct vow__file *s, struct vow__file_change *c)
         vow__file_text_cut(row->label, c->label);
 }
 
-/* Drops chunks and value of what is about to be replaced. */
+/* Drops chunks and value of what is about to be replaced. A value that is left
+ * for waiters stays. */
 static int row_clear(struct vow__file *s, const struct vow__file_row *row)
 {
     const struct rules_record *r = &row->record;
     int rc = 0;
     if ((r->state == RULES_DONE || r->state == RULES_FAILED) && !r->spent)
         rc = vow__file_cache_drop(s, &row->name);
-    if (rc == 0 && row->file[0] != '\0')
+    if (rc == 0 && row->left)
+        rc = vow__file_left_keep(s, row);
+    else if (rc == 0 && row->file[0] != '\0')
         rc = vow__file_litter(s, row->file);
     if (rc != 0 || r->chunks == 0)
         return rc;
@@ -283,12 +286,13 @@ static int apply_record(struct vow__file *s, struct vow__file_change *c)
     }
     apply_texts(s, c);
     row->record = d->next;
+    row->left = row->left && !insert;
     if ((d->effects & EFFECT_VALUE) != 0)
         return apply_value(s, c);
     return vow__file_row_put(s, row, d->keep_until_us, insert ? &empty : NULL);
 }
 
-/* A result; with a time to live of 0 the value is left for the claims that
+/* A result; with a time to live of 0 the value is kept only for the claims that
  * waited, and for an owner that was replaced. */
 static int apply_value(struct vow__file *s, struct vow__file_change *c)
 {
@@ -296,19 +300,16 @@ static int apply_value(struct vow__file *s, struct vow__file_change *c)
     const struct decision *d = &c->decision;
     const struct vow__file_value *value = c->value == NULL ? &empty : c->value;
     struct vow__file_row *row = &c->row;
-    int rc = 0;
-    row->file[0] = '\0';
-    if ((d->effects & EFFECT_LEAVE) == 0) {
-        memcpy(row->file, value->file, sizeof(row->file));
-        return vow__file_row_put(s, row, d->keep_until_us, value);
-    }
-    if (d->next.first == d->next.epoch)
-        rc = waiters_list(s, c);
-    if (rc == 0 && (s->n_waiting > 0 || d->next.first != d->next.epoch))
-        rc = vow__file_left_put(s, row, value);
-    else if (rc == 0 && value->file[0] != '\0')
+    const bool leaves = (d->effects & EFFECT_LEAVE) != 0;
+    const bool replaced = d->next.first != d->next.epoch;
+    int rc = leaves && !replaced ? waiters_list(s, c) : 0;
+    row->left = leaves && (replaced || s->n_waiting > 0);
+    if (rc == 0 && leaves && !row->left && value->file[0] != '\0')
         rc = vow__file_litter(s, value->file);
-    return rc == 0 ? vow__file_row_put(s, row, d->keep_until_us, &empty) : rc;
+    if (leaves && !row->left)
+        value = &empty;
+    memcpy(row->file, value->file, sizeof(row->file));
+    return rc == 0 ? vow__file_row_put(s, row, d->keep_until_us, value) : rc;
 }
 
 /* The copy that survives a reboot. A renewed lease needs none: after a reboot

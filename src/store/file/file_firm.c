@@ -247,6 +247,7 @@ static int old_row_read(sqlite3_stmt *q, int at, struct vow__file_row *row)
     r->lease_us = n[LEASE];
     r->cost_ms = n[COST];
     row->owned = false;
+    row->left = false;
     vow__file_text_read(q, at + 1, row->file, sizeof(row->file));
     return vow__file_record_sound(r) ? 0 : SQLITE_CORRUPT;
 }

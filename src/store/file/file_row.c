@@ -19,7 +19,8 @@ enum { /* bits of FLAGS */
        ROW_REFRESH =
            4, /* a refresher follows the texts: token and REFRESH_... */
        ROW_REFRESH_FAILED = 8,
-       ROW_REFRESH_CANCELED = 16
+       ROW_REFRESH_CANCELED = 16,
+       ROW_LEFT = 32 /* see struct vow__file_row */
 };
 enum {
     STATE,
@@ -127,6 +128,7 @@ static void body_read_row(struct vow__file_body *b, struct vow__file_row *row)
     r->mode = (uint8_t)n[MODE];
     r->canceled = (n[FLAGS] & ROW_CANCELED) != 0;
     r->spent = (n[FLAGS] & ROW_SPENT) != 0;
+    row->left = r->spent && (n[FLAGS] & ROW_LEFT) != 0;
     r->takeovers = (uint32_t)n[TAKEOVERS];
     r->chunks = (uint32_t)n[CHUNKS];
     r->epoch = n[EPOCH];
@@ -212,7 +214,7 @@ static size_t body_write_row(const struct vow__file_row *row,
     const struct rules_record *r = &row->record;
     const struct rules_refresh *f = &r->refresh;
     unsigned flags = (r->canceled ? ROW_CANCELED : 0u) |
-                     (r->spent ? ROW_SPENT : 0u) |
+                     (r->spent ? ROW_SPENT : 0u) | (row->left ? ROW_LEFT : 0u) |
                      (f->epoch != 0 ? ROW_REFRESH : 0u) |
                      (f->failed ? ROW_REFRESH_FAILED : 0u) |
                      (f->canceled ? ROW_REFRESH_CANCELED : 0u);
@@ -257,6 +259,7 @@ static int row_select(struct vow__file *s, sqlite3_stmt *q,
     row->name = *name;
     row->record = (struct rules_record){.state = RULES_NONE};
     row->owned = false;
+    row->left = false;
     row->label[0] = '\0';
     row->runner[0] = '\0';
     row->file[0] = '\0';
@@ -276,14 +279,19 @@ int vow__file_row_find(struct vow__file *s, const vow_name *name,
     return row_select(s, q, name, row);
 }
 
-int vow__file_left_find(struct vow__file *s, const vow_name *name,
+int vow__file_left_find(struct vow__file *s, const struct vow__file_row *of,
                         uint64_t first, struct vow__file_row *row)
 {
-    sqlite3_stmt *q =
-        vow__file_sql(s, "SELECT " FILE_ROW_COLUMNS
-                         " FROM left_value WHERE h=?1 AND first=?2");
-    vow__file_bind_int(q, 2, (int64_t)(first & INT64_MAX));
-    int rc = row_select(s, q, name, row);
+    int rc = 0;
+    if (of->left && of->record.first == first) {
+        *row = *of;
+    } else {
+        sqlite3_stmt *q =
+            vow__file_sql(s, "SELECT " FILE_ROW_COLUMNS
+                             " FROM left_value WHERE h=?1 AND first=?2");
+        vow__file_bind_int(q, 2, (int64_t)(first & INT64_MAX));
+        rc = row_select(s, q, &of->name, row);
+    }
     if (rc == 0 && row->record.end_us <= (uint64_t)s->now_us)
         row->record = (struct rules_record){.state = RULES_NONE};
     return rc;
@@ -336,22 +344,16 @@ int vow__file_row_delete(struct vow__file *s, const vow_name *name)
     return vow__file_do(s, q);
 }
 
-int vow__file_left_put(struct vow__file *s, const struct vow__file_row *row,
-                       const struct vow__file_value *value)
+int vow__file_left_keep(struct vow__file *s, const struct vow__file_row *row)
 {
-    unsigned char body[BODY_MAX];
-    size_t size = body_write_row(row, body);
+    struct vow__file_row moved = *row;
     sqlite3_stmt *q =
         vow__file_sql(s, "INSERT OR REPLACE INTO"
                          " left_value(h,first,ends,inst,body,file,val)"
-                         " VALUES(?1,?2,?3,x'',?4,?5,?6)");
-    vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
-    vow__file_bind_int(q, 2, (int64_t)row->record.first);
-    vow__file_bind_int(q, 3, column_of_us(row->record.end_us));
-    vow__file_bind(q, 4, body, size);
-    vow__file_bind_text(q, 5, value->file);
-    vow__file_value_bind(q, 6, value);
-    return vow__file_do(s, q);
+                         " SELECT h,?4,?2,x'',?3,file,val FROM rec WHERE h=?1");
+    moved.left = false;
+    vow__file_bind_int(q, 4, (int64_t)row->record.first);
+    return vow__file_row_copy(s, q, &moved, row->record.end_us);
 }
 
 /* ---- the dead ----------------------------------------------------------- */

@@ -17,6 +17,8 @@ struct vow__file_row {
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
     char file[FILE_NAME_MAX]; /* of the value; "" without a file */
+    bool left; /* a spent record whose value, for the claims that waited, is in
+                  the same row */
 };
 
 /* The value of a row. Both NULL and "": empty. */
@@ -54,11 +56,12 @@ int vow__file_row_put(struct vow__file *s, const struct vow__file_row *row,
 int vow__file_row_copy(struct vow__file *s, sqlite3_stmt *q,
                        const struct vow__file_row *row, uint64_t keep_until_us);
 int vow__file_row_delete(struct vow__file *s, const vow_name *name);
-/* The result left for the claims that waited for the run `first`. */
-int vow__file_left_find(struct vow__file *s, const vow_name *name,
+/* The result left for the claims that waited for the run `first`; `of` is the
+ * row of the name, which may have the result. */
+int vow__file_left_find(struct vow__file *s, const struct vow__file_row *of,
                         uint64_t first, struct vow__file_row *row);
-int vow__file_left_put(struct vow__file *s, const struct vow__file_row *row,
-                       const struct vow__file_value *value);
+/* Keeps a result left in the row of the record, before the row is replaced. */
+int vow__file_left_keep(struct vow__file *s, const struct vow__file_row *row);
 /* Expires the lease of an owner or refresher that has died. A caller with the
  * token of the owner lives; NULL: a stranger. */
 void vow__file_row_bury(struct vow__file *s, struct vow__file_row *row,
@@ -175,7 +178,7 @@ int vow__file_firm_upgrade(struct vow__file *s);
 
 /* ---- file_value.c ----------------------------------------------------- */
 
-/* The value of a row of `rec`, or with left a row of `left`; the caller's.
+/* The value of a record, or with left of a result left; the caller's.
  * NULL: empty. VOW_ENOENT: the value is gone. */
 int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
                         bool left, vow_bytes **ret_bytes);

@@ -35,7 +35,10 @@ int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
     sqlite3_stmt *q;
     char file[FILE_NAME_MAX];
     int rc;
-    if (left) {
+    *ret_bytes = NULL;
+    if (row->left && !left)
+        return 0;
+    if (left && !row->left) {
         q = vow__file_sql(
             s, "SELECT file,val FROM left_value WHERE h=?1 AND first=?2");
         vow__file_bind_int(q, 2, (int64_t)row->record.first);
@@ -43,7 +46,6 @@ int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
         q = vow__file_sql(s, "SELECT file,val FROM rec WHERE h=?1");
     }
     vow__file_bind(q, 1, row->name.hash, sizeof(row->name.hash));
-    *ret_bytes = NULL;
     if (!vow__file_row(s, q, &rc))
         return rc == 0 ? VOW_ENOENT : rc;
     vow__file_text_read(q, 0, file, sizeof(file));
