@@ -35,7 +35,8 @@ enum { NAP_US = 1000, ASIDE_MAX = 10000, FILE_ASIDE_MAX = 64 };
  *   rec         a record; ends: a sweep may delete the row from then on; inst:
  *               see file_rows.h; body: see file_row.c
  *   firm        copies of records that survive a reboot, see file_firm.c
- *   left_value  results with ttl 0, for the claims that waited for run `first`
+ *   left_value  results with ttl 0, for the claims that waited for run `first`,
+ *               when the row of the record is of a later run
  *   wait        instances that are registered as waiters
  *   parted      instances that have left in order, and until when the leases of
  *               their names last
@@ -49,7 +50,6 @@ static const char name_tables[] =
     "CREATE TABLE left_value(h BLOB,first INT,ends INT,inst BLOB,file TEXT,"
     "body BLOB,val BLOB,PRIMARY KEY(h,first))WITHOUT ROWID;"
     "CREATE TABLE wait(h BLOB,inst BLOB,PRIMARY KEY(h,inst))WITHOUT ROWID;"
-    "CREATE INDEX wait_inst ON wait(inst);"
     "CREATE TABLE parted(inst BLOB PRIMARY KEY,ends INT)WITHOUT ROWID;"
     "CREATE TABLE chunk(h BLOB,n INT,data BLOB,PRIMARY KEY(h,n))"
     "WITHOUT ROWID;";
