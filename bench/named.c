@@ -58,14 +58,15 @@ const char *new_folder(void)
 
 /* ---- authorities --------------------------------------------------------- */
 
-vow_authority *open_authority(vow_loop *loop, const char *in,
+vow_authority *open_authority(vow_loop *loop, const char *in, uint32_t flags,
                               vow_event_fn on_event, void *user)
 {
     char url[300];
     (void)snprintf(url, sizeof(url), "file:%s/store", in);
     VOW_AUTO(vow_future)
-    f = vow_authority_open(
-        loop, url, VOW_AUTHORITY(.on_event = on_event, .on_event_user = user));
+    f = vow_authority_open(loop, url,
+                           VOW_AUTHORITY(.flags = flags, .on_event = on_event,
+                                         .on_event_user = user));
     MUST(vow_loop_run_until(loop, f) == 0);
     return vow_authority_ref(vow_as_ptr(vow_get(f)));
 }

@@ -22,9 +22,9 @@ enum {
 /* A folder of its own for this run, removed at the end of the program. */
 const char *new_folder(void);
 
-/* An authority on a store in that folder, with a thread of its own as every
- * program has it by default; `on_event` may be NULL. */
-vow_authority *open_authority(vow_loop *loop, const char *in,
+/* An authority on a store in that folder. Without flags the authority has a
+ * thread of its own, the default of every program. */
+vow_authority *open_authority(vow_loop *loop, const char *in, uint32_t flags,
                               vow_event_fn on_event, void *user);
 void close_authority(vow_loop *loop, vow_authority *a);
 
@@ -43,6 +43,16 @@ void bench_fair(void);
 /* named_wake.c: between processes */
 void bench_wake(void);
 void bench_takeover(void);
+
+/* named_floor.c: the least of a wake-up, one side of it. Both sides register a
+ * name before each round. */
+struct wake_floor;
+struct wake_floor *floor_open(const char *folder, int end, bool sends,
+                              long rounds, bool threads);
+void floor_register(struct wake_floor *f, const vow_name *name);
+void floor_send(struct wake_floor *f);
+void floor_receive(struct wake_floor *f);
+void floor_close(struct wake_floor *f);
 
 /* peers/sqlite.c: one transaction each, as anybody would write it. A name is
  * claimed when its row was not there, and settled by its owner. */
