@@ -17,19 +17,24 @@ struct pair {
     uint64_t epoch;
 };
 
-static void pair_open(struct pair *p)
+static void pair_open_at(struct pair *p, const char *path)
 {
     vow_claim_request own = kit_ask("a", 1);
     own.label = "label";
     own.runner = "runner";
-    folder_open(&p->folder);
-    kit_open(&p->a, p->folder.path);
-    kit_open(&p->b, p->folder.path);
+    kit_open(&p->a, path);
+    kit_open(&p->b, path);
     p->epoch = kit_claim_as(&p->a, &own).epoch;
     p->wait = kit_ask("a", 2);
     struct kit_answer answer = kit_claim_as(&p->b, &p->wait);
     CHECK_UINT_EQ(answer.status, VOW_STATUS_WAITING);
     p->wait.waited = answer.waited;
+}
+
+static void pair_open(struct pair *p)
+{
+    folder_open(&p->folder);
+    pair_open_at(p, p->folder.path);
 }
 
 static void pair_close(struct pair *p)
@@ -127,6 +132,20 @@ TEST(sqlite_wake, a_message_has_an_empty_result_too)
     kit_run_until(&p.b, &p.b.records, 1);
     CHECK_UINT_EQ(p.b.told.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(p.b.told.size, 0);
+    pair_close(&p);
+}
+
+TEST(sqlite_wake, a_folder_with_a_long_path_has_wake_ups)
+{
+    struct pair p;
+    char path[600];
+    folder_open(&p.folder);
+    snprintf(path, sizeof(path), "%s/%0150d", p.folder.path, 0);
+    pair_open_at(&p, path);
+    pair_settle(&p, 0, 10);
+    kit_run_until(&p.b, &p.b.records, 1);
+    CHECK_UINT_EQ(p.b.told.status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(p.b.told.size, 10);
     pair_close(&p);
 }
 

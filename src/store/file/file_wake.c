@@ -13,8 +13,9 @@
  *       The folder is of mode 0700, and the kernel tells the sender: a message
  *       counts only from a process of the same user or of root. A message with
  *       another size than its fields say does not count.
- *       The path of a socket is short, and the path of a folder may be long:
- *       the address goes through the descriptor of the folder.
+ *       The address of a socket is short, and the path of a folder may be long
+ *       or change: then the address goes through the descriptor of the folder.
+ *       By the path of the folder the kernel finds a socket sooner.
  * THREADS  loop thread only.
  */
 #include "base/bytes.h"
@@ -54,6 +55,8 @@ enum {
 
 static void socket_address(const struct vow__file *s, const char *hex,
                            struct sockaddr_un *at);
+static bool socket_path(const struct vow__file *s, const char *hex,
+                        struct sockaddr_un *at);
 static void on_messages(uv_poll_t *poll, int status, int events);
 static size_t message_receive(struct vow__file *s, void *to, size_t room);
 static bool message_is_trusted(struct msghdr *m);
@@ -135,6 +138,16 @@ static void socket_address(const struct vow__file *s, const char *hex,
     *at = (struct sockaddr_un){.sun_family = AF_UNIX};
     (void)snprintf(at->sun_path, sizeof(at->sun_path),
                    "/proc/self/fd/%d/sock/%s", s->dir, hex);
+}
+
+/* Addresses a socket by the path of the folder; false: the path is too long. */
+static bool socket_path(const struct vow__file *s, const char *hex,
+                        struct sockaddr_un *at)
+{
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(at->sun_path, sizeof(at->sun_path), "%s/sock/%s",
+                     s->folder, hex);
+    return n > 0 && (size_t)n < sizeof(at->sun_path);
 }
 
 static void on_messages(uv_poll_t *poll, int status, int events)
@@ -362,9 +375,16 @@ static bool message_send(struct vow__file *s, int fd,
         h.msg_iovlen = 2;
     }
     vow__file_hex(m->to, hex);
-    socket_address(s, hex, &at);
-    return sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ||
-           (errno != EAGAIN && errno != ENOBUFS);
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    ssize_t sent = -1;
+    errno = ENAMETOOLONG;
+    if (socket_path(s, hex, &at))
+        sent = sendmsg(fd, &h, flags);
+    if (sent < 0 && errno != EAGAIN && errno != ENOBUFS) {
+        socket_address(s, hex, &at); /* the folder may have another path now */
+        sent = sendmsg(fd, &h, flags);
+    }
+    return sent >= 0 || (errno != EAGAIN && errno != ENOBUFS);
 }
 
 static void message_add(struct vow__file *s, struct vow__file_pile *p,
