@@ -15,7 +15,7 @@
 #include <sodium.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 16 };
+enum { TABLE_FIRST_ROOM = 16 };
 
 _Static_assert(crypto_shorthash_KEYBYTES == 16, "the seed is the key");
 _Static_assert(crypto_shorthash_BYTES == 8, "a hash is a word");
@@ -59,7 +59,7 @@ struct vow__table_node *vow__table_find(const struct vow__table *t,
 int vow__table_add(struct vow__table *t, struct vow__table_node *n)
 {
     if (t->count >= t->room)
-        table_grow(t, t->room == 0 ? FIRST_ROOM : 2 * t->room);
+        table_grow(t, t->room == 0 ? TABLE_FIRST_ROOM : 2 * t->room);
     if (t->room == 0)
         return VOW_ENOMEM;
     n->hash = hash_of(t, n->name, n->length);

@@ -11,7 +11,7 @@
 
 enum place { NOWHERE = 0, IN_QUEUE, IN_TIMERS };
 
-struct call {
+struct call_state {
     union {
         struct vow__core_watch watch;
         struct vow__core_timer timer;
@@ -21,14 +21,15 @@ struct call {
     vow_loop *loop;
     enum place place;
 };
-_Static_assert(sizeof(struct call) <= sizeof(vow_call),
+_Static_assert(sizeof(struct call_state) <= sizeof(vow_call),
                "vow_call is too small");
 
-static struct call *call_prepare(vow_call *c, vow_loop *loop, vow_call_fn fn,
-                                 void *user, enum place place);
+static struct call_state *call_prepare(vow_call *c, vow_loop *loop,
+                                       vow_call_fn fn, void *user,
+                                       enum place place);
 static void call_start_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                           vow_call_fn fn, void *user, bool weak);
-static void call_enqueue(vow_loop *loop, struct call *c);
+static void call_enqueue(vow_loop *loop, struct call_state *c);
 static void call_fire(vow_loop *loop, struct vow__core_timer *t);
 static void call_run(struct vow__core_watch *w);
 
@@ -55,14 +56,14 @@ void vow_call_weakly_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
 static void call_start_at(vow_call *call, vow_loop *loop, uint64_t due_ns,
                           vow_call_fn fn, void *user, bool weak)
 {
-    struct call *c = call_prepare(call, loop, fn, user, IN_TIMERS);
+    struct call_state *c = call_prepare(call, loop, fn, user, IN_TIMERS);
     c->u.timer = (struct vow__core_timer){.fire = call_fire, .weak = weak};
     vow__core_timer_start(loop, &c->u.timer, due_ns);
 }
 
 bool vow_call_stop(vow_call *call)
 {
-    struct call *c = (struct call *)(void *)call;
+    struct call_state *c = (struct call_state *)(void *)call;
     if (c->place == NOWHERE)
         return false;
     if (c->place == IN_QUEUE)
@@ -75,13 +76,14 @@ bool vow_call_stop(vow_call *call)
 
 bool vow_call_pending(const vow_call *call)
 {
-    return ((const struct call *)(const void *)call)->place != NOWHERE;
+    return ((const struct call_state *)(const void *)call)->place != NOWHERE;
 }
 
-static struct call *call_prepare(vow_call *call, vow_loop *loop, vow_call_fn fn,
-                                 void *user, enum place place)
+static struct call_state *call_prepare(vow_call *call, vow_loop *loop,
+                                       vow_call_fn fn, void *user,
+                                       enum place place)
 {
-    struct call *c = (struct call *)(void *)call;
+    struct call_state *c = (struct call_state *)(void *)call;
     (void)vow_call_stop(call);
     c->fn = fn;
     c->user = user;
@@ -90,7 +92,7 @@ static struct call *call_prepare(vow_call *call, vow_loop *loop, vow_call_fn fn,
     return c;
 }
 
-static void call_enqueue(vow_loop *loop, struct call *c)
+static void call_enqueue(vow_loop *loop, struct call_state *c)
 {
     c->place = IN_QUEUE;
     c->u.watch =
@@ -100,13 +102,13 @@ static void call_enqueue(vow_loop *loop, struct call *c)
 
 static void call_fire(vow_loop *loop, struct vow__core_timer *t)
 {
-    call_enqueue(loop, VOW__OUTER(t, struct call, u.timer));
+    call_enqueue(loop, VOW__OUTER(t, struct call_state, u.timer));
 }
 
 /* Runs fn, which may free the vow_call. */
 static void call_run(struct vow__core_watch *w)
 {
-    struct call *c = VOW__OUTER(w, struct call, u.watch);
+    struct call_state *c = VOW__OUTER(w, struct call_state, u.watch);
     c->place = NOWHERE;
     c->fn(c->user);
 }

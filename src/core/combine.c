@@ -23,7 +23,7 @@ enum mode { ALL, ALL_SETTLED, ANY, RACE };
 
 struct input {
     struct vow__core_watch watch;
-    struct group *group;
+    struct combine_group *group;
     bool done; /* the future is settled and was counted, or was left */
     bool rest; /* the future has not ended, and counts in end_refs */
 };
@@ -42,7 +42,7 @@ struct array {
     vow_future *at[];
 };
 
-struct group {
+struct combine_group {
     struct items items; /* the futures of the inputs, if is_list */
     vow_loop *loop;
     vow_future *out; /* the result; the group holds the deferred */
@@ -59,17 +59,17 @@ struct group {
 static vow_future *combine_inputs(const char *site, vow_loop *loop,
                                   vow_future *const *futures, size_t n,
                                   enum mode mode);
-static struct group *combine_group_new(const char *site, vow_loop *loop,
-                                       size_t n, enum mode mode);
-static void group_unref(struct group *g);
-static bool group_has_rests(const struct group *g);
-static void group_detach(struct group *g);
+static struct combine_group *combine_group_new(const char *site, vow_loop *loop,
+                                               size_t n, enum mode mode);
+static void group_unref(struct combine_group *g);
+static bool group_has_rests(const struct combine_group *g);
+static void group_detach(struct combine_group *g);
 static void group_input_set_rest(struct input *input, bool rest);
 static void group_drop(struct items *items);
 static void array_drop(struct items *items);
 static void group_input_run(struct vow__core_watch *w);
-static void group_conclude(struct group *g);
-static void group_inputs_let_go(struct group *g, vow_error *why);
+static void group_conclude(struct combine_group *g);
+static void group_inputs_let_go(struct combine_group *g, vow_error *why);
 static void on_group_cancel(vow_error *why, void *user);
 static size_t group_size(size_t n);
 
@@ -165,7 +165,7 @@ void vow__core_value_list_drop(void *list)
 
 static void group_drop(struct items *items)
 {
-    group_unref(VOW__OUTER(items, struct group, items));
+    group_unref(VOW__OUTER(items, struct combine_group, items));
 }
 
 static void array_drop(struct items *items)
@@ -189,7 +189,7 @@ static vow_future *combine_inputs(const char *site, vow_loop *loop,
                                   "an input is NULL or of another loop");
     if (loop->closed)
         return vow_refused_at(site, loop, VOW_ECLOSED, NULL);
-    struct group *g = combine_group_new(site, loop, n, mode);
+    struct combine_group *g = combine_group_new(site, loop, n, mode);
     if (g == NULL)
         return vow__core_future_no_memory(loop);
     vow_future *out = g->out;
@@ -200,12 +200,12 @@ static vow_future *combine_inputs(const char *site, vow_loop *loop,
     return out;
 }
 
-static struct group *combine_group_new(const char *site, vow_loop *loop,
-                                       size_t n, enum mode mode)
+static struct combine_group *combine_group_new(const char *site, vow_loop *loop,
+                                               size_t n, enum mode mode)
 {
-    if (n > (SIZE_MAX - sizeof(struct group)) / sizeof(struct input))
+    if (n > (SIZE_MAX - sizeof(struct combine_group)) / sizeof(struct input))
         return NULL;
-    struct group *g = vow__mem_zero(&loop->alloc, group_size(n));
+    struct combine_group *g = vow__mem_zero(&loop->alloc, group_size(n));
     if (g == NULL)
         return NULL;
     g->loop = loop;
@@ -238,7 +238,7 @@ fail:
 static void group_input_run(struct vow__core_watch *w)
 {
     struct input *input = VOW__OUTER(w, struct input, watch);
-    struct group *g = input->group;
+    struct combine_group *g = input->group;
     vow_future *source = w->node.source;
     bool failed = source->node.state == VOW_REJECTED;
     input->done = true;
@@ -266,7 +266,7 @@ static void group_input_run(struct vow__core_watch *w)
 }
 
 /* Settles the result: all inputs are settled, and none decided the outcome. */
-static void group_conclude(struct group *g)
+static void group_conclude(struct combine_group *g)
 {
     vow_future *out = g->out;
     if (g->mode == ANY) {
@@ -296,7 +296,7 @@ static void group_conclude(struct group *g)
 
 /* Makes all waiting inputs leave their futures; with `why`, futures without
  * another reader are canceled. */
-static void group_inputs_let_go(struct group *g, vow_error *why)
+static void group_inputs_let_go(struct combine_group *g, vow_error *why)
 {
     for (size_t i = 0; i < g->n; i++) {
         struct input *input = &g->inputs[i];
@@ -319,7 +319,7 @@ static void group_inputs_let_go(struct group *g, vow_error *why)
 
 static void on_group_cancel(vow_error *why, void *user)
 {
-    struct group *g = user;
+    struct combine_group *g = user;
     vow__core_future_reject(g->loop, g->out, vow_error_ref(why));
     group_inputs_let_go(g, why);
     group_detach(g);
@@ -327,7 +327,7 @@ static void on_group_cancel(vow_error *why, void *user)
 
 /* Drops the settled result. The result holds the group as long as inputs have
  * not ended. */
-static void group_detach(struct group *g)
+static void group_detach(struct combine_group *g)
 {
     vow_future *out = vow__core_future_ref(g->out);
     g->out = NULL; /* keeps G2 */
@@ -343,7 +343,7 @@ static void group_detach(struct group *g)
     vow__core_future_unref(out);
 }
 
-static bool group_has_rests(const struct group *g)
+static bool group_has_rests(const struct combine_group *g)
 {
     for (size_t i = 0; i < g->n; i++)
         if (g->inputs[i].rest)
@@ -357,7 +357,7 @@ static void group_input_set_rest(struct input *input, bool rest)
     vow__core_future_count_end_ref(input->watch.node.source, rest ? 1 : -1);
 }
 
-static void group_unref(struct group *g)
+static void group_unref(struct combine_group *g)
 {
     if (--g->refs > 0)
         return;
@@ -378,7 +378,7 @@ static void group_unref(struct group *g)
 
 vow_future **vow__core_group_rest(vow_future *out)
 {
-    struct group *g = out->user;
+    struct combine_group *g = out->user;
     if (g == NULL)
         return NULL;
     while (g->first_rest < g->n && !g->inputs[g->first_rest].rest)
@@ -389,7 +389,7 @@ vow_future **vow__core_group_rest(vow_future *out)
 
 void vow__core_group_rest_drop(vow_future *out)
 {
-    struct group *g = out->user;
+    struct combine_group *g = out->user;
     struct input *input = &g->inputs[g->first_rest];
     vow_future *source = input->watch.node.source;
     group_input_set_rest(input, false);
@@ -401,7 +401,7 @@ void vow__core_group_rest_drop(vow_future *out)
 
 void vow__core_group_release(vow_future *out)
 {
-    struct group *g = out->user;
+    struct combine_group *g = out->user;
     out->user = NULL;
     if (g != NULL)
         group_unref(g);
@@ -409,5 +409,5 @@ void vow__core_group_release(vow_future *out)
 
 static size_t group_size(size_t n)
 {
-    return sizeof(struct group) + n * sizeof(struct input);
+    return sizeof(struct combine_group) + n * sizeof(struct input);
 }

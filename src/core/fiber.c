@@ -22,7 +22,7 @@
 #include "core/switch.h"
 
 enum { READY, RUNNING, WAITING, SLEEPING, DONE };
-static const uint8_t moves[] = {
+static const uint8_t fiber_moves[] = {
     [READY] = VOW__TO(RUNNING),
     [RUNNING] =
         VOW__TO(READY) | VOW__TO(WAITING) | VOW__TO(SLEEPING) | VOW__TO(DONE),
@@ -181,7 +181,7 @@ static void fiber_main(void *arg)
         vow__core_next_drop(next);
     }
     vow_deferred_unref(vow__core_deferred_of(out));
-    vow__sm_move(&b->state, DONE, moves);
+    vow__sm_move(&b->state, DONE, fiber_moves);
     vow__core_switch_last(&b->context, &loop->fibers->main);
 }
 
@@ -192,7 +192,7 @@ static void fiber_resume(struct vow__core_watch *w)
     struct vow__core_fiber *b = VOW__OUTER(w, struct vow__core_fiber, watch);
     vow_loop *loop = b->loop;
     vow__core_stack_guard(&loop->fibers->stacks, b->stack);
-    vow__sm_move(&b->state, RUNNING, moves);
+    vow__sm_move(&b->state, RUNNING, fiber_moves);
     loop->current = b;
     loop->in = b->in;
     vow__core_switch(&loop->fibers->main, &b->context);
@@ -205,7 +205,7 @@ static void fiber_resume(struct vow__core_watch *w)
 static int fiber_suspend(struct vow__core_fiber *b, uint8_t state)
 {
     b->wake_code = 0;
-    vow__sm_move(&b->state, state, moves);
+    vow__sm_move(&b->state, state, fiber_moves);
     vow__core_switch(&b->context, &b->loop->fibers->main);
     return b->wake_code;
 }
@@ -213,7 +213,7 @@ static int fiber_suspend(struct vow__core_fiber *b, uint8_t state)
 static void fiber_wake(struct vow__core_fiber *b, int code)
 {
     b->wake_code = code;
-    vow__sm_move(&b->state, READY, moves);
+    vow__sm_move(&b->state, READY, fiber_moves);
     vow__core_loop_enqueue(b->loop, &b->watch.node.link);
 }
 

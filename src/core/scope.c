@@ -22,7 +22,7 @@
 #include "core/promise_internal.h"
 
 enum { OPEN, CANCELED };
-static const uint8_t moves[] = {[OPEN] = VOW__TO(CANCELED)};
+static const uint8_t scope_moves[] = {[OPEN] = VOW__TO(CANCELED)};
 
 struct vow_scope {
     vow_loop *loop;
@@ -33,7 +33,7 @@ struct vow_scope {
     vow_link *children;
     vow_link in_parent;
     vow_link *members;
-    vow_link *waits; /* struct wait */
+    vow_link *waits; /* struct scope_wait */
     size_t active;
     vow_link *hooks;
     size_t hook_count;
@@ -60,7 +60,7 @@ struct member {
     bool cancel_sent; /* no further cancel of the future by the scope */
 };
 
-struct wait {
+struct scope_wait {
     vow_link in_scope;
     vow_scope *scope; /* counted */
     vow_future *out;  /* the result; the wait holds the deferred */
@@ -76,7 +76,7 @@ static void scope_leave(vow_scope *s);
 static void scope_settle_waits(vow_scope *s);
 static vow_future *scope_outcome(vow_scope *s, const char *site);
 static void scope_wait_cancel(vow_error *why, void *user);
-static void scope_wait_end(struct wait *w);
+static void scope_wait_end(struct scope_wait *w);
 static vow_scope *scope_mark_tree(vow_scope *top, vow_error *why);
 static void scope_mark(vow_scope *s, vow_error *why, vow_scope **list);
 static vow_scope *scope_tree_next(const vow_scope *s, const vow_scope *top);
@@ -363,7 +363,7 @@ static vow_scope *scope_mark_tree(vow_scope *top, vow_error *why)
 
 static void scope_mark(vow_scope *s, vow_error *why, vow_scope **list)
 {
-    vow__sm_move(&s->state, CANCELED, moves);
+    vow__sm_move(&s->state, CANCELED, scope_moves);
     s->cause = vow_error_ref(why);
     s->cancel_error = vow__core_cancel_error(s->loop, NULL, why);
     vow__core_timer_stop(s->loop, &s->timer);
@@ -428,7 +428,7 @@ vow_future *vow_scope_wait_at(const char *site, vow_scope *s)
     VOW__ASSERT_THREAD(s->loop);
     if (s->active == 0)
         return scope_outcome(s, site);
-    struct wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
+    struct scope_wait *w = vow__mem_zero(&s->loop->alloc, sizeof(*w));
     if (w == NULL)
         return vow__core_future_no_memory(s->loop);
     w->out = vow__core_promise_new(s->loop, site, scope_wait_cancel, w);
@@ -454,7 +454,8 @@ static void scope_settle_waits(vow_scope *s)
     for (const vow_link *l = s->waits; l != NULL; l = l->next)
         n++;
     for (; n > 0 && s->waits != NULL; n--) {
-        struct wait *w = VOW__OUTER(s->waits, struct wait, in_scope);
+        struct scope_wait *w =
+            VOW__OUTER(s->waits, struct scope_wait, in_scope);
         if (s->state == CANCELED)
             vow__core_future_reject(s->loop, w->out, vow_error_ref(s->cause));
         else
@@ -465,12 +466,12 @@ static void scope_settle_waits(vow_scope *s)
 
 static void scope_wait_cancel(vow_error *why, void *user)
 {
-    struct wait *w = user;
+    struct scope_wait *w = user;
     vow__core_future_reject(w->scope->loop, w->out, vow_error_ref(why));
     scope_wait_end(w);
 }
 
-static void scope_wait_end(struct wait *w)
+static void scope_wait_end(struct scope_wait *w)
 {
     vow_scope *s = w->scope;
     vow_future *out = w->out;

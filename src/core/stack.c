@@ -33,7 +33,7 @@
 
 enum {
     GUARD_BYTES = 64 * 1024,
-    SLAB_BYTES = 16 * 1024 * 1024,
+    STACK_SLAB_BYTES = 16 * 1024 * 1024,
     SLAB_STACKS = 64
 };
 
@@ -164,7 +164,7 @@ static struct vow__core_stack_slab *stack_slab_new(struct vow__core_stacks *s,
 {
     size_t size = (size_t)1 << (VOW__STACK_SHIFT + class_index);
     size_t stride = size + GUARD_BYTES;
-    uint32_t n = (uint32_t)(SLAB_BYTES / stride);
+    uint32_t n = (uint32_t)(STACK_SLAB_BYTES / stride);
     n = n == 0 ? 1 : n > SLAB_STACKS ? SLAB_STACKS : n;
     struct vow__core_stack_slab *slab =
         vow__mem_zero(&s->alloc, stack_slab_size(n));

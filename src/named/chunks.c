@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-enum { FIRST_ROOM = 8 };
+enum { CHUNKS_FIRST_ROOM = 8 };
 
 /* A chunk on the way to the hub's loop, or to a waiter of another loop. */
 struct chunk_message {
@@ -62,7 +62,8 @@ int vow__named_chunks_add(struct vow__named_entry *e, vow_bytes *chunk)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     if (e->n_chunks == e->room_chunks) {
-        size_t room = e->room_chunks == 0 ? FIRST_ROOM : 2 * e->room_chunks;
+        size_t room =
+            e->room_chunks == 0 ? CHUNKS_FIRST_ROOM : 2 * e->room_chunks;
         vow_bytes **more = vow__mem_new(&h->alloc, room * sizeof(*more));
         if (more == NULL)
             return VOW_ENOMEM;

@@ -17,21 +17,21 @@
 #include "named/permit_internal.h"
 
 enum {
-    BATCH = 128,
-    PAUSE_FIRST_MS = 20,
-    PAUSE_MOST_MS = 1000,
+    RENEW_BATCH = 128,
+    RENEW_PAUSE_FIRST_MS = 20,
+    RENEW_PAUSE_MOST_MS = 1000,
     AGAIN_US = 1000, /* for a store that gives no time */
     NS_PER_US = 1000
 };
 
 /* One renewal step. */
-struct batch {
+struct renew_batch {
     struct vow__named_hub *hub; /* counted */
     uint64_t sent_ns;
     size_t n;
-    struct vow__named_permit *permits[BATCH]; /* counted */
-    uint64_t rounds[BATCH];                   /* p->round at the send time */
-    vow_permit_hold holds[BATCH];
+    struct vow__named_permit *permits[RENEW_BATCH]; /* counted */
+    uint64_t rounds[RENEW_BATCH]; /* p->round at the send time */
+    vow_permit_hold holds[RENEW_BATCH];
 };
 
 static void on_permit_timer(void *hub);
@@ -95,7 +95,7 @@ void vow__named_permit_renew(struct vow__named_permit *first, uint64_t now)
         vow__named_permit_schedule(first);
         return;
     }
-    struct batch *b = vow__mem_new(&h->alloc, sizeof(*b));
+    struct renew_batch *b = vow__mem_new(&h->alloc, sizeof(*b));
     if (b == NULL) {
         permit_renew_sooner(first, now);
         return;
@@ -103,7 +103,7 @@ void vow__named_permit_renew(struct vow__named_permit *first, uint64_t now)
     b->hub = vow__named_hub_ref(h);
     b->sent_ns = now;
     b->n = 0;
-    while (b->n < BATCH && h->permits->due->key <= now) {
+    while (b->n < RENEW_BATCH && h->permits->due->key <= now) {
         struct vow__named_permit *p =
             VOW__OUTER(h->permits->due, struct vow__named_permit, due);
         if (p->request.lease_ms != lease_ms || !permit_may_renew(p, now))
@@ -127,7 +127,7 @@ void vow__named_permit_renew(struct vow__named_permit *first, uint64_t now)
 static void on_permits_renewed(int code, const vow_pool_permit *at, size_t n,
                                void *batch)
 {
-    struct batch *b = batch;
+    struct renew_batch *b = batch;
     struct vow__named_hub *h = b->hub;
     uint64_t now = vow__named_hub_now_ns(h);
     for (size_t i = 0; i < b->n; i++) {
@@ -214,15 +214,16 @@ void vow__named_permit_schedule(struct vow__named_permit *p)
 void vow__named_permit_pause(struct vow__named_permit *p)
 {
     struct vow__named_hub *h = permit_hub_of(p);
-    uint64_t ms = PAUSE_FIRST_MS;
-    for (uint32_t k = 0; k < p->pauses && ms < PAUSE_MOST_MS; k++)
+    uint64_t ms = RENEW_PAUSE_FIRST_MS;
+    for (uint32_t k = 0; k < p->pauses && ms < RENEW_PAUSE_MOST_MS; k++)
         ms *= 2;
     p->pauses++;
     ms = ms / 2 + vow_loop_random(h->loop) % ms;
     uint64_t now = vow__named_hub_now_ns(h);
     if (p->state == PERMIT_PAUSING && now < p->kept_ns) {
         uint64_t left_ms = (p->kept_ns - now) / VOW__NS_PER_MS + 1;
-        uint64_t most = left_ms > 2 * PAUSE_FIRST_MS ? left_ms / 2 : left_ms;
+        uint64_t most =
+            left_ms > 2 * RENEW_PAUSE_FIRST_MS ? left_ms / 2 : left_ms;
         ms = ms < most ? ms : most; /* before the store drops the request */
     }
     vow__named_permit_schedule_at(p, now + ms * VOW__NS_PER_MS);

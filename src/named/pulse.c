@@ -15,13 +15,17 @@
 #include "base/clock.h"
 #include "named/named_internal.h"
 
-enum { BATCH = 128, DRIFT_PERCENT = 1, MARGIN_NS = 2 * VOW__NS_PER_MS };
+enum {
+    PULSE_BATCH = 128,
+    PULSE_DRIFT_PERCENT = 1,
+    PULSE_MARGIN_NS = 2 * VOW__NS_PER_MS
+};
 
-struct batch {
+struct pulse_batch {
     struct vow__named_hub *hub;
     size_t n;
-    vow_lease *leases[BATCH]; /* counted */
-    vow_hold holds[BATCH];
+    vow_lease *leases[PULSE_BATCH]; /* counted */
+    vow_hold holds[PULSE_BATCH];
 };
 
 static void lease_schedule(vow_lease *l);
@@ -72,7 +76,7 @@ void vow__named_pulse_remove(vow_lease *l)
 static void lease_extend(vow_lease *l, uint64_t sent_ns)
 {
     uint64_t lease_ns = l->lease_ms * VOW__NS_PER_MS;
-    uint64_t less = lease_ns / 100 * DRIFT_PERCENT + MARGIN_NS;
+    uint64_t less = lease_ns / 100 * PULSE_DRIFT_PERCENT + PULSE_MARGIN_NS;
     l->sent_ns = sent_ns;
     atomic_store(&l->valid_ns,
                  sent_ns + (lease_ns > less ? lease_ns - less : 0));
@@ -154,7 +158,7 @@ static bool lease_may_pulse(const vow_lease *l, uint64_t now)
 static void pulse_send_batch(struct vow__named_hub *h, vow_lease *first,
                              uint64_t now)
 {
-    struct batch *b = vow__mem_new(&h->alloc, sizeof(*b));
+    struct pulse_batch *b = vow__mem_new(&h->alloc, sizeof(*b));
     uint64_t lease_ms = first->lease_ms;
     uint64_t every_ms = first->every_ms;
     uint64_t soon = now + every_ms * VOW__NS_PER_MS / 5;
@@ -166,7 +170,7 @@ static void pulse_send_batch(struct vow__named_hub *h, vow_lease *first,
     }
     b->hub = vow__named_hub_ref(h);
     b->n = 0;
-    while (b->n < BATCH && h->due != NULL && h->due->key <= soon) {
+    while (b->n < PULSE_BATCH && h->due != NULL && h->due->key <= soon) {
         vow_lease *l = VOW__OUTER(h->due, vow_lease, due);
         if (l->lease_ms != lease_ms || l->every_ms != every_ms ||
             !lease_may_pulse(l, soon) || now >= atomic_load(&l->valid_ns))
@@ -191,7 +195,7 @@ static void pulse_send_batch(struct vow__named_hub *h, vow_lease *first,
 static void on_leases_pulsed(int code, const vow_record *r, size_t n,
                              void *batch)
 {
-    struct batch *b = batch;
+    struct pulse_batch *b = batch;
     struct vow__named_hub *h = b->hub;
     uint64_t now = vow__named_hub_now_ns(h);
     vow__named_step_ended(h, code);

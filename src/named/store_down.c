@@ -9,7 +9,7 @@
  */
 #include "named/named_internal.h"
 
-enum { PAUSE_FIRST_MS = 20, PAUSE_MOST_MS = 1000, HOLD_OFF_MS = 2 };
+enum { DOWN_PAUSE_FIRST_MS = 20, DOWN_PAUSE_MOST_MS = 1000, HOLD_OFF_MS = 2 };
 
 void vow__named_entry_recheck(void *entry)
 {
@@ -90,8 +90,8 @@ void vow__named_entry_hold_off(struct vow__named_entry *e)
 bool vow__named_entry_pause(struct vow__named_entry *e, uint64_t at_most_ms)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
-    uint64_t ms = PAUSE_FIRST_MS;
-    for (uint32_t k = 0; k < e->pauses && ms < PAUSE_MOST_MS; k++)
+    uint64_t ms = DOWN_PAUSE_FIRST_MS;
+    for (uint32_t k = 0; k < e->pauses && ms < DOWN_PAUSE_MOST_MS; k++)
         ms *= 2;
     ms = ms / 2 + vow_loop_random(h->loop) % ms;
     if (ms > at_most_ms)
@@ -115,7 +115,7 @@ void vow__named_entries_hurry(struct vow__named_hub *h)
     while ((n = vow__table_next(&h->names, n)) != NULL) {
         struct vow__named_entry *e =
             VOW__OUTER(n, struct vow__named_entry, node);
-        uint64_t ms = vow_loop_random(h->loop) % PAUSE_FIRST_MS;
+        uint64_t ms = vow_loop_random(h->loop) % DOWN_PAUSE_FIRST_MS;
         if (e->state == ENTRY_PAUSING)
             vow_call_at(&e->timer, h->loop, vow_loop_due_ns(h->loop, ms),
                         e->commit_again ? vow__named_lease_commit_again

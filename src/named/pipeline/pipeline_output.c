@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { FIRST_ROOM = 8, NS_PER_MS = 1000000 };
+enum { OUTPUT_FIRST_ROOM = 8, NS_PER_MS = 1000000 };
 
 static void output_send_request(struct vow__pipeline_output *out,
                                 struct vow__pipeline_request *req);
@@ -282,7 +282,8 @@ static void keep_chunk(struct vow__pipeline_output *out, vow_bytes *chunk)
 {
     const struct vow_alloc *alloc = &out->plan->alloc;
     if (out->n_chunks == out->room_chunks) {
-        size_t room = out->room_chunks == 0 ? FIRST_ROOM : 2 * out->room_chunks;
+        size_t room =
+            out->room_chunks == 0 ? OUTPUT_FIRST_ROOM : 2 * out->room_chunks;
         vow_bytes **more = vow__mem_new(alloc, room * sizeof(*more));
         if (more == NULL)
             return;
