@@ -370,12 +370,14 @@ TEST(sqlite_again, another_clock_does_not_mix_with_one_that_is_in_use)
     folder_close(&f);
 }
 
-/* What was granted before counts as granted at the boot. */
-TEST(sqlite_again, a_rate_remembers_over_a_boot)
+/* What was granted before counts as granted at the boot, whether it was given
+ * back or its holder was killed. */
+static void check_rate_over_boot(bool killed)
 {
     struct folder f;
     struct kit k;
     struct kit_answer a;
+    atomic_uint *stage = kit_shared(sizeof(*stage));
     vow_permit_request ask = {.pool = vow_name_of("p"),
                               .limits_of = vow_name_of("p"),
                               .token = kit_token(1),
@@ -383,10 +385,22 @@ TEST(sqlite_again, a_rate_remembers_over_a_boot)
                               .lease_ms = KIT_LONG_MS,
                               .limits = {.rate = 4, .window_us = 3600000000}};
     folder_open(&f);
-    kit_open(&k, f.path);
-    k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
-    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
-    kit_close(&k);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        kit_open(&k, f.path);
+        k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+        atomic_store(stage, 1);
+        while (killed)
+            kit_nap_ms(1000);
+        kit_close(&k);
+        _exit(0);
+    }
+    kit_await(stage, 1);
+    if (killed)
+        kit_kill(pid);
+    else
+        kit_wait(pid);
     kit_sql(f.path, "UPDATE meta SET boot='another'");
     kit_open(&k, f.path);
     ask.token = kit_token(2);
@@ -400,6 +414,12 @@ TEST(sqlite_again, a_rate_remembers_over_a_boot)
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     kit_close(&k);
     folder_close(&f);
+}
+
+TEST(sqlite_again, a_rate_remembers_over_a_boot)
+{
+    check_rate_over_boot(false);
+    check_rate_over_boot(true);
 }
 
 TEST(sqlite_again, epochs_rise_when_a_store_is_removed)

@@ -266,7 +266,7 @@ TEST(sqlite_damage, what_must_survive_is_taken_from_a_damaged_file)
     k.store->ops->limit(k.store, &pool, &limits, "pool", kit_on_pool, &info);
     kit_close(&k);
     fill(f.path, 200);
-    spoil(f.path, 7, 200);
+    spoil(f.path, 8, 200);
     kit_open(&k, f.path);
     for (unsigned i = 0; i < 200; i++) {
         char name[32];
@@ -348,7 +348,7 @@ TEST(sqlite_damage, an_id_of_the_wrong_size_is_no_walk_without_end)
     static const char *const poison[] = {
         "UPDATE pool SET id=x'ff'",
         "UPDATE pool SET id=zeroblob(33)",
-        "UPDATE place SET pool=x'01'",
+        "UPDATE permit SET pool=x'01'",
     };
     for (size_t i = 0; i < sizeof(poison) / sizeof(poison[0]); i++) {
         struct folder f;

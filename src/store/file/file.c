@@ -174,7 +174,7 @@ static int part_step(struct vow__file *s, void *arg)
         vow__file_bind(q, 1, s->id, FILE_ID);
         rc = vow__file_do(s, q);
     }
-    return rc == 0 && s->waited ? vow__file_places_of(s, s->id) : rc;
+    return rc == 0 && s->waited ? vow__file_permits_drop(s, s->id) : rc;
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -44,18 +44,6 @@ uint64_t vow__file_epoch_number(const struct vow__file *s)
     return number > 0 ? (uint64_t)number : 0;
 }
 
-int vow__file_epoch(struct vow__file *s, int64_t above, int64_t *ret_epoch)
-{
-    int rc = vow__file_epoch_load(s);
-    if (rc != 0)
-        return rc;
-    int64_t epoch = s->base + s->now_us;
-    if (epoch <= above)
-        epoch = above + 1;
-    *ret_epoch = epoch;
-    return vow__file_epoch_seen(s, (uint64_t)epoch);
-}
-
 /* The numbers that were read before may be too small by now, and are never too
  * large: that is good enough to see that nothing has to be done. */
 int vow__file_epoch_seen(struct vow__file *s, uint64_t seen)

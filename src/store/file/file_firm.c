@@ -163,9 +163,9 @@ void vow__file_firm_salvage(struct vow__file *s)
         .most = SIZE_MAX,
         .rebooted = true};
     static const char pools[] =
-        "INSERT OR IGNORE INTO pool(id,law,label,concurrent,rate,span,held,"
-        "holders,waiting,seq,fence,spent,next)"
-        " SELECT id,law,label,concurrent,rate,span,0,0,0,0,fence,0,0"
+        "INSERT OR IGNORE INTO pool"
+        " SELECT id,law,label,concurrent,rate,span,0,0,0,0,0,fence,0,0,"
+        "9223372036854775807,NULL"
         " FROM old.pool WHERE id=law AND length(id)=32";
     (void)firm_copy_all(s, &firm);
     (void)vow__file_do(s, vow__file_sql(s, pools));

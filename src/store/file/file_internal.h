@@ -22,8 +22,8 @@
  * file_names.c the steps on names, file_change.c the decisions of the rules
  * carried out, file_row.c records as rows, file_epoch.c their numbers,
  * file_firm.c what survives a reboot, file_look.c lists; file_value.c and
- * file_chunk.c values, file_cache.c the results of commands; file_pool.c, file_grant.c and file_rate.c pools;
- * file_sweep.c what has expired.
+ * file_chunk.c values, file_cache.c the results of commands; file_pool.c,
+ * file_pool_row.c and file_permit.c pools; file_sweep.c what has expired.
  */
 #ifndef VOW_STORE_FILE_INTERNAL_H
 #define VOW_STORE_FILE_INTERNAL_H

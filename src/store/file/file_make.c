@@ -40,8 +40,11 @@ enum { NAP_US = 1000, ASIDE_MAX = 10000, FILE_ASIDE_MAX = 64 };
  *   wait        instances that are registered as waiters
  *   parted      instances that have left in order, and until when the leases of
  *               their names last
- *   pool        law: the pool whose limits it has. next: no lease ends before
- *   spent       grants within the window of a rate; began: of the first */
+ *   pool        law: the pool whose limits it has. next: no lease ends before;
+ *               ends: as in rec; log: see file_pool_row.c
+ *   permit      held permits and waiting requests of pools; due: see
+ *               file_permit.c
+ *   part        waiting requests of a pool, counted, in parts above `uncounted` */
 static const char name_tables[] =
     "CREATE TABLE firm(h BLOB PRIMARY KEY,file TEXT,body BLOB,val BLOB)"
     "WITHOUT ROWID;"
@@ -53,23 +56,21 @@ static const char name_tables[] =
     "CREATE TABLE parted(inst BLOB PRIMARY KEY,ends INT)WITHOUT ROWID;"
     "CREATE TABLE chunk(h BLOB,n INT,data BLOB,PRIMARY KEY(h,n))"
     "WITHOUT ROWID;";
-static const char other_tables[] =
-    "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);"
+static const char pool_tables[] =
     "CREATE TABLE pool(id BLOB PRIMARY KEY,law BLOB,label TEXT,"
     "concurrent INT,rate INT,span INT,held INT,holders INT,waiting INT,"
-    "seq INT,fence INT,spent INT,next INT)WITHOUT ROWID;"
-    "CREATE TABLE place(pool BLOB,tok BLOB,inst BLOB,held INT,seq INT,"
-    "weight INT,ends INT,fence INT,again INT,PRIMARY KEY(pool,tok))"
+    "open INT,seq INT,fence INT,next INT,uncounted INT,ends INT,log BLOB)"
     "WITHOUT ROWID;"
-    "CREATE INDEX place_line ON place(pool,held,seq);"
-    "CREATE TABLE spent(pool BLOB,at INT,began INT,weight INT,"
-    "PRIMARY KEY(pool,at))WITHOUT ROWID;";
-
-/* What was granted before the boot counts as granted now. */
-static const char remember[] =
-    "INSERT INTO spent SELECT pool,?3,?3,sum(weight) FROM spent"
-    " WHERE at<>?3 GROUP BY pool"
-    " ON CONFLICT(pool,at) DO UPDATE SET weight=weight+excluded.weight";
+    "CREATE TABLE permit(pool BLOB,tok BLOB,inst BLOB,held INT,open INT,"
+    "seq INT,fence INT,weight INT,ends INT,due INT,PRIMARY KEY(pool,tok))"
+    "WITHOUT ROWID;"
+    "CREATE INDEX permit_queue ON permit(pool,seq,weight,held)"
+    "WHERE held=0;"
+    "CREATE INDEX permit_inst ON permit(pool,inst,due);"
+    "CREATE TABLE part(pool BLOB,nth INT,waiting INT,weight INT,"
+    "PRIMARY KEY(pool,nth))WITHOUT ROWID;";
+static const char meta_table[] =
+    "CREATE TABLE meta(boot TEXT,clock INT,base INT,high INT);";
 /* ?1 boot, ?2 clock, ?3 now, ?4 numbers set aside */
 static const char *const adoption[] = {
     "DELETE FROM rec",
@@ -77,10 +78,8 @@ static const char *const adoption[] = {
     "DELETE FROM wait",
     "DELETE FROM parted",
     "DELETE FROM chunk",
-    "DELETE FROM place",
-    "UPDATE pool SET held=0,holders=0,waiting=0,next=0",
-    remember,
-    "DELETE FROM spent WHERE at<>?3",
+    "DELETE FROM permit",
+    "DELETE FROM part",
     "UPDATE meta SET boot=?1,clock=?2,base=high+1-?3,high=high+?4",
 };
 static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
@@ -241,7 +240,9 @@ static int make_file(struct vow__file *s, const char *aside)
     if (rc == 0)
         rc = exec(s, "BEGIN");
     if (rc == 0)
-        rc = exec(s, other_tables);
+        rc = exec(s, meta_table);
+    if (rc == 0)
+        rc = exec(s, pool_tables);
     if (rc == 0)
         rc = exec(s, name_tables);
     if (rc == 0)
@@ -489,6 +490,8 @@ static int adopt(struct vow__file *s)
     }
     if (rc == 0 && !ours)
         rc = vow__file_firm_reboot(s);
+    if (rc == 0 && !ours)
+        rc = vow__file_pools_change(s, false);
     return end_change(s, rc);
 }
 
@@ -525,11 +528,16 @@ static int upgrade_tables(struct vow__file *s)
     static const char begin[] = "ALTER TABLE rec RENAME TO old_rec;"
                                 "DROP TABLE once;"
                                 "DROP TABLE wait;"
-                                "DROP TABLE chunk";
+                                "DROP TABLE chunk;"
+                                "DROP TABLE place;"
+                                "ALTER TABLE pool RENAME TO old_pool;"
+                                "ALTER TABLE spent RENAME TO old_spent";
+    static const char pools[] =
+        "INSERT INTO pool SELECT id,law,label,concurrent,rate,span,0,0,0,0,"
+        "seq,fence,0,0,0,NULL FROM old_pool";
     static const char end[] = "DROP TABLE old_rec;"
-                              "DELETE FROM place;"
-                              "UPDATE pool SET held=0,holders=0,waiting=0,"
-                              "next=0";
+                              "DROP TABLE old_pool;"
+                              "DROP TABLE old_spent";
     char version[64];
     int64_t there = 0;
     int rc = exec(s, "BEGIN IMMEDIATE");
@@ -548,7 +556,13 @@ static int upgrade_tables(struct vow__file *s)
     if (rc == 0)
         rc = exec(s, name_tables);
     if (rc == 0)
+        rc = exec(s, pool_tables);
+    if (rc == 0)
+        rc = exec(s, pools);
+    if (rc == 0)
         rc = vow__file_firm_upgrade(s);
+    if (rc == 0)
+        rc = vow__file_pools_change(s, true);
     if (rc == 0)
         rc = exec(s, end);
     (void)snprintf(version, sizeof(version), "PRAGMA user_version=%d",

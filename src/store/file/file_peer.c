@@ -4,7 +4,7 @@
  * HOW   Who waits for an instance has a pidfd of its process, which libuv
  *       polls. When that ends, the lock is looked at, which decides: a number
  *       may have been given to another process meanwhile. Then all names that
- *       we wait for and it owned can be claimed, and its places are given back.
+ *       we wait for and it owned can be claimed, and its permits are released.
  *       A watch lasts as long as it is asked for again, at least once in
  *       IDLE_US: who waits looks again more often than that.
  * LIMITS  PEERS_MAX at a time. For others, and for processes that our namespace
@@ -31,7 +31,7 @@ struct vow__file_peer {
 struct death {
     const unsigned char *id;
     struct vow__file_pile names; /* that we wait for and it owned */
-    bool places;
+    bool permits;
 };
 
 static struct vow__file_peer *peer_find(struct vow__file *s,
@@ -166,16 +166,16 @@ static void bereaved(struct vow__file *s, const unsigned char *id)
         s->events.on_record(&r, s->events.user);
     }
     vow__file_pile_free(s, &d.names);
-    if (code == 0 && d.places)
+    if (code == 0 && d.permits)
         vow__file_bury(s, id);
 }
 
 static int death_step(struct vow__file *s, void *arg)
 {
     struct death *d = arg;
+    vow_name pool = {.hash = {0}};
     int rc;
     d->names.size = 0;
-    d->places = false;
     sqlite3_stmt *q =
         vow__file_sql(s, "SELECT w.h FROM wait w CROSS JOIN rec r ON r.h=w.h"
                          " WHERE w.inst=?1 AND r.inst=?2");
@@ -188,11 +188,5 @@ static int death_step(struct vow__file *s, void *arg)
     }
     if (rc != 0)
         return rc;
-    q = vow__file_sql(s, "SELECT 1 FROM place WHERE inst=?1 LIMIT 1");
-    vow__file_bind(q, 1, d->id, FILE_ID);
-    if (vow__file_row(s, q, &rc)) {
-        d->places = true;
-        (void)sqlite3_reset(q);
-    }
-    return rc;
+    return vow__file_permits_find(s, d->id, &pool, &d->permits);
 }

@@ -195,7 +195,7 @@ static unsigned char *put_bytes(unsigned char *at, const void *from,
     return at + size;
 }
 
-static unsigned char *put_numbers(unsigned char *at, const uint64_t *n,
+unsigned char *vow__file_body_put(unsigned char *at, const uint64_t *n,
                                   size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -239,12 +239,12 @@ static size_t body_write_row(const struct vow__file_row *row,
                                             [REFRESH_END] = f->end_us,
                                             [REFRESH_LEASE] = f->lease_us};
     unsigned char *at = put_bytes(to, &r->token, sizeof(r->token));
-    at = put_numbers(at, n, NUMBERS);
+    at = vow__file_body_put(at, n, NUMBERS);
     at = put_bytes(at, row->label, n[LABEL]);
     at = put_bytes(at, row->runner, n[RUNNER]);
     if (f->epoch != 0) {
         at = put_bytes(at, &f->token, sizeof(f->token));
-        at = put_numbers(at, more, REFRESH_NUMBERS);
+        at = vow__file_body_put(at, more, REFRESH_NUMBERS);
     }
     return (size_t)(at - to);
 }

@@ -39,6 +39,9 @@ void vow__file_body_bytes(struct vow__file_body *b, void *to, size_t size);
 void vow__file_body_numbers(struct vow__file_body *b, uint64_t *n,
                             size_t count);
 void vow__file_body_text(struct vow__file_body *b, char *to, uint64_t size);
+/* Writes numbers, of at most ten bytes each. Returns the end. */
+unsigned char *vow__file_body_put(unsigned char *at, const uint64_t *n,
+                                  size_t count);
 /* Whether a record keeps the invariants of rules.h. */
 bool vow__file_record_sound(const struct rules_record *r);
 
@@ -88,8 +91,6 @@ int64_t vow__file_after(const struct vow__file *s, int64_t span_us);
 int vow__file_epoch_load(struct vow__file *s);
 /* Returns a number above all epochs that were granted, as far as is known. */
 uint64_t vow__file_epoch_number(const struct vow__file *s);
-/* A fence above all that were granted, and above `above`. */
-int vow__file_epoch(struct vow__file *s, int64_t above, int64_t *ret_epoch);
 /* An epoch has been granted, here or elsewhere. */
 int vow__file_epoch_seen(struct vow__file *s, uint64_t seen);
 /* Raises s->high: a file in which that is smaller is older. */
@@ -197,7 +198,7 @@ void vow__file_value_bind(sqlite3_stmt *q, int at,
 int vow__file_litter(struct vow__file *s, const char *file);
 void vow__file_litter_clear(struct vow__file *s);
 
-/* ---- file_pool.c, file_grant.c -------------------------------------- */
+/* ---- file_pool.c, file_permit.c, file_pool_row.c --------------------- */
 
 void vow__file_acquire(vow_store *store, const vow_permit_request *ask,
                        vow_permits_fn done, void *user);
@@ -210,8 +211,13 @@ void vow__file_limit(vow_store *store, const vow_name *pool,
                      vow_pools_fn done, void *user);
 void vow__file_pools(vow_store *store, vow_pools_fn done, void *user);
 
-/* All places of an instance go, and others have their turn. Inside a step. */
-int vow__file_places_of(struct vow__file *s, const unsigned char *id);
+/* Drops all permits of an instance, and grants others. Inside a step. */
+int vow__file_permits_drop(struct vow__file *s, const unsigned char *id);
+/* Finds a pool from *pool on in which an instance has a permit. */
+int vow__file_permits_find(struct vow__file *s, const unsigned char *id,
+                           vow_name *pool, bool *ret_there);
+/* Fits all pools to a new boot, without permits; or to this schema. */
+int vow__file_pools_change(struct vow__file *s, bool upgrade);
 
 /* ---- file_examine.c --------------------------------------------------- */
 

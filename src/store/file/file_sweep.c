@@ -208,7 +208,7 @@ static int graves_step(struct vow__file *s, void *arg)
         vow__file_bind(q, 1, g->id[i], FILE_ID);
         rc = vow__file_do(s, q);
         if (rc == 0)
-            rc = vow__file_places_of(s, g->id[i]);
+            rc = vow__file_permits_drop(s, g->id[i]);
     }
     return rc;
 }
