@@ -96,6 +96,7 @@ struct seen {
     uint32_t waiters;
     uint64_t holders;
     uint64_t waiting;
+    size_t pools;
 };
 
 static void see_names(int code, const vow_record *r, size_t n, void *user)
@@ -109,6 +110,7 @@ static void see_pools(int code, const vow_pool_info *p, size_t n, void *user)
 {
     struct seen *s = user;
     s->code = code;
+    s->pools = n;
     s->holders = n == 1 ? p->holders : UINT64_MAX;
     s->waiting = n == 1 ? p->waiting : UINT64_MAX;
 }
@@ -380,6 +382,44 @@ TEST(sqlite_live, what_the_dead_left_is_swept)
     vow__file_sweep_files(vow__file_of(k.store));
     CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
     CHECK_UINT_EQ(kit_count(f.path, "sock"), 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* The start counts for half a minute: then no key is known any more. A key with
+ * a permit stays. */
+TEST(sqlite_live, keys_of_a_pool_with_a_rate_are_swept)
+{
+    enum { KEYS = 20 };
+    struct folder f;
+    struct kit k;
+    struct seen s = {.code = 1};
+    struct kit_answer a;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    for (uint64_t i = 1; i <= KEYS; i++) {
+        char key[32];
+        snprintf(key, sizeof(key), "p:%d", (int)i);
+        vow_permit_request ask = {.pool = vow_name_of(key),
+                                  .limits_of = vow_name_of("p"),
+                                  .token = kit_token(i),
+                                  .weight = 1,
+                                  .lease_ms = KIT_LONG_MS,
+                                  .limits = {.rate = 2, .window_us = 30000000}};
+        k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+        if (i < KEYS)
+            CHECK_UINT_EQ(kit_release(&k, key, i).status, VOW_STATUS_OWNED);
+    }
+    k.store->ops->pools(k.store, see_pools, &s);
+    CHECK_UINT_EQ(s.pools, 1 + KEYS);
+    vow__file_of(k.store)->clock_us = a_minute_later;
+    do { /* a sweep comes by chance, with a step that writes */
+        CHECK_UINT_EQ(kit_release(&k, "p", 99).status, VOW_STATUS_NONE);
+        k.store->ops->pools(k.store, see_pools, &s);
+    } while (s.pools > 2);
+    CHECK_UINT_EQ(s.pools, 2);
+    vow__file_of(k.store)->clock_us = vow__file_clock_us;
     kit_close(&k);
     folder_close(&f);
 }

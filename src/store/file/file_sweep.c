@@ -5,11 +5,11 @@
  *       meets what they leave, and it would stay.
  * HOW   Rows are removed by chance, after one step in some hundreds, so that
  *       many short commands do it as well as one long program: a stretch of the
- *       records, and of what waits, from a name that is drawn. All is swept
- *       once a minute, by one process that writes or that leaves: `mark` has
- *       the time of the last sweep. That removes files of instances that have
- *       died, results in files that are over, and files that no row names any
- *       more and whose writer has died.
+ *       records, of results left, and of pools, from a name that is drawn. All
+ *       is swept once a minute, by one process that writes or that leaves:
+ *       `mark` has the time of the last sweep. That removes files of instances
+ *       that have died, results in files that are over, and files that no row
+ *       names any more and whose writer has died.
  *       A dead instance's file is locked by who removes it, so that one that is
  *       just being made is not taken for it.
  * LIMITS  ROWS rows and FILES files of each folder in one go.
@@ -52,6 +52,7 @@ static int rows_step(struct vow__file *s, void *arg);
 static int sweep_rows(struct vow__file *s, const unsigned char *from);
 static int delete_over(struct vow__file *s, sqlite3_stmt *q,
                        const unsigned char *from, bool records);
+static int sweep_pools(struct vow__file *s, const unsigned char *from);
 static int sweep_parted(struct vow__file *s);
 static void sweep_live(struct vow__file *s, struct graves *g);
 static bool remove_dead(struct vow__file *s, const char *hex);
@@ -122,6 +123,8 @@ static int rows_step(struct vow__file *s, void *arg)
     for (size_t i = 0; i < 4; i++)
         drawn[i] = vow_loop_random(s->loop);
     int rc = sweep_rows(s, (const unsigned char *)drawn);
+    if (rc == 0)
+        rc = sweep_pools(s, (const unsigned char *)drawn);
     return rc == 0 ? sweep_parted(s) : rc;
 }
 
@@ -176,6 +179,20 @@ static int delete_over(struct vow__file *s, sqlite3_stmt *q,
         }
     }
     return rc;
+}
+
+/* A stretch of the pools: those of keys without permits, with an old rate log.
+ */
+static int sweep_pools(struct vow__file *s, const unsigned char *from)
+{
+    sqlite3_stmt *q = vow__file_sql(
+        s, "DELETE FROM pool WHERE id IN(SELECT id FROM"
+           "(SELECT id,ends FROM pool WHERE id>=?1 ORDER BY id LIMIT ?3)"
+           " WHERE ends<=?2)");
+    vow__file_bind(q, 1, from, sizeof(vow_name));
+    vow__file_bind_int(q, 2, s->now_us);
+    vow__file_bind_int(q, 3, ROWS);
+    return vow__file_do(s, q);
 }
 
 static int sweep_parted(struct vow__file *s)
