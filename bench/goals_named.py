@@ -121,8 +121,8 @@ with one `INSERT ... ON CONFLICT` each to claim a name and to settle it with
 process to process. `wake-floor` is such a transaction of SQLite, after the
 other process has written, and then a datagram between sockets that are
 connected; its `-thread` form wakes a thread before the transaction, and one
-behind the datagram. The floor alone takes 2.3 to 4.3 times a datagram, with
-threads 3.9 to 6.6 times, the more the busier the machine is: who is told by a
+behind the datagram. The floor alone takes 1.7 to 4.3 times a datagram, with
+threads 3.2 to 6.6 times, the more the busier the machine is: who is told by a
 datagram runs where the sender did, and a thread that is woken first waits for a
 processor. Ours is taken from where the work settles its promise, so
 that the commit is in it, to the first line of the other's fiber behind its
