@@ -830,7 +830,8 @@ static int client_value(struct cas_service *s, const vow_name *name,
     rc = 0;
     if (left != NULL)
         b = &left->value;
-    else if (n->record.epoch != number || n->record.state == RULES_RUNNING)
+    else if (n->record.epoch != number || n->record.state == RULES_RUNNING ||
+             n->record.spent)
         rc = VOW_ENOENT;
     if (rc == 0 && b->size > 0)
         rc = vow_bytes_new(c->world->loop, b->data, b->size, ret);

@@ -97,7 +97,6 @@ struct crowd {
     atomic_uint ready, go;
     atomic_uint served; /* steps of all */
     atomic_uint owners; /* of the common name */
-    atomic_uint late;   /* steps that others overtook too often */
 };
 
 /* Each claims a name of its own and one that all want, again and again. */
@@ -110,16 +109,13 @@ static void claim_in_crowd(const char *folder, struct crowd *c, unsigned i)
     atomic_fetch_add(&c->ready, 1);
     kit_await(&c->go, 1);
     for (unsigned step = 0; step < STEPS; step++) {
-        unsigned before = atomic_load(&c->served);
         struct kit_answer a =
             kit_claim(&k, step == 0 ? "common" : name, 1 + 1000 * i + step);
-        unsigned others = atomic_fetch_add(&c->served, 1) - before;
+        atomic_fetch_add(&c->served, 1);
         if (a.code != 0)
             FAIL("%u of %u: %d, %s", step, i, a.code, kit_why(&k));
         if (step == 0 && a.status == VOW_STATUS_OWNED)
             atomic_fetch_add(&c->owners, 1);
-        if (others > 2 * CROWD)
-            atomic_fetch_add(&c->late, 1);
         if (step > 0) {
             CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
             a = kit_abandon(&k, name, 1 + 1000 * i + step, a.epoch);
@@ -132,10 +128,9 @@ static void claim_in_crowd(const char *folder, struct crowd *c, unsigned i)
     _exit(0);
 }
 
-/* While one waits, each of the others has a turn or two. A process that the
- * machine pauses before it stands in line is overtaken more often: three
- * steps of a hundred may be. Without an order, seven of a hundred are. */
-TEST(sqlite_crowd, two_hundred_at_once_are_all_served_in_turn)
+/* The order of turns is tested in sqlite_turn_test.c: how often a process is
+ * overtaken here depends on the machine. */
+TEST(sqlite_crowd, two_hundred_at_once_are_all_served)
 {
     struct folder f;
     pid_t pids[CROWD];
@@ -152,7 +147,6 @@ TEST(sqlite_crowd, two_hundred_at_once_are_all_served_in_turn)
     for (unsigned i = 0; i < CROWD; i++)
         kit_wait(pids[i]);
     CHECK_UINT_EQ(atomic_load(&c->served), CROWD * STEPS);
-    CHECK(100 * atomic_load(&c->late) <= 3 * CROWD * STEPS);
     CHECK_UINT_EQ(kit_count(f.path, "live"), 0);
     folder_close(&f);
 }
