@@ -234,11 +234,11 @@ TEST(chaos, one_allocation_in_40_fails_and_handles_outlive_the_loop)
 
 TEST(chaos, threads_that_end_before_the_loop_leave_nothing_behind)
 {
-    run_schedules((struct chaos_plan){.threads = true}, 500);
+    run_schedules((struct chaos_plan){.threads = true}, 200);
 }
 
 TEST(chaos, threads_that_outlive_the_loop_leave_nothing_behind)
 {
     run_schedules((struct chaos_plan){.threads = true, .close_first = true},
-                  500);
+                  200);
 }
