@@ -391,10 +391,12 @@ static void check_rate_over_boot(bool killed)
         k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
         CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         atomic_store(stage, 1);
-        while (killed)
+        if (!killed) {
+            kit_close(&k);
+            _exit(0);
+        }
+        for (;;)
             kit_nap_ms(1000);
-        kit_close(&k);
-        _exit(0);
     }
     kit_await(stage, 1);
     if (killed)

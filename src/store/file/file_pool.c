@@ -167,7 +167,7 @@ void vow__file_acquire(vow_store *store, const vow_permit_request *ask,
                        vow_permits_fn done, void *user)
 {
     struct vow__file *s = vow__file_of(store);
-    vow_pool_permit out;
+    vow_pool_permit out = {.status = VOW_STATUS_NONE};
     struct pool_step x = {.rule = ACQUIRE, .request = ask, .out = &out};
     int code = ask->weight == 0 || ask->lease_ms == 0 ? VOW_EINVAL : 0;
     if (code == 0)
