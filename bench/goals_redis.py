@@ -11,6 +11,10 @@ CASES = [
     ('claim', 'names/s', 'claim',
      'claimed by one connection with 64 claims on the way'),
     ('claim-one', 'us', 'claim-one', 'one claim, and nothing else to do'),
+    ('claim-at-1k', 'us', 'records',
+     'a name claimed and settled, in a database with 1,000 records'),
+    ('claim-at-1m', 'us', 'records',
+     'the same in a database with 1,000,000 records'),
     ('wake-p50', 'us', 'wake',
      'from the end of the work in one process until the asker in another has '
      'the result; the authority lives on the loop that asks'),
@@ -40,7 +44,7 @@ CASES = [
 
 # Who is measured in turns with ours has a program that gives the rows of both.
 RUNS = {
-    'vow': ['hot', 'lock', 'job'],
+    'vow': ['hot', 'lock', 'job', 'records'],
     'c-redis': ['claim-one', 'wake', 'pulse'],
     'redis-benchmark': ['claim'],
     'redlock': ['lock'],
@@ -56,6 +60,8 @@ GOALS = [
      'redis-benchmark, the same script', (['redis-benchmark'], 'claim')),
     ('one claim', 'claim-one', 'at_most', 1.3, 'a bare EVALSHA',
      (['c-redis'], 'claim-one')),
+    ('a claim at 1,000,000 records', 'claim-at-1m', 'at_most', 1.3,
+     'a claim at 1,000', (['vow'], 'claim-at-1k')),
     ('wake-up of a process, p50', 'wake-p50', 'at_most', 1.5, LETTER,
      (['c-redis'], 'wake-p50')),
     ('wake-up of a process, p99', 'wake-p99', 'at_most', 2.0, LETTER,
@@ -75,7 +81,8 @@ few reads as its answer takes; it is measured in turns with ours, by the same
 program and on the same server. `redis-benchmark` calls the same script with
 arguments of the same sizes over one connection, also in turns with ours; claims
 are the store's own step there and in `claim-one`, without an authority. Every
-claim is of a new name.
+claim is of a new name. The million records of `claim-at-1m` are copies of one
+record, in another database of the same server.
 
 In `wake` the floor is PUBLISH in one process and a subscriber that blocks in
 another, with a message as long as ours. Ours is taken from where the work

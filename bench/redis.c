@@ -13,7 +13,7 @@ static const struct bench_case cases[] = {
     {"claim", bench_claim}, {"claim-one", bench_claim_one},
     {"wake", bench_wake},   {"hot", bench_hot},
     {"pulse", bench_pulse}, {"lock", bench_lock},
-    {"job", bench_job},
+    {"job", bench_job},     {"records", bench_records},
 };
 
 int main(int argc, char **argv)

@@ -33,9 +33,10 @@ void close_authority(vow_loop *loop, vow_authority *a);
 
 vow_name name_of_number(const char *kind, long number);
 
-/* redis_claim.c: beside redis-benchmark, and a bare round trip */
+/* redis_claim.c: beside redis-benchmark, a bare round trip, many records */
 void bench_claim(void);
 void bench_claim_one(void);
+void bench_records(void);
 
 /* redis_wake.c: between processes */
 void bench_wake(void);

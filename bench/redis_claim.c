@@ -5,6 +5,9 @@
  * Both sides call the same script with arguments of the same sizes, and every
  * claim is of a new name, which is made before the time is taken. The database
  * is emptied before each turn of many.
+ *
+ * And a claim with its commit in a database with few records and in one with
+ * many, both of the same server.
  */
 #include "redis.h"
 
@@ -14,6 +17,10 @@ enum {
     MANY_TURNS = 5,
     ONES = 100, /* one at a time, in a turn */
     ONE_TURNS = 40,
+    PAIRS = 8000, /* claims and commits among other records */
+    PAIR_TURN = 250,
+    VALUE = 100, /* bytes of a result */
+    TTL_MS = 3600000,
     LEASE_MS = 10000
 };
 
@@ -203,5 +210,110 @@ void bench_claim_one(void)
     row("claim-one", "c-redis", percentile(theirs, COUNT(theirs), 50) / 1e3,
         "us");
     close_ours(o);
+    bare_close(b);
+}
+
+/* ---- many records -------------------------------------------------------- */
+
+struct pairs {
+    const char *row;
+    int db;
+    long records;
+    vow_loop *loop;
+    vow_store *store;
+    vow_bytes *value;
+    uint64_t epoch; /* of the claim */
+    bool done;
+    double spent;
+};
+
+static void on_pair_step(int code, const vow_record *r, size_t n, void *user)
+{
+    struct pairs *p = user;
+    MUST(code == 0 && n == 1 && r->status == VOW_STATUS_OWNED);
+    p->epoch = r->epoch;
+    p->done = true;
+}
+
+static void await_pair_step(struct pairs *p)
+{
+    MUST(vow_loop_run(p->loop) == 0);
+    MUST(p->done);
+    p->done = false;
+}
+
+static void claim_and_commit(struct pairs *p, const vow_name *name)
+{
+    vow_claim_request claim = {.name = *name,
+                               .token = token,
+                               .lease_ms = LEASE_MS,
+                               .takeovers = 3,
+                               .runner = "bench:1"};
+    p->store->ops->claim(p->store, &claim, on_pair_step, p);
+    await_pair_step(p);
+    vow_commit_request commit = {.hold = {*name, token, p->epoch},
+                                 .outcome = VOW_OUTCOME_DONE,
+                                 .value = p->value,
+                                 .ttl_ms = TTL_MS};
+    p->store->ops->commit(p->store, &commit, on_pair_step, p);
+    await_pair_step(p);
+}
+
+/* Opens the store in a database of the server, settles one name there, and
+ * copies the record under other names, past the store. */
+static void open_pairs(struct pairs *p, struct bare *b)
+{
+    static const char copy[] =
+        "for i = 1, ARGV[1] do"
+        " redis.call('COPY', KEYS[1], string.format('vow:p:{%043d}', i))"
+        " end";
+    char url[300], db[16], count[16], key[80], text[VOW_NAME_TEXT];
+    vow_name name = name_of_number("first", 0);
+    (void)snprintf(db, sizeof(db), "%d", p->db);
+    (void)snprintf(count, sizeof(count), "%ld", p->records);
+    (void)snprintf(url, sizeof(url), "unix:%s?db=%s", server_socket(), db);
+    p->loop = open_loop();
+    VOW_AUTO(vow_future) f = vow_store_open(p->loop, url);
+    MUST(vow_loop_run_until(p->loop, f) == 0);
+    p->store = vow_as_ptr(vow_get(f));
+    MUST(vow_bytes_new(p->loop, NULL, VALUE, &p->value) == 0);
+    claim_and_commit(p, &name);
+    (void)vow_name_text(&name, text);
+    (void)snprintf(key, sizeof(key), "vow:p:{%s}", text);
+    (void)ASK(b, "SELECT", db);
+    (void)ASK(b, "EVAL", copy, "1", key, count);
+    (void)snprintf(count, sizeof(count), "db%d:keys=", p->db);
+    MUST(number_behind(ASK(b, "INFO", "keyspace"), count) > (double)p->records);
+}
+
+static void close_pairs(struct pairs *p)
+{
+    vow_bytes_unref(p->value);
+    close_store(p->loop, p->store);
+    MUST(vow_loop_close(p->loop) == 0);
+}
+
+void bench_records(void)
+{
+    struct pairs all[] = {
+        {.row = "claim-at-1k", .db = 1, .records = 1000},
+        {.row = "claim-at-1m", .db = 2, .records = 1000000},
+    };
+    struct bare *b = bare_open(server_socket());
+    for (size_t k = 0; k < COUNT(all); k++)
+        open_pairs(&all[k], b);
+    for (long first = 0; first < PAIRS; first += PAIR_TURN)
+        for (size_t k = 0; k < COUNT(all); k++) {
+            double begin = now_ns();
+            for (long i = 0; i < PAIR_TURN; i++) {
+                vow_name name = name_of_number("pair", first + i);
+                claim_and_commit(&all[k], &name);
+            }
+            all[k].spent += now_ns() - begin;
+        }
+    for (size_t k = 0; k < COUNT(all); k++) {
+        row(all[k].row, "vow", all[k].spent / PAIRS / 1e3, "us");
+        close_pairs(&all[k]);
+    }
     bare_close(b);
 }
