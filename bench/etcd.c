@@ -24,7 +24,7 @@ enum {
 
 static const vow_token token = {"benchmark token"};
 
-static int server_port(void)
+int server_port(void)
 {
     const char *port = getenv("VOW_BENCH_ETCD");
     MUST(port != NULL);
@@ -194,6 +194,7 @@ static void bench_claim_one(void)
 static const struct bench_case cases[] = {
     {"claim", bench_claim},
     {"claim-one", bench_claim_one},
+    {"pool", bench_pool},
 };
 
 int main(int argc, char **argv)

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd.h - the floor of the suite `etcd`: sockets that block, peers/etcd.c. */
+/* etcd.h - the parts of etcd.c, and the floor of the suite `etcd`: sockets that
+ * block, peers/etcd.c. */
 #ifndef VOW_BENCH_ETCD_H
 #define VOW_BENCH_ETCD_H
 
 #include "ours.h"
+
+/* The port of the member that etcd.py has started. */
+int server_port(void);
+/* etcd_pool.c */
+void bench_pool(void);
 
 /* A connection to the gateway at 127.0.0.1. */
 struct gateway;
