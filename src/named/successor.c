@@ -13,8 +13,9 @@
  *       claim gets in the way. When another process owns the name, this process
  *       claims: the claim registers this process as waiting, and the result
  *       arrives as for other waiting processes.
- * LIMITS  A successor that commits between the last request and the claim is
- *         missed, unless the result is kept for longer.
+ * LIMITS  In a store that ignores `waited` of a claim (etcd), a successor that
+ *         commits between the last request and the claim is missed, unless the
+ *         result is kept for longer.
  * THREADS  the hub's loop.
  */
 #include "named/named_internal.h"

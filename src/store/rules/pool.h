@@ -7,9 +7,9 @@
  *       Every store must decide alike; the decisions are stated here once.
  * HOW   A store whose own steps grant permits (memory, the file) reads the row
  *       of a pool, calls one rule, and saves the row, all in one atomic step.
- *       The rule finds and writes permits by struct rules_storage. Stores that
- *       run no code of ours, or run another language, use vow__rules_rank() and
- *       the rate log, or are compared with the rules by tests.
+ *       The rule finds and writes permits by struct rules_storage. The scripts
+ *       of Redis state the rules in Lua, and tests compare the scripts with the
+ *       rules. A store on etcd has rules of its own.
  *
  * A permit is WAITING (a request in the wait queue) or HELD. Under a rate, a
  * held permit is *open* until the start of the work is known: by a renewal with
@@ -184,9 +184,12 @@ enum rules_rank {
     RULES_RANK_NEVER    /* weight above a limit */
 };
 
-/* Returns the rank of a request. p->held and p->open: weight that is marked as
- * held. `before`: weight of the requests ahead, 0 for the head; `marked`: this
- * permit is one of the held, and stays HELD whatever the limits. */
+/* Returns the rank of a request: the decision of the rules below about the head,
+ * for which `before` is 0 and `marked` false. The other values are for a store
+ * in which each request finds out by itself whether to hold a permit; no store
+ * calls this yet. p->held and p->open: weight that is marked as held. `before`:
+ * weight of the requests ahead; `marked`: this permit is one of the held, and
+ * stays HELD whatever the limits. */
 enum rules_rank vow__rules_rank(const struct rules_pool *p, uint64_t before,
                                 uint32_t weight, bool marked, uint64_t now_us);
 
