@@ -206,6 +206,23 @@ CONTRACT_POOL(place, keys_have_the_limits_of_their_pool_each_for_itself)
     CHECK_UINT_EQ(status(rig_renew(r, 2, "p:a", 3, LONG_MS)), VOW_STATUS_NONE);
 }
 
+/* A store that does not know the name as one of a key may accept the limits. */
+CONTRACT_POOL(place, a_key_has_no_limits_of_its_own)
+{
+    vow_pool_limits nine = at_once(9);
+    CHECK_UINT_EQ(
+        status(rig_acquire(r, 0, PLACE("p:a", 1, .limits = at_once(1)))),
+        VOW_STATUS_OWNED);
+    int code = rig_limit(r, 1, "p:a", &nine).code;
+    CHECK(code == 0 || code == VOW_EINVAL);
+    struct rig_place p = rig_acquire(r, 2, PLACE("p:a", 2));
+    CHECK_UINT_EQ(status(p), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(p.place.limits.concurrent, 1);
+    CHECK_UINT_EQ(status(rig_renew(r, 0, "p:a", 1, LONG_MS)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_release(r, 0, "p:a", 1)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p:a", 2))), VOW_STATUS_OWNED);
+}
+
 /* ---- leases -------------------------------------------------------------- */
 
 CONTRACT_POOL(place_lease, a_dead_holder_gives_its_place_back)

@@ -3,9 +3,10 @@
  *
  * HOW   pool.lua reads, limit.lua sets. A pool of a key reads the limits with
  *       each of its own steps, so setting limits does not look at keys.
- * LIMITS  A pool of one key has no limits of its own: its keys are with the
- *       pool whose limits count, and a caller that sets limits does not know
- *       that pool.
+ * LIMITS  Limits for the pool of one key make a pool that nobody uses: the keys
+ *       of the pool of a key are with the pool whose limits count, and neither
+ *       the caller nor a script in another slot knows that pool. A label, as
+ *       vow_pool_limit() takes, is never the name of the pool of a key.
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_pools.h"
