@@ -2,14 +2,16 @@
 /* worker_trace.h - a store that is listened to: the part of worker.c that
  * writes down what was asked of the store, and what it said.
  *
- *   ask NUMBER STEP NAME TOKEN EPOCH MS    when it is asked
- *   say NUMBER CODE SAYS EPOCH MORE        when it answers
+ *   ask NUMBER STEP NAME TOKEN EPOCH MS WAITED    when it is asked
+ *   say NUMBER CODE SAYS EPOCH MORE FIRST         when it answers
  *
  * STEP is claim, pulse, done, failed, back (given back), acquire, renew or
  * release; or, of a name in doubt, resolve with a result, or retry: let it be
  * done again. NAME is a label, or - in a pool. TOKEN are the first bytes of it.
  * EPOCH is the fence or, when a place is asked for, its weight. MS is the
  * lease, or how long a result stays. MORE is how many owners were lost before.
+ * FIRST is the epoch of the first owner since the name was free, and WAITED that
+ * of the run that a claim has waited for; 0: none, or the store does not tell.
  * What was asked and never answered may have happened: that is why both are
  * written. */
 #ifndef WORKER_TRACE_H
@@ -33,6 +35,7 @@ struct asked {
     const vow_token *token;
     uint64_t epoch;
     uint64_t ms;
+    uint64_t waited;
 };
 
 /* Labels of all names so far, which not every step is told. The last ones are
@@ -82,26 +85,27 @@ static void note_ask(uint64_t number, const struct asked *a)
 {
     uint64_t token;
     memcpy(&token, a->token, sizeof(token));
-    note("ask %" PRIu64 " %s %s %" PRIx64 " %" PRIu64 " %" PRIu64, number,
-         a->step, label_of(a->name), token, a->epoch, a->ms);
+    note("ask %" PRIu64 " %s %s %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+         number, a->step, label_of(a->name), token, a->epoch, a->ms, a->waited);
 }
 
 static void note_say(uint64_t number, int code, const uint64_t *words)
 {
     me.unanswered = me.unanswered || code < 0;
-    note("say %" PRIu64 " %s %" PRIu64 " %" PRIu64 " %" PRIu64, number,
-         code < 0 ? vow_error_name(code) : "ok", words[0], words[1], words[2]);
+    note("say %" PRIu64 " %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+         number, code < 0 ? vow_error_name(code) : "ok", words[0], words[1],
+         words[2], words[3]);
 }
 
 static void on_records(int code, const vow_record *records, size_t n,
                        void *user)
 {
     struct question *q = user;
-    static const uint64_t nothing[3];
+    static const uint64_t nothing[4];
     for (size_t i = 0; code == 0 && i < n; i++)
         note_say(q->first + i, 0,
                  (const uint64_t[]){records[i].status, records[i].epoch,
-                                    records[i].takeovers});
+                                    records[i].takeovers, records[i].first});
     for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
         note_say(q->first + i, code, nothing);
     q->records(code, records, n, q->user);
@@ -112,11 +116,11 @@ static void on_places(int code, const vow_pool_permit *places, size_t n,
                       void *user)
 {
     struct question *q = user;
-    static const uint64_t nothing[3];
+    static const uint64_t nothing[4];
     for (size_t i = 0; code == 0 && i < n; i++)
         note_say(q->first + i, 0,
                  (const uint64_t[]){places[i].status, places[i].fence,
-                                    places[i].ahead});
+                                    places[i].ahead, 0});
     for (size_t i = code < 0 ? 0 : n; i < q->n; i++)
         note_say(q->first + i, code, nothing);
     q->places(code, places, n, q->user);
@@ -144,7 +148,11 @@ static struct question *ask_places(const struct asked *a, vow_permits_fn done,
 static void t_claim(vow_store *s, const vow_claim_request *a,
                     vow_records_fn done, void *user)
 {
-    struct asked what = {"claim", &a->name, &a->token, 0, a->lease_ms};
+    struct asked what = {.step = "claim",
+                         .name = &a->name,
+                         .token = &a->token,
+                         .ms = a->lease_ms,
+                         .waited = a->waited};
     silent_ops->claim(s, a, on_records, ask_records(&what, done, user));
 }
 
@@ -154,8 +162,8 @@ static void t_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
     struct question *q = question(n, user);
     q->records = done;
     for (size_t i = 0; i < n; i++) {
-        struct asked what = {"pulse", &h[i].name, &h[i].token, h[i].epoch,
-                             lease};
+        struct asked what = {"pulse",    &h[i].name, &h[i].token,
+                             h[i].epoch, lease,      0};
         note_ask(q->first + i, &what);
     }
     silent_ops->pulse(s, h, n, lease, on_records, q);
@@ -169,22 +177,22 @@ static void t_commit(vow_store *s, const vow_commit_request *a,
                                                           : "back";
     if ((a->flags & VOW_COMMIT_RESOLVE) != 0)
         step = a->outcome == VOW_OUTCOME_ABANDONED ? "retry" : "resolve";
-    struct asked what = {step, &a->hold.name, &a->hold.token, a->hold.epoch,
-                         a->ttl_ms};
+    struct asked what = {step,          &a->hold.name, &a->hold.token,
+                         a->hold.epoch, a->ttl_ms,     0};
     silent_ops->commit(s, a, on_records, ask_records(&what, done, user));
 }
 
 static void t_acquire(vow_store *s, const vow_permit_request *a,
                       vow_permits_fn done, void *user)
 {
-    struct asked what = {"acquire", NULL, &a->token, a->weight, a->lease_ms};
+    struct asked what = {"acquire", NULL, &a->token, a->weight, a->lease_ms, 0};
     silent_ops->acquire(s, a, on_places, ask_places(&what, done, user));
 }
 
 static void t_release(vow_store *s, const vow_permit_hold *h,
                       vow_permits_fn done, void *user)
 {
-    struct asked what = {"release", NULL, &h->token, 0, 0};
+    struct asked what = {"release", NULL, &h->token, 0, 0, 0};
     silent_ops->release(s, h, on_places, ask_places(&what, done, user));
 }
 
@@ -194,7 +202,7 @@ static void t_renew(vow_store *s, const vow_permit_hold *h, size_t n,
     struct question *q = question(n, user);
     q->places = done;
     for (size_t i = 0; i < n; i++) {
-        struct asked what = {"renew", NULL, &h[i].token, 0, lease};
+        struct asked what = {"renew", NULL, &h[i].token, 0, lease, 0};
         note_ask(q->first + i, &what);
     }
     silent_ops->renew(s, h, n, lease, on_places, q);
