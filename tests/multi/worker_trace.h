@@ -10,8 +10,8 @@
  * done again. NAME is a label, or - in a pool. TOKEN are the first bytes of it.
  * EPOCH is the fence or, when a place is asked for, its weight. MS is the
  * lease, or how long a result stays. MORE is how many owners were lost before.
- * FIRST is the epoch of the first owner since the name was free, and WAITED that
- * of the run that a claim has waited for; 0: none, or the store does not tell.
+ * FIRST is the epoch of the first owner since the name was free, and WAITED is
+ * the FIRST of the run that a claim has waited for; 0: none, or not told.
  * What was asked and never answered may have happened: that is why both are
  * written. */
 #ifndef WORKER_TRACE_H

@@ -184,9 +184,9 @@ enum rules_rank {
     RULES_RANK_NEVER    /* weight above a limit */
 };
 
-/* Returns the rank of a request: the decision of the rules below about the head,
- * for which `before` is 0 and `marked` false. The other values are for a store
- * in which each request finds out by itself whether to hold a permit; no store
+/* Returns the rank of a request. The rules below decide by the rank about the
+ * head, with `before` 0 and `marked` false. The other values are for a store in
+ * which each request finds out by itself whether to hold a permit; no store
  * calls this yet. p->held and p->open: weight that is marked as held. `before`:
  * weight of the requests ahead; `marked`: this permit is one of the held, and
  * stays HELD whatever the limits. */
