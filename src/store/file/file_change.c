@@ -90,7 +90,20 @@ static const struct rules_record *record_found(const struct vow__file_row *row)
     return row->record.state == RULES_NONE ? NULL : &row->record;
 }
 
-/* Decides; a result whose value is gone counts as no result. */
+/* The result counts as no result; but work of mode once is not begun again. */
+static int result_gone(struct vow__file *s, struct vow__file_row *row)
+{
+    if (row->record.mode == VOW_ONCE)
+        return vow__file_fail(s, VOW_EIO,
+                              "the work is done, but its result is gone from "
+                              "%s/val: forget the name if the work may run "
+                              "again",
+                              s->folder);
+    row->record = (struct rules_record){.state = RULES_NONE};
+    return 0;
+}
+
+/* Decides. A value that is gone is found on the way: then it decides again. */
 static int change_decide(struct vow__file *s, struct vow__file_change *c)
 {
     const bool lost = c->row.record.takeovers > 0;
@@ -110,9 +123,7 @@ static int change_decide(struct vow__file *s, struct vow__file_change *c)
             rc = change_show(s, c);
         if (rc != VOW_ENOENT || i > 1)
             return rc;
-        struct vow__file_row *gone = c->decision.left ? &c->left : &c->row;
-        gone->record = (struct rules_record){.state = RULES_NONE};
-        rc = 0;
+        rc = result_gone(s, c->decision.left ? &c->left : &c->row);
     }
     return rc;
 }

@@ -196,8 +196,9 @@ void vow__file_commit(vow_store *store, const vow_commit_request *request,
                                      request->hold.mode == VOW_ONCE, &value);
     if (code == 0)
         code = vow__file_step(s, VOW__FILE_WRITE, change_step, &c);
+    bool happened = code == 0 || code == VOW_EUNSURE;
     bool stored =
-        code == 0 && c.applied && (c.decision.effects & EFFECT_VALUE) != 0;
+        happened && c.applied && (c.decision.effects & EFFECT_VALUE) != 0;
     if (!stored)
         vow__file_value_unlink(s, value.file);
     if (code == VOW_ESTORE && s->full) {
