@@ -514,6 +514,14 @@ TEST(sqlite_fault, a_log_that_fills_the_disk_is_emptied)
 
 enum { RUNS = 4000 };
 
+/* A checkpoint that could not sync leaves the log in doubt for the next
+ * step. */
+static void check_long_life(int code)
+{
+    CHECK(code == 0 ||
+          (trouble.fired && (code == VOW_ESTORE || code == VOW_EUNSURE)));
+}
+
 /* Long enough for checkpoints, which fail too. What was not done can be done
  * again, and what was done has been. */
 TEST(sqlite_fault, a_long_life_with_random_faults)
@@ -532,14 +540,15 @@ TEST(sqlite_fault, a_long_life_with_random_faults)
         trouble.fired = false;
         struct kit_answer a = kit_claim(&k, "a", token);
         for (; a.code != 0; a = kit_claim(&k, "a", token), failed++)
-            check_code(a.code);
+            check_long_life(a.code);
         CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
         CHECK_UINT_EQ(a.takeovers, 0);
         uint64_t epoch = a.epoch;
         a = kit_abandon(&k, "a", token, epoch);
         for (; a.code != 0; a = kit_abandon(&k, "a", token, epoch), failed++) {
-            check_code(a.code);
-            CHECK_UINT_EQ(kit_claim(&k, "a", token).epoch, epoch);
+            check_long_life(a.code);
+            if (a.code == VOW_ESTORE)
+                CHECK_UINT_EQ(kit_claim(&k, "a", token).epoch, epoch);
         }
         CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     }

@@ -6,7 +6,7 @@
  *       an error does. What was written and not confirmed is then not on the
  *       disk, and a later sync that succeeds does not bring the bytes there:
  *       the kernel takes them for written. Only bytes that are written again
- *       are. A loss of power cuts the log before the first byte that is missing.
+ *       are. A loss of power cuts the log before the first missing byte.
  */
 #include "sqlite_kit.h"
 
@@ -20,6 +20,7 @@ enum { LONG = 100 * 1000 };
 static struct {
     bool off;
     bool broken;                    /* no sync succeeds */
+    bool forgets;                   /* and the kernel drops the bytes */
     unsigned syncs;                 /* that succeeded */
     sqlite3_int64 lost_at, lost_to; /* bytes that are not on the disk */
     sqlite3_int64 synced;           /* all bytes before are */
@@ -36,6 +37,13 @@ static int disk_write(sqlite3_file *f, const void *from, int n,
     return disk_real->xWrite(f, from, n, at);
 }
 
+static void disk_forget(sqlite3_file *f)
+{
+    static const char zeros[64];
+    for (sqlite3_int64 at = disk.lost_at; at < disk.lost_to; at += 64)
+        CHECK_INT_EQ(disk_real->xWrite(f, zeros, sizeof(zeros), at), SQLITE_OK);
+}
+
 static int disk_sync(sqlite3_file *f, int flags)
 {
     sqlite3_int64 size = 0;
@@ -46,6 +54,8 @@ static int disk_sync(sqlite3_file *f, int flags)
     if (disk.broken) {
         disk.lost_at = lost ? disk.lost_at : disk.synced;
         disk.lost_to = size;
+        if (disk.forgets)
+            disk_forget(f);
         return SQLITE_IOERR_FSYNC;
     }
     disk.synced = lost ? disk.lost_at : size;
@@ -80,9 +90,33 @@ static void disk_install(void)
     CHECK_INT_EQ(sqlite3_vfs_register(&vfs, 1), SQLITE_OK);
 }
 
+/* Opens a kit on a copy of the folder, as after a loss of power and a reboot. */
+static void power_lose(struct kit *k, const char *folder)
+{
+    char copy[400];
+    char command[4000];
+    snprintf(copy, sizeof(copy), "%s/copy", folder);
+    snprintf(command, sizeof(command),
+             "rm -rf '%s'; mkdir -m 700 '%s' && cp -p '%s'/vow.db* '%s' && "
+             "cp -pr '%s/val' '%s' && rm -f '%s/vow.db-shm' && "
+             "truncate -s %lld '%s/vow.db-wal'",
+             copy, copy, folder, copy, folder, copy, copy,
+             (long long)disk.synced, copy);
+    CHECK_INT_EQ(system(command), 0);
+    disk.off = true;
+    kit_sql(copy, "UPDATE meta SET boot='another'");
+    kit_open(k, copy);
+}
+
+static void power_back(struct kit *k)
+{
+    kit_close(k);
+    disk.off = false;
+}
+
 /* ---- asking -------------------------------------------------------------- */
 
-static struct kit_answer claim_once(struct kit *k, const char *name,
+static struct kit_answer once_claim(struct kit *k, const char *name,
                                     uint64_t token)
 {
     vow_claim_request ask = kit_ask(name, token);
@@ -90,7 +124,7 @@ static struct kit_answer claim_once(struct kit *k, const char *name,
     return kit_claim_as(k, &ask);
 }
 
-static struct kit_answer commit_once(struct kit *k, const char *name,
+static struct kit_answer once_commit(struct kit *k, const char *name,
                                      uint64_t token, uint64_t epoch,
                                      size_t size)
 {
@@ -120,15 +154,15 @@ TEST(sqlite_firm, a_result_that_the_disk_did_not_confirm_keeps_its_file)
     folder_open(&f);
     disk_install();
     kit_open(&k, f.path);
-    struct kit_answer a = claim_once(&k, "pay", 1);
+    struct kit_answer a = once_claim(&k, "pay", 1);
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     disk.broken = true;
-    CHECK_INT_EQ(commit_once(&k, "pay", 1, a.epoch, LONG).code, VOW_EUNSURE);
+    CHECK_INT_EQ(once_commit(&k, "pay", 1, a.epoch, LONG).code, VOW_EUNSURE);
     disk.broken = false;
-    CHECK_UINT_EQ(commit_once(&k, "pay", 1, a.epoch, LONG).status,
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, a.epoch, LONG).status,
                   VOW_STATUS_OWNED);
     CHECK_UINT_EQ(kit_count(f.path, "val"), 1);
-    struct kit_answer b = claim_once(&k, "pay", 2);
+    struct kit_answer b = once_claim(&k, "pay", 2);
     CHECK_UINT_EQ(b.status, VOW_STATUS_SETTLED);
     CHECK_UINT_EQ(b.size, LONG);
     kit_close(&k);
@@ -143,17 +177,114 @@ TEST(sqlite_firm, work_of_mode_once_whose_result_is_gone_is_not_begun_again)
     vow_name name = vow_name_of("pay");
     folder_open(&f);
     kit_open(&k, f.path);
-    struct kit_answer a = claim_once(&k, "pay", 1);
-    CHECK_UINT_EQ(commit_once(&k, "pay", 1, a.epoch, LONG).status,
+    struct kit_answer a = once_claim(&k, "pay", 1);
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, a.epoch, LONG).status,
                   VOW_STATUS_OWNED);
     remove_values(f.path);
-    CHECK_INT_EQ(claim_once(&k, "pay", 2).code, VOW_EIO);
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EIO);
     CHECK(strstr(kit_why(&k), "forget") != NULL);
-    CHECK_INT_EQ(claim_once(&k, "pay", 3).code, VOW_EIO);
+    CHECK_INT_EQ(once_claim(&k, "pay", 3).code, VOW_EIO);
     CHECK_INT_EQ(kit_claim(&k, "pay", 4).code, VOW_EIO);
     k.store->ops->forget(k.store, &name, 0, kit_on_answer, &a);
     CHECK_UINT_EQ(a.status, VOW_STATUS_NONE);
-    CHECK_UINT_EQ(claim_once(&k, "pay", 5).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(once_claim(&k, "pay", 5).status, VOW_STATUS_OWNED);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* ---- records ------------------------------------------------------------- */
+
+TEST(sqlite_firm, a_repeated_claim_is_on_the_disk_before_the_work_begins)
+{
+    struct folder f;
+    struct kit k;
+    struct kit after;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(once_claim(&k, "first", 1).status, VOW_STATUS_OWNED);
+    disk.broken = true;
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
+    disk.broken = false;
+    struct kit_answer a = once_claim(&k, "pay", 2);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    power_lose(&after, f.path);
+    CHECK_UINT_EQ(once_claim(&after, "first", 9).status, VOW_STATUS_DOUBT);
+    struct kit_answer b = once_claim(&after, "pay", 9);
+    CHECK_UINT_EQ(b.status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(b.epoch, a.epoch);
+    power_back(&after);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* The repeat changes nothing, and is not answered before. */
+TEST(sqlite_firm, a_repeated_commit_is_on_the_disk_before_the_answer)
+{
+    struct folder f;
+    struct kit k;
+    struct kit after;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    uint64_t epoch = once_claim(&k, "pay", 1).epoch;
+    disk.broken = true;
+    CHECK_INT_EQ(once_commit(&k, "pay", 1, epoch, 3).code, VOW_EUNSURE);
+    CHECK_INT_EQ(once_commit(&k, "pay", 1, epoch, 3).code, VOW_EUNSURE);
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, epoch, 3).status, VOW_STATUS_OWNED);
+    unsigned syncs = disk.syncs;
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, epoch, 3).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(disk.syncs, syncs);
+    power_lose(&after, f.path);
+    struct kit_answer a = once_claim(&after, "pay", 9);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(a.size, 3);
+    power_back(&after);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* Behind bytes that are missing in the log, nothing of it counts. */
+TEST(sqlite_firm, another_process_writes_what_the_disk_did_not_confirm)
+{
+    struct folder f;
+    struct kit k;
+    struct kit other;
+    struct kit after;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    kit_open(&other, f.path);
+    CHECK_UINT_EQ(once_claim(&k, "first", 1).status, VOW_STATUS_OWNED);
+    disk.broken = true;
+    CHECK_INT_EQ(once_claim(&k, "pay", 1).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_UINT_EQ(once_claim(&other, "send", 2).status, VOW_STATUS_OWNED);
+    power_lose(&after, f.path);
+    CHECK_UINT_EQ(once_claim(&after, "pay", 9).status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(once_claim(&after, "send", 9).status, VOW_STATUS_DOUBT);
+    power_back(&after);
+    kit_close(&other);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* A log that was read back from the disk is not the log that was written. */
+TEST(sqlite_firm, what_the_kernel_has_dropped_is_not_confirmed)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(once_claim(&k, "first", 1).status, VOW_STATUS_OWNED);
+    disk.broken = disk.forgets = true;
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
     kit_close(&k);
     folder_close(&f);
 }

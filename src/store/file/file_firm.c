@@ -16,9 +16,6 @@
 #include "store/file/file_make.h"
 #include "store/file/file_rows.h"
 
-#include <string.h>
-#include <unistd.h>
-
 enum { CACHE_MAX = 10000 };
 
 /* Where records come from. Both statements go through the rows by the name ?1;
@@ -58,20 +55,6 @@ int vow__file_firm_put(struct vow__file *s, const vow_name *name)
 int vow__file_firm_delete(struct vow__file *s, const vow_name *name)
 {
     return firm_do(s, vow__file_sql(s, "DELETE FROM firm WHERE h=?1"), name);
-}
-
-/* SQLite does not sync the log at each commit; the commits of firm records do.
- * The folder is synced too, once: the file may be new. */
-int vow__file_firm_sync(struct vow__file *s)
-{
-    sqlite3_file *log = NULL;
-    int rc =
-        sqlite3_file_control(s->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-    if (rc == 0 && log != NULL && log->pMethods != NULL)
-        rc = log->pMethods->xSync(log, SQLITE_SYNC_NORMAL);
-    if (rc == 0 && !s->dir_synced)
-        s->dir_synced = fsync(s->dir) == 0;
-    return rc;
 }
 
 /* ---- copying ------------------------------------------------------------ */

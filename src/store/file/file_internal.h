@@ -4,7 +4,8 @@
  *   FOLDER/vow.db         records, waiters, chunks, pools (and -wal, -shm)
  *   FOLDER/lock           held by who makes the file, or sets it aside
  *   FOLDER/mark           removed with a file that is set aside; its bytes show
- *                         that a file is an older copy, and the last sweep
+ *                         that a file is an older copy, the last sweep, and that
+ *                         the log is in doubt
  *   FOLDER/cache          results that are found without vow.db: file_cache.c
  *   FOLDER/lost           records were lost, and why: see file_make.c
  *   FOLDER/line           tickets of writers: a fair order, no safety
@@ -21,7 +22,8 @@
  * file_live.c and file_peer.c who is alive; file_wake.c the wake-ups;
  * file_names.c the steps on names, file_change.c the decisions of the rules
  * carried out, file_row.c records as rows, file_epoch.c their numbers,
- * file_firm.c what survives a reboot, file_look.c lists; file_value.c and
+ * file_firm.c what survives a reboot, file_log.c a loss of power; file_look.c
+ * lists; file_value.c and
  * file_chunk.c values, file_cache.c the results of commands; file_pool.c,
  * file_pool_row.c and file_permit.c pools; file_sweep.c what has expired.
  */
@@ -111,10 +113,11 @@ struct vow__file {
     struct vow__file_line *line;
     uint64_t ticket; /* in the line, when has_turn */
     bool has_turn;
-    bool wrote;      /* in this step */
-    bool firm;       /* this step must be on the disk before the answer */
-    bool dir_synced; /* the folder has been, since the file was opened */
-    uint64_t opened; /* how many times */
+    bool wrote;       /* in this step */
+    bool firm;        /* this step must be on the disk before the answer */
+    bool dir_synced;  /* the folder has been, since the file was opened */
+    bool log_doubted; /* see file_log.c */
+    uint64_t opened;  /* how many times */
 
     /* The transaction. */
     enum vow__file_phase phase;
@@ -216,6 +219,17 @@ void vow__file_nap_us(long us);
 void *vow__file_pile_add(struct vow__file *s, struct vow__file_pile *p,
                          size_t size);
 void vow__file_pile_free(struct vow__file *s, struct vow__file_pile *p);
+
+/* ---- file_log.c ------------------------------------------------------- */
+
+/* After a commit: the log is on the disk. 0, or a code of SQLite, and then the
+ * log is in doubt. */
+int vow__file_log_sync(struct vow__file *s);
+void vow__file_log_doubt(struct vow__file *s);
+bool vow__file_log_doubted(const struct vow__file *s);
+/* With SQLite's lock for writing, and without changes: writes the log again, and
+ * ends the doubt. 0, or a code of SQLite. */
+int vow__file_log_mend(struct vow__file *s);
 
 /* ---- file_turn.c ------------------------------------------------------ */
 

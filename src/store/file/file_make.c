@@ -501,7 +501,7 @@ static int end_change(struct vow__file *s, int rc)
     if (rc == 0)
         rc = exec(s, "COMMIT");
     if (rc == 0)
-        return vow__file_firm_sync(s);
+        return vow__file_log_sync(s);
     (void)exec(s, "ROLLBACK");
     return rc;
 }

@@ -169,8 +169,6 @@ void vow__file_chunk_read(vow_store *store, const vow_name *name,
 bool vow__file_is_firm(const struct rules_record *r);
 int vow__file_firm_put(struct vow__file *s, const vow_name *name);
 int vow__file_firm_delete(struct vow__file *s, const vow_name *name);
-/* After a commit: the log is on the disk. 0, or a code of SQLite. */
-int vow__file_firm_sync(struct vow__file *s);
 /* Fills an empty `rec`: after a reboot from the copies, from the attached
  * database `old`, or from the table `old_rec` of schema version 1. */
 int vow__file_firm_reboot(struct vow__file *s);

@@ -27,7 +27,8 @@
  *   S1  a checkpoint is made only by who has SQLite's lock for writing
  *   S2  messages go out and files are removed after the commit, never without
  *   S3  a failed step leaves no transaction and no turn behind
- *   S4  a step that sets s->firm is answered when the log is on the disk
+ *   S4  a step that sets s->firm, or finds the log in doubt, is answered when
+ *       the log is on the disk
  * THREADS  loop thread only.
  */
 #include "base/clock.h"
@@ -60,7 +61,8 @@ static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                void *arg);
 static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads);
-static int sync_log(struct vow__file *s);
+static int confirm_step(struct vow__file *s);
+static int mend_log(struct vow__file *s);
 static int begin(struct vow__file *s, enum vow__file_how how);
 static int finish(struct vow__file *s);
 static void undo(struct vow__file *s);
@@ -91,14 +93,15 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
     s->dead.size = 0;
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
+    bool firm = rc == 0 && (s->firm || vow__file_log_doubted(s));
     if (rc == 0)
         vow__file_messages_send(s); /* not after a checkpoint */
     leave(s);
     if (rc == 0) {
         s->io_errors = 0;
         vow__file_litter_clear(s);
-        if (s->firm)
-            rc = sync_log(s);
+        if (firm)
+            rc = confirm_step(s);
         if (wrote)
             vow__file_sweep(s);
     } else {
@@ -110,15 +113,38 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
     return rc;
 }
 
-/* The step has happened; whether a reboot would undo it is not known. */
-static int sync_log(struct vow__file *s)
+/* The step has happened; whether a loss of power would undo it is not known
+ * without the sync. While the log is in doubt, this holds for every step: a
+ * repeated step, and a step that finds what another one has written. */
+static int confirm_step(struct vow__file *s)
 {
+    int rc = SQLITE_IOERR;
     s->firm = false;
-    if (s->db == NULL || vow__file_firm_sync(s) == 0)
+    if (s->db != NULL)
+        rc = vow__file_log_doubted(s) ? mend_log(s) : vow__file_log_sync(s);
+    if (rc == 0)
         return 0;
     return vow__file_fail(s, VOW_EUNSURE,
                           "%s: the disk does not confirm what was written",
                           s->folder);
+}
+
+static int mend_log(struct vow__file *s)
+{
+    long nap_us = NAP_FIRST_US;
+    if (sqlite3_db_readonly(s->db, "main") == 1)
+        return 0; /* this process can only look */
+    int rc = enter(s);
+    if (rc == 0)
+        do
+            rc = sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        while (is_busy(rc) && wait_more(s, &nap_us));
+    if (rc == 0)
+        rc = vow__file_log_mend(s);
+    undo(s);
+    s->wrote = false;
+    leave(s);
+    return rc;
 }
 
 static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
@@ -298,6 +324,7 @@ static void checkpoint(struct vow__file *s)
 {
     s->wal_tried = s->wal_frames - CHECKPOINT_FRAMES + CHECKPOINT_AGAIN;
     if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == 0 &&
+        (!vow__file_log_doubted(s) || vow__file_log_mend(s) == 0) &&
         backfill(s) == 0) { /* keeps S1 */
         s->wal_tried = 0;
         s->wal_frames = 0;
@@ -328,6 +355,8 @@ static int backfill(struct vow__file *s)
     if (rc == 0)
         rc = sqlite3_wal_checkpoint_v2(
             s->second, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &done);
+    if (rc == SQLITE_IOERR_FSYNC)
+        vow__file_log_doubt(s);
     return rc == 0 && done < frames ? SQLITE_BUSY : rc;
 }
 
