@@ -100,13 +100,14 @@ vow_future *vow_authority_resolve_at(const char *site, vow_authority *a,
     if (what.how < VOW_IT_HAPPENED || what.how > VOW_DO_IT_AGAIN)
         return vow_refused_at(site, a->loop, VOW_EINVAL,
                               "an unknown resolution");
-    struct request r = {.begin = begin_resolve,
-                        .name = *name,
-                        .commit = {.hold = {.name = *name, .epoch = fence},
-                                   .flags = VOW_COMMIT_RESOLVE,
-                                   .outcome = (uint32_t)what.how,
-                                   .value = what.value,
-                                   .ttl_ms = what.ttl_ms}};
+    struct request r = {
+        .begin = begin_resolve,
+        .name = *name,
+        .commit = {.hold = {.name = *name, .epoch = fence, .mode = VOW_ONCE},
+                   .flags = VOW_COMMIT_RESOLVE,
+                   .outcome = (uint32_t)what.how,
+                   .value = what.value,
+                   .ttl_ms = what.ttl_ms}};
     return request_send(site, a, &r, NULL);
 }
 

@@ -11,6 +11,7 @@
 #include "sqlite_kit.h"
 
 #include <dirent.h>
+#include <sys/syscall.h>
 
 enum { LONG = 100 * 1000 };
 
@@ -90,7 +91,25 @@ static void disk_install(void)
     CHECK_INT_EQ(sqlite3_vfs_register(&vfs, 1), SQLITE_OK);
 }
 
-/* Opens a kit on a copy of the folder, as after a loss of power and a reboot. */
+static struct {
+    unsigned values;  /* files in val/ */
+    unsigned folders; /* val/ itself */
+} synced;
+
+/* In the place of the one of the C library. */
+int fsync(int fd)
+{
+    char link[64];
+    char path[400] = "";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof(path) - 1);
+    const char *end = strrchr(path, '/');
+    synced.values += strstr(path, "/val/") != NULL;
+    synced.folders += size > 0 && end != NULL && strcmp(end, "/val") == 0;
+    return (int)syscall(SYS_fsync, fd);
+}
+
+/* Opens a kit on a copy of the folder, after a loss of power and a reboot. */
 static void power_lose(struct kit *k, const char *folder)
 {
     char copy[400];
@@ -188,6 +207,59 @@ TEST(sqlite_firm, work_of_mode_once_whose_result_is_gone_is_not_begun_again)
     k.store->ops->forget(k.store, &name, 0, kit_on_answer, &a);
     CHECK_UINT_EQ(a.status, VOW_STATUS_NONE);
     CHECK_UINT_EQ(once_claim(&k, "pay", 5).status, VOW_STATUS_OWNED);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* The name of the file must be on the disk too. */
+TEST(sqlite_firm, a_value_that_must_survive_is_synced_with_its_name)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    uint64_t epoch = kit_claim(&k, "cache", 1).epoch;
+    synced.values = synced.folders = 0;
+    CHECK_UINT_EQ(kit_commit(&k, "cache", 1, epoch, LONG).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(synced.values, 0);
+    epoch = once_claim(&k, "pay", 1).epoch;
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, epoch, LONG).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(synced.values, 1);
+    CHECK_UINT_EQ(synced.folders, 1);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* A person says what came of the work, and does not say of which mode it is. */
+TEST(sqlite_firm, the_value_of_a_resolution_is_synced)
+{
+    struct folder f;
+    struct kit k;
+    struct kit_answer a;
+    VOW_AUTO(vow_bytes) value = NULL;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    vow_claim_request ask = kit_ask("pay", 1);
+    ask.mode = VOW_ONCE;
+    ask.lease_ms = 1;
+    uint64_t epoch = kit_claim_as(&k, &ask).epoch;
+    while (kit_peek(&k, "pay").status != VOW_STATUS_DOUBT)
+        kit_nap_ms(1);
+    CHECK_INT_EQ(vow_bytes_new(k.world.loop, NULL, LONG, &value), 0);
+    vow_commit_request resolve = {
+        .hold = {.name = vow_name_of("pay"), .epoch = epoch},
+        .outcome = VOW_OUTCOME_DONE,
+        .flags = VOW_COMMIT_RESOLVE,
+        .ttl_ms = KIT_LONG_MS,
+        .value = value};
+    synced.values = synced.folders = 0;
+    k.store->ops->commit(k.store, &resolve, kit_on_answer, &a);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(synced.values, 1);
+    CHECK_UINT_EQ(synced.folders, 1);
+    value = vow_bytes_unref(value);
     kit_close(&k);
     folder_close(&f);
 }

@@ -214,7 +214,9 @@ int vow__file_make_folders(struct vow__file *s)
 {
     static const char *const folders[] = {"live", "sock", "val"};
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
-        if (mkdirat(s->dir, folders[i], 0700) != 0 && errno != EEXIST)
+        if (mkdirat(s->dir, folders[i], 0700) == 0)
+            s->dir_synced = false;
+        else if (errno != EEXIST)
             return vow__file_fail_errno(s, folders[i], errno);
     return 0;
 }

@@ -191,9 +191,10 @@ void vow__file_commit(vow_store *store, const vow_commit_request *request,
                                  .value = &value};
     int code =
         vow_bytes_size(request->value) > s->opts.value_max ? VOW_E2BIG : 0;
+    bool firm = request->hold.mode == VOW_ONCE ||
+                (request->flags & VOW_COMMIT_RESOLVE) != 0;
     if (code == 0 && request->outcome != VOW_OUTCOME_ABANDONED)
-        code = vow__file_value_write(s, c.name, request->value,
-                                     request->hold.mode == VOW_ONCE, &value);
+        code = vow__file_value_write(s, c.name, request->value, firm, &value);
     if (code == 0)
         code = vow__file_step(s, VOW__FILE_WRITE, change_step, &c);
     bool happened = code == 0 || code == VOW_EUNSURE;

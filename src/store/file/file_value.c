@@ -27,6 +27,7 @@ static int fill(int fd, unsigned char *to, size_t size);
 static int join_step(struct vow__file *s, void *arg);
 static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes,
                     bool firm);
+static int folder_sync(struct vow__file *s);
 static void path_of(const char *file, char path[FILE_NAME_MAX + 8]);
 
 int vow__file_value_get(struct vow__file *s, const struct vow__file_row *row,
@@ -177,12 +178,24 @@ static int file_put(struct vow__file *s, const char *path, vow_bytes *bytes,
     }
     if (error == 0 && firm && fsync(fd) != 0)
         error = errno;
+    if (error == 0 && firm)
+        error = folder_sync(s);
     if (close(fd) != 0 && error == 0)
         error = errno;
     if (error == 0)
         return 0;
     (void)unlinkat(s->dir, path, 0);
     return vow__file_fail_errno(s, path, error);
+}
+
+/* The name of a new file is on the disk. Returns 0 or an errno. */
+static int folder_sync(struct vow__file *s)
+{
+    int fd = openat(s->dir, "val", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return error;
 }
 
 void vow__file_value_bind(sqlite3_stmt *q, int at,
