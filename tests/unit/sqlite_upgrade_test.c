@@ -200,6 +200,20 @@ static vow_pool_info limits_of(struct kit *k, const char *name)
     return info;
 }
 
+/* Asks for a start of a pool, or of a key of a pool. */
+static struct kit_answer start_one(struct kit *k, const char *pool,
+                                   const char *law)
+{
+    struct kit_answer a;
+    vow_permit_request ask = {.pool = vow_name_of(pool),
+                              .limits_of = vow_name_of(law),
+                              .token = kit_token(1),
+                              .weight = 1,
+                              .lease_ms = KIT_LONG_MS};
+    k->store->ops->acquire(k->store, &ask, kit_on_place_answer, &a);
+    return a;
+}
+
 /* ---- what survives ------------------------------------------------------- */
 
 TEST(sqlite_upgrade, a_doubt_stays_a_doubt_and_can_be_resolved)
@@ -324,7 +338,6 @@ TEST(sqlite_upgrade, a_rate_counts_what_was_started_before)
 {
     struct folder f;
     struct kit k;
-    struct kit_answer a;
     char sql[200];
     old_folder(&f, this_boot());
     old_pool(f.path, "p", "0,2,3600000000");
@@ -333,16 +346,39 @@ TEST(sqlite_upgrade, a_rate_counts_what_was_started_before)
     old_exec(f.path, sql, "p", &NO_BLOBS);
     kit_sql(f.path, "UPDATE pool SET spent=2");
     kit_open(&k, f.path);
-    vow_permit_request ask = {.pool = vow_name_of("p"),
-                              .limits_of = vow_name_of("p"),
-                              .token = kit_token(1),
-                              .weight = 1,
-                              .lease_ms = KIT_LONG_MS};
-    k.store->ops->acquire(k.store, &ask, kit_on_place_answer, &a);
-    CHECK_UINT_EQ(a.status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(start_one(&k, "p", "p").status, VOW_STATUS_WAITING);
     CHECK_UINT_EQ(limits_of(&k, "p").rate_used, 2);
     kit_close(&k);
     folder_close(&f);
+}
+
+/* The clock of the other boot was ahead of the clock of now, or far behind; how
+ * long ago a start was is not known. */
+TEST(sqlite_upgrade, after_a_reboot_a_rate_counts_what_was_started_before)
+{
+    static const char *const starts[] = {"9000000000000000000", "1"};
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        struct folder f;
+        struct kit k;
+        char sql[300];
+        old_folder(&f, "an-earlier-boot");
+        old_pool(f.path, "p", "0,2,1000000000");
+        snprintf(sql, sizeof(sql),
+                 "INSERT INTO pool SELECT ?1,id,'key',concurrent,rate,span,0,0,"
+                 "0,5,0,0,9223372036854775807 FROM pool");
+        old_exec(f.path, sql, "key", &NO_BLOBS);
+        for (int name = 0; name < 2; name++) {
+            snprintf(sql, sizeof(sql), "INSERT INTO spent VALUES(?1,%s,%s,2)",
+                     starts[i], starts[i]);
+            old_exec(f.path, sql, name == 0 ? "p" : "key", &NO_BLOBS);
+        }
+        kit_open(&k, f.path);
+        CHECK_UINT_EQ(limits_of(&k, "p").rate_used, 2);
+        CHECK_UINT_EQ(start_one(&k, "p", "p").status, VOW_STATUS_WAITING);
+        CHECK_UINT_EQ(start_one(&k, "key", "p").status, VOW_STATUS_WAITING);
+        kit_close(&k);
+        folder_close(&f);
+    }
 }
 
 /* A receiver that has seen a fence of the older version refuses all below. */

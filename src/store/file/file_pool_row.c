@@ -11,6 +11,7 @@
  *       by the step, or from `ends` on by the sweep.
  * THREADS  loop thread only.
  */
+#include "store/file/file_make.h"
 #include "store/file/file_pool.h"
 
 #include <string.h>
@@ -226,8 +227,10 @@ static int pool_reboot(struct vow__file *s, struct vow__file_pool *p)
     return vow__file_pool_put(s, p);
 }
 
-/* Version 1 has a row for each start. */
-static int pool_upgrade(struct vow__file *s, struct vow__file_pool *p)
+/* Version 1 has a row for each start. Starts of another boot count as of now,
+ * as in pool_reboot(): the times are of another clock. */
+static int pool_upgrade(struct vow__file *s, struct vow__file_pool *p,
+                        bool this_boot)
 {
     sqlite3_stmt *q = vow__file_sql(
         s, "SELECT at,weight FROM old_spent WHERE pool=?1 ORDER BY at");
@@ -236,7 +239,9 @@ static int pool_upgrade(struct vow__file *s, struct vow__file_pool *p)
     while (vow__file_row(s, q, &rc)) {
         int64_t at_us = sqlite3_column_int64(q, 0);
         int64_t weight = sqlite3_column_int64(q, 1);
-        if (at_us >= 0 && at_us <= s->now_us && weight > 0)
+        if (!this_boot || at_us < 0 || at_us > s->now_us)
+            at_us = s->now_us;
+        if (weight > 0)
             vow__rules_rate_add(&p->rule.rate, &p->rule.limits,
                                 (uint64_t)weight, (uint64_t)at_us);
     }
@@ -246,9 +251,12 @@ static int pool_upgrade(struct vow__file *s, struct vow__file_pool *p)
 int vow__file_pools_change(struct vow__file *s, bool upgrade)
 {
     struct vow__file_pool p = {.there = false};
-    int rc = vow__file_pool_next(s, NULL, &p);
+    bool this_boot = false;
+    int rc = upgrade ? vow__file_clock_ours(s, &this_boot) : 0;
+    if (rc == 0)
+        rc = vow__file_pool_next(s, NULL, &p);
     while (rc == 0 && p.there) {
-        rc = upgrade ? pool_upgrade(s, &p) : pool_reboot(s, &p);
+        rc = upgrade ? pool_upgrade(s, &p, this_boot) : pool_reboot(s, &p);
         if (rc == 0)
             rc = vow__file_pool_next(s, &p.id, &p);
     }
