@@ -287,6 +287,35 @@ TEST(sqlite_damage, what_must_survive_is_taken_from_a_damaged_file)
     folder_close(&f);
 }
 
+static void keep_times(int code, const vow_record *r, size_t n, void *user)
+{
+    CHECK(code == 0 && n == 1);
+    *(vow_record *)user = *r;
+}
+
+/* The process that finds the damage has not made a step yet. */
+TEST(sqlite_damage, a_salvaged_result_has_all_of_its_time_to_live)
+{
+    struct folder f;
+    struct kit k;
+    vow_record r;
+    folder_open(&f);
+    settle_once(f.path, "pay");
+    kit_sql(f.path, "DELETE FROM meta");
+    uint64_t before_ms = kit_now_ms();
+    kit_open(&k, f.path);
+    check_aside(&k, f.path, "vow.db.damaged-1");
+    vow_claim_request ask = kit_ask("pay", 2);
+    ask.mode = VOW_ONCE;
+    k.store->ops->claim(k.store, &ask, keep_times, &r);
+    uint64_t took_ms = kit_now_ms() - before_ms;
+    CHECK_UINT_EQ(r.status, VOW_STATUS_SETTLED);
+    CHECK(r.age_ms <= took_ms + 1);
+    CHECK(r.left_ms + took_ms + 1 >= KIT_LONG_MS);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_damage, nothing_is_begun_once_after_the_file_was_removed)
 {
     struct folder f;

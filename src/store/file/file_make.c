@@ -249,6 +249,7 @@ static int make_file(struct vow__file *s, const char *aside)
         rc = exec(s, name_tables);
     if (rc == 0)
         rc = first_row(s);
+    s->now_us = s->clock_us();
     if (rc == 0 && aside != NULL)
         vow__file_firm_salvage(s);
     if (rc == 0)
