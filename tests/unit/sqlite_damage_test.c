@@ -316,6 +316,56 @@ TEST(sqlite_damage, a_salvaged_result_has_all_of_its_time_to_live)
     folder_close(&f);
 }
 
+static void die_on_damage(const char *moved_to, void *user)
+{
+    (void)moved_to;
+    (void)user;
+    _exit(0);
+}
+
+static void set_limit(const char *folder, const char *pool, uint32_t concurrent)
+{
+    struct kit k;
+    vow_name name = vow_name_of(pool);
+    vow_pool_limits limits = {.concurrent = concurrent};
+    vow_pool_info info = {.label = NULL};
+    kit_open(&k, folder);
+    k.store->ops->limit(k.store, &name, &limits, pool, kit_on_pool, &info);
+    CHECK_UINT_EQ(info.limits.concurrent, concurrent);
+    kit_close(&k);
+    kit_sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/* The damaged file has its other name, and the new file has none yet. */
+TEST(sqlite_damage, who_dies_while_a_file_is_set_aside_loses_nothing)
+{
+    struct folder f;
+    struct kit k;
+    vow_name pool = vow_name_of("pool");
+    vow_pool_info info = {.label = NULL};
+    folder_open(&f);
+    settle_once(f.path, "pay");
+    set_limit(f.path, "pool", 7);
+    kit_sql(f.path, "DELETE FROM meta");
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        struct world w;
+        world_open_real(&w);
+        vow_future_unref(vow_store_sqlite_open(
+            w.loop, f.path, VOW_SQLITE_OPTS(.on_damage = die_on_damage)));
+        _exit(1);
+    }
+    kit_wait(pid);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(k.damages, 0);
+    CHECK_UINT_EQ(claim_once(&k, "pay", 11).status, VOW_STATUS_SETTLED);
+    CHECK_INT_EQ(claim_once(&k, "new", 12).code, VOW_EIO);
+    k.store->ops->limit(k.store, &pool, NULL, NULL, kit_on_pool, &info);
+    CHECK_UINT_EQ(info.limits.concurrent, 7);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_damage, nothing_is_begun_once_after_the_file_was_removed)
 {
     struct folder f;

@@ -512,6 +512,38 @@ TEST(sqlite_fault, a_log_that_fills_the_disk_is_emptied)
     folder_close(&f);
 }
 
+/* The new file has no room: the damaged one stays until it has. */
+TEST(sqlite_fault, a_full_disk_loses_nothing_of_a_damaged_file)
+{
+    static const sqlite3_int64 rooms[] = {1, 5000, 40 * 1000};
+    install();
+    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
+        struct folder f;
+        struct kit k;
+        char why[600] = "";
+        vow_name pool = vow_name_of("pool");
+        vow_pool_limits limits = {.concurrent = 7};
+        vow_pool_info info;
+        folder_open(&f);
+        kit_open(&k, f.path);
+        k.store->ops->limit(k.store, &pool, &limits, "", kit_on_pool, &info);
+        vow_claim_request once = kit_ask("pay", 1);
+        once.mode = VOW_ONCE;
+        uint64_t epoch = kit_claim_as(&k, &once).epoch;
+        CHECK_UINT_EQ(kit_commit_mode(&k, "pay", 1, epoch, 5, VOW_ONCE).status,
+                      VOW_STATUS_OWNED);
+        kit_close(&k);
+        kit_sql(f.path, "DELETE FROM meta");
+        trouble.room = rooms[i];
+        CHECK_INT_EQ(kit_try_open(&k, f.path, 50, why), VOW_ESTORE);
+        CHECK(strstr(why, "space") != NULL);
+        trouble.room = 0;
+        CHECK_UINT_EQ(once_there(f.path, "pay").size, 5);
+        CHECK_UINT_EQ(limit_there(f.path, "pool"), 7);
+        folder_close(&f);
+    }
+}
+
 enum { RUNS = 4000 };
 
 /* A checkpoint that could not sync leaves the log in doubt for the next

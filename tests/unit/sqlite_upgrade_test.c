@@ -431,6 +431,40 @@ TEST(sqlite_upgrade, a_folder_without_any_record_is_used)
     folder_close(&f);
 }
 
+/* The upgrade meets the damage. */
+TEST(sqlite_upgrade, what_must_survive_is_taken_from_a_damaged_file)
+{
+    struct folder f;
+    struct kit k;
+    old_folder(&f, this_boot());
+    old_pool(f.path, "p", "7,3,60000000");
+    old_record(f.path,
+               &(struct old_record){.name = "pay", .epoch = OLD_BASE + 5});
+    old_record(f.path, &(struct old_record){.name = "paid",
+                                            .state = OLD_DONE,
+                                            .epoch = OLD_BASE + 6,
+                                            .value = "receipt"});
+    old_record(f.path, &(struct old_record){.name = "cache",
+                                            .state = OLD_DONE,
+                                            .shared = true,
+                                            .epoch = OLD_BASE + 7,
+                                            .value = "again"});
+    kit_sql(f.path, "DELETE FROM meta");
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(k.damages, 1);
+    struct kit_answer a = claim_once(&k, "pay", 1);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(a.epoch, OLD_BASE + 5);
+    a = claim_once(&k, "paid", 1);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
+    CHECK(a.size == 7 && a.first == 'r');
+    CHECK_UINT_EQ(kit_claim(&k, "cache", 1).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(claim_once(&k, "new", 1).code, VOW_EIO);
+    CHECK_UINT_EQ(limits_of(&k, "p").limits.concurrent, 7);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 /* A process of the older version: alive, with the file open, and the owner of
  * "a". */
 static pid_t old_process(const char *folder, atomic_uint *stage)

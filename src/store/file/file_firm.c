@@ -132,49 +132,29 @@ int vow__file_firm_reboot(struct vow__file *s)
     return firm_copy_all(s, &firm);
 }
 
-/* ---- from a damaged file ------------------------------------------------ */
-
-/* Copies what can be read; where the reading fails, the copying ends. */
-void vow__file_firm_salvage(struct vow__file *s)
-{
-    static const struct firm_source firm = {
-        .next = "SELECT h,x'',file,body FROM old.firm WHERE h>?1"
-                " ORDER BY h LIMIT 1",
-        .copy = "INSERT OR REPLACE INTO rec(h,ends,inst,body,file,val)"
-                " SELECT h,?2,x'',?3,file,val FROM old.firm WHERE h=?1",
-        .read = vow__file_row_read,
-        .most = SIZE_MAX,
-        .rebooted = true};
-    static const char pools[] =
-        "INSERT OR IGNORE INTO pool"
-        " SELECT id,law,label,concurrent,rate,span,0,0,0,0,0,fence,0,0,"
-        "9223372036854775807,NULL"
-        " FROM old.pool WHERE id=law AND length(id)=32";
-    (void)firm_copy_all(s, &firm);
-    (void)vow__file_do(s, vow__file_sql(s, pools));
-}
-
 /* ---- from schema version 1 ---------------------------------------------- */
 
 /* Where mode and state are in a body, as SQL counts: behind the token. */
 #define OLD_STATE "substr(body,17,1)"
 #define OLD_MODE "substr(body,19,1)"
-#define OLD_COPY                                                               \
+#define OLD_ONCE(table)                                                        \
+    "SELECT h,ends,file,body FROM " table " WHERE h>?1"                        \
+    " AND " OLD_MODE "=x'02' ORDER BY h LIMIT 1"
+#define OLD_COPY(table)                                                        \
     "INSERT OR REPLACE INTO rec(h,ends,inst,body,file,val)"                    \
-    " SELECT h,?2,x'',?3,file,val FROM old_rec WHERE h=?1"
+    " SELECT h,?2,x'',?3,file,val FROM " table " WHERE h=?1"
 
 int vow__file_firm_upgrade(struct vow__file *s)
 {
     static const struct firm_source sources[] = {
-        {.next = "SELECT h,ends,file,body FROM old_rec WHERE h>?1"
-                 " AND " OLD_MODE "=x'02' ORDER BY h LIMIT 1",
-         .copy = OLD_COPY,
+        {.next = OLD_ONCE("old_rec"),
+         .copy = OLD_COPY("old_rec"),
          .read = old_row_read,
          .most = SIZE_MAX},
         {.next = "SELECT h,ends,file,body FROM old_rec WHERE h>?1"
                  " AND " OLD_MODE "<>x'02' AND " OLD_STATE "<>x'00'"
                  " AND substr(body,18,1)=x'00' ORDER BY h LIMIT 1",
-         .copy = OLD_COPY,
+         .copy = OLD_COPY("old_rec"),
          .read = old_row_read,
          .most = CACHE_MAX}};
     int rc = 0;
@@ -233,4 +213,37 @@ static int old_row_read(sqlite3_stmt *q, int at, struct vow__file_row *row)
     row->left = false;
     vow__file_text_read(q, at + 1, row->file, sizeof(row->file));
     return vow__file_record_sound(r) ? 0 : SQLITE_CORRUPT;
+}
+
+/* ---- from a damaged file ------------------------------------------------ */
+
+/* Copies what can be read; where the reading fails, the copying ends. Only what
+ * is wrong with the new file is an error. */
+int vow__file_firm_salvage(struct vow__file *s)
+{
+    static const struct firm_source firm = {
+        .next = "SELECT h,x'',file,body FROM old.firm WHERE h>?1"
+                " ORDER BY h LIMIT 1",
+        .copy = "INSERT OR REPLACE INTO rec(h,ends,inst,body,file,val)"
+                " SELECT h,?2,x'',?3,file,val FROM old.firm WHERE h=?1",
+        .read = vow__file_row_read,
+        .most = SIZE_MAX,
+        .rebooted = true};
+    static const struct firm_source version_1 = {.next = OLD_ONCE("old.rec"),
+                                                 .copy = OLD_COPY("old.rec"),
+                                                 .read = old_row_read,
+                                                 .most = SIZE_MAX,
+                                                 .rebooted = true};
+    static const char pools[] =
+        "INSERT OR IGNORE INTO pool"
+        " SELECT id,law,label,concurrent,rate,span,0,0,0,0,0,fence,0,0,"
+        "9223372036854775807,NULL"
+        " FROM old.pool WHERE id=law AND length(id)=32";
+    int64_t version = 0;
+    int rc = vow__file_pragma(s, "PRAGMA old.user_version", &version);
+    if (rc == 0)
+        rc = firm_copy_all(s, version == 1 ? &version_1 : &firm);
+    if (rc != SQLITE_FULL && rc != SQLITE_NOMEM)
+        rc = vow__file_do(s, vow__file_sql(s, pools));
+    return rc == SQLITE_FULL || rc == SQLITE_NOMEM ? rc : 0;
 }

@@ -4,14 +4,17 @@
  * WHY   Many processes may come first at once, find the file damaged at once,
  *       or be the first of a new boot; and a file that is half made must never
  *       be met.
- * HOW   All of this is done by who has `lock`. A new file is made under another
- *       name, whole, and then gets its own. A damaged one is renamed, with what
- *       belongs to it, and then `mark` is removed, by which all who have it
- *       open notice. What was in a file that was damaged, removed or replaced
- *       by an older copy is not known any more, and `lost` says so: until
- *       somebody removes that, nothing in mode VOW_ONCE is begun.
- *       From a damaged file, what must survive is taken over as far as the file
- *       can be read, see file_firm.c.
+ * HOW   All of this is done by the process that has `lock`. A new file is made
+ *       under another name, whole, and then gets its own. From a damaged file,
+ *       what must survive is taken over into the new file first, as far as the
+ *       damaged one can be read, see file_firm.c. Then the damaged file is
+ *       renamed, with what belongs to it, and `mark` is removed, by which all
+ *       processes that have it open notice; then the new file gets the name. A
+ *       process that dies in between leaves a new file that is whole, and the
+ *       next process gives it the name. What was in a file that was damaged,
+ *       removed or replaced by an older copy is not known any more, and `lost`
+ *       says so: until somebody removes `lost`, nothing in mode VOW_ONCE is
+ *       begun.
  *       A file of another boot is kept: records of mode once and limits stay,
  *       and what was granted within a rate counts as granted now, because no
  *       clock says how long the machine was off. All else was of processes
@@ -86,13 +89,15 @@ static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
 
 static int lock_take(struct vow__file *s, const char *file, int *ret_fd);
 static void lock_drop(int fd);
-static int make_file(struct vow__file *s, const char *aside);
-static void attach_old(struct vow__file *s, const char *aside);
+static int build_file(struct vow__file *s, bool salvages);
+static int put_file(struct vow__file *s);
+static bool attach_old(struct vow__file *s);
 static void remove_all(struct vow__file *s, const char *name);
 static int first_row(struct vow__file *s);
 static int exec(struct vow__file *s, const char *sql);
-static bool is_whole(struct vow__file *s);
-static int set_aside(struct vow__file *s, char aside[FILE_ASIDE_MAX]);
+static int replace_file(struct vow__file *s);
+static bool is_whole(struct vow__file *s, const char *name);
+static int set_aside(struct vow__file *s, const char *aside);
 static int adopt(struct vow__file *s);
 static int upgrade_tables(struct vow__file *s);
 static int end_change(struct vow__file *s, int rc);
@@ -201,11 +206,11 @@ int vow__file_make(struct vow__file *s)
         bool removed = s->opened > 0 || faccessat(s->dir, "live", F_OK,
                                                   AT_SYMLINK_NOFOLLOW) == 0;
         rc = removed ? vow__file_lost_write(s, "vow.db was removed") : 0;
+        if (rc == 0 && !is_whole(s, "vow.db.new"))
+            rc = build_file(s, false);
         if (rc == 0)
-            rc = make_file(s, NULL);
+            rc = put_file(s);
     }
-    if (rc > 0)
-        rc = vow__file_fail_sqlite(s, rc);
     lock_drop(lock);
     return rc;
 }
@@ -221,28 +226,10 @@ int vow__file_make_folders(struct vow__file *s)
     return 0;
 }
 
-/* `aside`: a damaged file, from which what is firm is taken; or NULL. */
-static int make_file(struct vow__file *s, const char *aside)
+/* The tables, and what can be taken from a damaged file. */
+static int build_tables(struct vow__file *s, bool salvages)
 {
-    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int rc;
-    remove_all(s, "vow.db.new");
-    remove_all(s, "vow.db"); /* a log that was left would be played into it */
-    (void)unlinkat(s->dir, "cache", 0);
-    int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
-    if (fd < 0)
-        return vow__file_fail_errno(s, "vow.db.new", errno);
-    (void)close(fd);
-    rc = vow__file_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
-    if (rc == 0)
-        (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0,
-                                NULL);
-    if (rc == 0 && aside != NULL)
-        attach_old(s, aside);
-    if (rc == 0)
-        rc = exec(s, "BEGIN");
-    if (rc == 0)
-        rc = exec(s, meta_table);
+    int rc = exec(s, meta_table);
     if (rc == 0)
         rc = exec(s, pool_tables);
     if (rc == 0)
@@ -250,33 +237,73 @@ static int make_file(struct vow__file *s, const char *aside)
     if (rc == 0)
         rc = first_row(s);
     s->now_us = s->clock_us();
-    if (rc == 0 && aside != NULL)
-        vow__file_firm_salvage(s);
+    return rc == 0 && salvages ? vow__file_firm_salvage(s) : rc;
+}
+
+/* Makes vow.db.new. `salvages`: takes what is firm from vow.db, which is
+ * damaged; as long as that lasts, no process writes to it, if it can be locked.
+ */
+static int build_file(struct vow__file *s, bool salvages)
+{
+    const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    remove_all(s, "vow.db.new");
+    int fd = openat(s->dir, "vow.db.new", flags, 0600); /* SQLite's is 0644 */
+    if (fd < 0)
+        return vow__file_fail_errno(s, "vow.db.new", errno);
+    (void)close(fd);
+    int rc = vow__file_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
+    if (rc == 0 && salvages)
+        salvages = attach_old(s);
+    if (rc == 0 && exec(s, "BEGIN IMMEDIATE") != 0)
+        rc = exec(s, "BEGIN");
     if (rc == 0)
-        rc = exec(s, "COMMIT;PRAGMA journal_mode=WAL");
-    if (rc != 0) {
+        rc = build_tables(s, salvages);
+    if (rc == 0)
+        rc = exec(s, "COMMIT");
+    if (rc > 0)
         rc = vow__file_fail_sqlite(s, rc);
-        remove_all(s, "vow.db.new");
-        return rc;
-    }
-    vow__file_reserve(s);
     vow__file_disconnect(s);
+    if (rc != 0)
+        remove_all(s, "vow.db.new");
+    return rc;
+}
+
+/* Gives vow.db.new, which is whole, its name. There is no vow.db. */
+static int put_file(struct vow__file *s)
+{
+    int rc = vow__file_connect(s, "vow.db.new", SQLITE_OPEN_READWRITE);
+    if (rc == 0)
+        (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0,
+                                NULL);
+    if (rc == 0)
+        rc = exec(s, "PRAGMA journal_mode=WAL");
+    if (rc == 0)
+        vow__file_reserve(s);
+    else
+        rc = vow__file_fail_sqlite(s, rc);
+    vow__file_disconnect(s);
+    if (rc != 0)
+        return rc;
+    remove_all(s, "vow.db"); /* a log that was left would be played into it */
+    (void)unlinkat(s->dir, "cache", 0);
     if (renameat(s->dir, "vow.db.new", s->dir, "vow.db") != 0)
         return vow__file_fail_errno(s, "vow.db", errno);
     return vow__file_make_folders(s); /* last: they show that it was there */
 }
 
-/* If the file cannot be read at all, nothing is taken from it. */
-static void attach_old(struct vow__file *s, const char *aside)
+/* False: it cannot be read at all, and nothing is taken from it. */
+static bool attach_old(struct vow__file *s)
 {
     char attach[128];
     int64_t high = 0;
     (void)snprintf(attach, sizeof(attach),
-                   "ATTACH '/proc/self/fd/%d/%.60s' AS old", s->dir, aside);
-    if (exec(s, attach) == 0 &&
-        vow__file_pragma(s, "SELECT high FROM old.meta", &high) == 0 &&
+                   "ATTACH '/proc/self/fd/%d/vow.db' AS old", s->dir);
+    if (exec(s, attach) != 0)
+        return false;
+    if (vow__file_pragma(s, "SELECT high FROM old.meta", &high) == 0 &&
         high > s->high && high < (int64_t)RULES_EPOCH_MAX)
         s->high = high;
+    return true;
 }
 
 static void remove_all(struct vow__file *s, const char *name)
@@ -331,25 +358,44 @@ int vow__file_damaged(struct vow__file *s, bool surely)
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
-    if (!vow__file_moved(s) && (surely || !is_whole(s))) {
-        char aside[FILE_ASIDE_MAX];
-        rc = set_aside(s, aside);
-        if (rc == 0 && make_file(s, aside) != 0)
-            vow__file_disconnect(s); /* whoever comes next makes a new file */
-    }
+    if (!vow__file_moved(s) && (surely || !is_whole(s, "vow.db")))
+        rc = replace_file(s);
     lock_drop(lock);
     return rc;
 }
 
+/* On a full disk the damaged file stays: the next step tries again. */
+static int replace_file(struct vow__file *s)
+{
+    char aside[FILE_ASIDE_MAX];
+    char why[128];
+    struct stat st;
+    int n = 1;
+    do {
+        (void)snprintf(aside, sizeof(aside), "vow.db.damaged-%d", n);
+    } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+             ++n < ASIDE_MAX);
+    (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %.60s",
+                   aside);
+    int rc = vow__file_lost_write(s, why);
+    if (rc == 0)
+        rc = build_file(s, true);
+    if (rc == VOW_ESTORE && !s->full) /* the damage is in the way */
+        rc = build_file(s, false);
+    if (rc == 0)
+        rc = set_aside(s, aside);
+    return rc == 0 ? put_file(s) : rc;
+}
+
 /* All of it is read: this is for when something is wrong. */
-static bool is_whole(struct vow__file *s)
+static bool is_whole(struct vow__file *s, const char *name)
 {
     int64_t id = 0;
     int64_t version = 0;
     int64_t rows = 0;
     sqlite3_stmt *q = NULL;
     bool whole = false;
-    int rc = vow__file_connect(s, "vow.db", SQLITE_OPEN_READWRITE);
+    int rc = vow__file_connect(s, name, SQLITE_OPEN_READWRITE);
     if (rc == 0)
         rc = vow__file_pragma(s, "PRAGMA application_id", &id);
     if (rc == 0)
@@ -368,23 +414,11 @@ static bool is_whole(struct vow__file *s)
            version >= VOW__FILE_VERSION_OLDEST && rows == 1;
 }
 
-static int set_aside(struct vow__file *s, char aside[FILE_ASIDE_MAX])
+static int set_aside(struct vow__file *s, const char *aside)
 {
-    char why[128];
     char from[32];
     char to[80];
     char path[FILE_PATH_MAX + 32];
-    struct stat st;
-    int n = 1;
-    do {
-        (void)snprintf(aside, FILE_ASIDE_MAX, "vow.db.damaged-%d", n);
-    } while (fstatat(s->dir, aside, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-             ++n < ASIDE_MAX);
-    (void)snprintf(why, sizeof(why), "vow.db was damaged and is now %.60s",
-                   aside);
-    int rc = vow__file_lost_write(s, why);
-    if (rc < 0)
-        return rc;
     static const char *const ends[] = {"-wal", "-shm", ""};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         (void)snprintf(from, sizeof(from), "vow.db%s", ends[i]);
@@ -465,8 +499,6 @@ int vow__file_adopt(struct vow__file *s)
                            s->folder);
     else
         rc = adopt(s);
-    if (rc > 0)
-        rc = vow__file_fail_sqlite(s, rc);
     lock_drop(lock);
     return rc;
 }
@@ -518,8 +550,6 @@ int vow__file_upgrade(struct vow__file *s)
     if (rc < 0)
         return rc;
     rc = upgrade_tables(s);
-    if (rc > 0)
-        rc = vow__file_fail_sqlite(s, rc);
     lock_drop(lock);
     return rc;
 }

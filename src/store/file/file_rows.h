@@ -172,7 +172,7 @@ int vow__file_firm_delete(struct vow__file *s, const vow_name *name);
 /* Fills an empty `rec`: after a reboot from the copies, from the attached
  * database `old`, or from the table `old_rec` of schema version 1. */
 int vow__file_firm_reboot(struct vow__file *s);
-void vow__file_firm_salvage(struct vow__file *s);
+int vow__file_firm_salvage(struct vow__file *s);
 int vow__file_firm_upgrade(struct vow__file *s);
 
 /* ---- file_value.c ----------------------------------------------------- */
