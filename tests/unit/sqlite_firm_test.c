@@ -360,3 +360,90 @@ TEST(sqlite_firm, what_the_kernel_has_dropped_is_not_confirmed)
     kit_close(&k);
     folder_close(&f);
 }
+
+/* Messages of one process arrive in order: the next one is of other work. */
+TEST(sqlite_firm, no_waiter_is_told_what_the_disk_did_not_confirm)
+{
+    struct folder f;
+    struct kit k;
+    struct kit waiter;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    kit_open(&waiter, f.path);
+    uint64_t epoch = once_claim(&k, "pay", 1).epoch;
+    uint64_t other = kit_claim(&k, "other", 2).epoch;
+    CHECK_UINT_EQ(once_claim(&waiter, "pay", 8).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(kit_claim(&waiter, "other", 9).status, VOW_STATUS_WAITING);
+    disk.broken = true;
+    CHECK_INT_EQ(once_commit(&k, "pay", 1, epoch, 3).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, epoch, 3).status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(kit_commit(&k, "other", 2, other, 4).status,
+                  VOW_STATUS_OWNED);
+    kit_run_until(&waiter, &waiter.records, 1);
+    CHECK_UINT_EQ(waiter.records, 1);
+    CHECK_UINT_EQ(waiter.told.size, 4);
+    CHECK_UINT_EQ(once_claim(&waiter, "pay", 8).status, VOW_STATUS_SETTLED);
+    kit_close(&waiter);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* After a loss of power the record may be there again, and names the file. */
+TEST(sqlite_firm, a_value_is_removed_when_the_disk_has_confirmed_it)
+{
+    struct folder f;
+    struct kit k;
+    struct kit after;
+    struct kit_answer a;
+    vow_name name = vow_name_of("pay");
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    uint64_t epoch = once_claim(&k, "pay", 1).epoch;
+    CHECK_UINT_EQ(once_commit(&k, "pay", 1, epoch, LONG).status,
+                  VOW_STATUS_OWNED);
+    disk.broken = true;
+    k.store->ops->forget(k.store, &name, 0, kit_on_answer, &a);
+    CHECK_INT_EQ(a.code, VOW_EUNSURE);
+    power_lose(&after, f.path);
+    CHECK_UINT_EQ(once_claim(&after, "pay", 9).size, LONG);
+    power_back(&after);
+    disk.broken = false;
+    kit_close(&k);
+    folder_close(&f);
+}
+
+TEST(sqlite_firm, a_result_that_is_over_is_swept_as_a_whole)
+{
+    struct folder f;
+    struct kit k;
+    struct kit after;
+    struct kit_answer a;
+    VOW_AUTO(vow_bytes) value = NULL;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    uint64_t epoch = once_claim(&k, "pay", 1).epoch;
+    CHECK_INT_EQ(vow_bytes_new(k.world.loop, NULL, LONG, &value), 0);
+    vow_commit_request commit = {.hold = {.name = vow_name_of("pay"),
+                                          .token = kit_token(1),
+                                          .epoch = epoch,
+                                          .mode = VOW_ONCE},
+                                 .outcome = VOW_OUTCOME_DONE,
+                                 .ttl_ms = 1,
+                                 .value = value};
+    k.store->ops->commit(k.store, &commit, kit_on_answer, &a);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    while (kit_peek(&k, "pay").status != VOW_STATUS_NONE)
+        kit_nap_ms(1);
+    vow__file_sweep_files(vow__file_of(k.store));
+    CHECK_UINT_EQ(kit_count(f.path, "val"), 0);
+    power_lose(&after, f.path);
+    CHECK_UINT_EQ(once_claim(&after, "pay", 9).status, VOW_STATUS_OWNED);
+    power_back(&after);
+    value = vow_bytes_unref(value);
+    kit_close(&k);
+    folder_close(&f);
+}

@@ -25,7 +25,8 @@
  *       that was known is gone in either case.
  * INVARIANTS
  *   S1  a checkpoint is made only by who has SQLite's lock for writing
- *   S2  messages go out and files are removed after the commit, never without
+ *   S2  messages go out and files are removed after the commit, never without;
+ *       of a step of S4, when the log is on the disk
  *   S3  a failed step leaves no transaction and no turn behind
  *   S4  a step that sets s->firm, or finds the log in doubt, is answered when
  *       the log is on the disk
@@ -94,19 +95,23 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
     bool firm = rc == 0 && (s->firm || vow__file_log_doubted(s));
-    if (rc == 0)
+    bool happened = rc == 0;
+    if (happened && !firm)
         vow__file_messages_send(s); /* not after a checkpoint */
     leave(s);
+    if (firm)
+        rc = confirm_step(s);
     if (rc == 0) {
-        s->io_errors = 0;
+        vow__file_messages_send(s);
         vow__file_litter_clear(s);
-        if (firm)
-            rc = confirm_step(s);
-        if (wrote)
-            vow__file_sweep(s);
     } else {
         vow__file_messages_drop(s); /* keeps S2 */
         s->litter.size = 0;
+    }
+    if (happened) {
+        s->io_errors = 0;
+        if (wrote)
+            vow__file_sweep(s);
     }
     if (rc > 0)
         rc = vow__file_fail_sqlite(s, rc);

@@ -143,7 +143,9 @@ static int sweep_rows(struct vow__file *s, const unsigned char *from)
     return rc == 0 ? delete_over(s, vow__file_sql(s, left), from, false) : rc;
 }
 
-/* Chunks, registered instances and the copy go with a record. */
+/* Chunks, registered instances and the copy go with a record. If there was a
+ * copy, the file of the value is removed when the log is on the disk: keeps S2.
+ */
 static int delete_kin(struct vow__file *s, const vow_name *name)
 {
     static const char *const kin[] = {"DELETE FROM chunk WHERE h=?1",
@@ -155,6 +157,7 @@ static int delete_kin(struct vow__file *s, const vow_name *name)
         vow__file_bind(q, 1, name->hash, sizeof(name->hash));
         rc = vow__file_do(s, q);
     }
+    s->firm = s->firm || (rc == 0 && sqlite3_changes(s->db) > 0);
     return rc;
 }
 
