@@ -22,6 +22,7 @@ static struct {
     bool off;
     bool broken;                    /* no sync succeeds */
     bool forgets;                   /* and the kernel drops the bytes */
+    bool full;                      /* nothing can be written */
     unsigned syncs;                 /* that succeeded */
     sqlite3_int64 lost_at, lost_to; /* bytes that are not on the disk */
     sqlite3_int64 synced;           /* all bytes before are */
@@ -33,6 +34,8 @@ static const sqlite3_io_methods *disk_real;
 static int disk_write(sqlite3_file *f, const void *from, int n,
                       sqlite3_int64 at)
 {
+    if (disk.full)
+        return SQLITE_FULL;
     if (!disk.off && at <= disk.lost_at && at + n > disk.lost_at)
         disk.lost_at = at + n;
     return disk_real->xWrite(f, from, n, at);
@@ -444,6 +447,51 @@ TEST(sqlite_firm, a_result_that_is_over_is_swept_as_a_whole)
     CHECK_UINT_EQ(once_claim(&after, "pay", 9).status, VOW_STATUS_OWNED);
     power_back(&after);
     value = vow_bytes_unref(value);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* ---- who owns names ------------------------------------------------------ */
+
+/* An instance that leaves in order keeps its names for their leases. */
+TEST(sqlite_firm, a_name_that_was_not_confirmed_at_first_is_kept_all_the_same)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    uint64_t epoch = once_claim(&k, "other", 1).epoch;
+    CHECK_UINT_EQ(once_commit(&k, "other", 1, epoch, 3).status,
+                  VOW_STATUS_OWNED);
+    disk.broken = true;
+    CHECK_INT_EQ(once_claim(&k, "pay", 2).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_UINT_EQ(once_claim(&k, "pay", 2).status, VOW_STATUS_OWNED);
+    CHECK_INT_EQ(vow__file_of(k.store)->owns, 1);
+    kit_close(&k);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(once_claim(&k, "pay", 9).status, VOW_STATUS_WAITING);
+    kit_close(&k);
+    folder_close(&f);
+}
+
+/* The disk is full: shared work is given back, fenced work is kept. */
+TEST(sqlite_firm, work_that_is_kept_on_a_full_disk_is_counted_once)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    vow_claim_request ask = kit_ask("deploy", 1);
+    ask.mode = VOW_FENCED;
+    uint64_t epoch = kit_claim_as(&k, &ask).epoch;
+    disk.full = true;
+    CHECK_INT_EQ(kit_commit_mode(&k, "deploy", 1, epoch, 3, VOW_FENCED).code,
+                 VOW_ENOSPC);
+    disk.full = false;
+    CHECK_INT_EQ(vow__file_of(k.store)->owns, 1);
     kit_close(&k);
     folder_close(&f);
 }

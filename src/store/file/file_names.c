@@ -39,13 +39,20 @@ static struct decision decide_chunk(const struct vow__file_change *c,
 static int change_step(struct vow__file *s, void *arg);
 static int pulse_step(struct vow__file *s, void *arg);
 
+/* The disk may not have confirmed the step. */
+static bool step_happened(int code)
+{
+    return code == 0 || code == VOW_EUNSURE;
+}
+
 static void answer_change(struct vow__file *s, int code,
                           struct vow__file_change *c, vow_records_fn done,
                           void *user)
 {
+    if (step_happened(code))
+        s->owns += c->owned;
     if (code == 0) {
         vow_record r = vow__file_change_record(s, c);
-        s->owns += c->owned;
         done(0, &r, 1, user);
     } else {
         done(code, NULL, 0, user);
@@ -131,7 +138,7 @@ void vow__file_pulse(vow_store *store, const vow_hold *holds, size_t n,
     int code = VOW_ENOMEM;
     if (p.out != NULL)
         code = vow__file_step(s, VOW__FILE_WRITE, pulse_step, &p);
-    if (code == 0)
+    if (step_happened(code))
         s->owns += p.owned;
     done(code, code == 0 ? p.out : NULL, code == 0 ? n : 0, user);
     vow__mem_free(&s->alloc, p.out, n * sizeof(p.out[0]));
@@ -197,14 +204,14 @@ void vow__file_commit(vow_store *store, const vow_commit_request *request,
         code = vow__file_value_write(s, c.name, request->value, firm, &value);
     if (code == 0)
         code = vow__file_step(s, VOW__FILE_WRITE, change_step, &c);
-    bool happened = code == 0 || code == VOW_EUNSURE;
-    bool stored =
-        happened && c.applied && (c.decision.effects & EFFECT_VALUE) != 0;
+    bool stored = step_happened(code) && c.applied &&
+                  (c.decision.effects & EFFECT_VALUE) != 0;
     if (!stored)
         vow__file_value_unlink(s, value.file);
     if (code == VOW_ESTORE && s->full) {
         code = VOW_ENOSPC;
-        if (vow__file_step(s, VOW__FILE_WRITE, give_back_step, &c) == 0)
+        if (step_happened(
+                vow__file_step(s, VOW__FILE_WRITE, give_back_step, &c)))
             s->owns += c.owned;
     }
     answer_change(s, code, &c, done, user);
@@ -228,6 +235,7 @@ static int give_back_step(struct vow__file *s, void *arg)
     vow_commit_request abandon = *request;
     struct vow__file_row row;
     int rc = vow__file_row_find(s, c->name, &row);
+    c->owned = 0;
     if (rc != 0 || row.record.state != RULES_RUNNING ||
         row.record.mode != VOW_SHARED)
         return rc;
