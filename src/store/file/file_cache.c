@@ -35,6 +35,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,8 +67,10 @@ struct slot_head {
     uint32_t takeovers;
     uint16_t label_size, runner_size, file_size;
     uint8_t failed;
-    uint8_t zero; /* no padding: all bytes are written */
+    uint8_t zero[5]; /* no padding: all bytes are written */
 };
+_Static_assert(offsetof(struct slot_head, zero) + 5 == sizeof(struct slot_head),
+               "bytes of the stack would go to the disk");
 
 /* A claim that found nothing in the cache. */
 struct cached_claim {
