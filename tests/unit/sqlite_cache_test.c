@@ -474,3 +474,29 @@ FAULT_SWEEP(sqlite_cache, no_memory_is_told, FAULT_ALLOC)
     }
     folder_close(&f);
 }
+
+/* The command has its answer: it does not wait behind writers to be faster next
+ * time. The other one would be passed over after a while. */
+TEST(sqlite_cache, nothing_is_added_while_another_process_has_the_turn)
+{
+    struct folder f;
+    uint64_t ticket;
+    char path[300];
+    folder_open(&f);
+    settle(f.path, "a", 'a', 10, KIT_LONG_MS);
+    int dir = open(f.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct vow__file_line *line = vow__file_line_open(dir);
+    CHECK(line != NULL);
+    CHECK(vow__file_turn_take(line, getpid(), UINT64_MAX, VOW__FILE_STUCK_MS,
+                              &ticket));
+    CHECK_UINT_EQ(find(f.path, "a").answer.status, VOW_STATUS_SETTLED);
+    snprintf(path, sizeof(path), "%s/cache", f.path);
+    CHECK(access(path, F_OK) != 0);
+    vow__file_turn_pass(line, ticket);
+    CHECK_UINT_EQ(find(f.path, "a").answer.status, VOW_STATUS_SETTLED);
+    CHECK(access(path, F_OK) == 0);
+    CHECK(find(f.path, "a").cached);
+    vow__file_line_close(line);
+    close(dir);
+    folder_close(&f);
+}

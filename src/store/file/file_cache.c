@@ -347,7 +347,7 @@ static void on_claimed(int code, const vow_record *r, size_t n, void *claim)
     c->done(code, r, n, c->user);
     if (code == 0 && n == 1 && r->status == VOW_STATUS_SETTLED &&
         r->mode == VOW_SHARED && s->closing == NULL)
-        (void)vow__file_step(s, VOW__FILE_GUESS, fill_step, &fill);
+        (void)vow__file_step(s, VOW__FILE_FREE, fill_step, &fill);
 }
 
 /* Adds the result to the cache, if the database still has the result: keeps

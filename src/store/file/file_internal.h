@@ -178,8 +178,14 @@ typedef int (*vow__file_fn)(struct vow__file *s, void *arg);
 /* Run a step. With WRITE it begins by writing. With READ the function asks by
  * vow__file_write() when it finds that it has to, and may then be called a second
  * time. GUESS: it will probably have to write; if that had to wait, as READ.
+ * FREE: as GUESS, and as READ too if it is not our turn at once.
  * 0 or a code for the caller, explained in s->why. */
-enum vow__file_how { VOW__FILE_READ = 0, VOW__FILE_WRITE, VOW__FILE_GUESS };
+enum vow__file_how {
+    VOW__FILE_READ = 0,
+    VOW__FILE_WRITE,
+    VOW__FILE_GUESS,
+    VOW__FILE_FREE
+};
 int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg);
 int vow__file_write(struct vow__file *s);

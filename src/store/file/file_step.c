@@ -68,6 +68,7 @@ static int begin(struct vow__file *s, enum vow__file_how how);
 static int finish(struct vow__file *s);
 static void undo(struct vow__file *s);
 static int enter(struct vow__file *s);
+static int enter_free(struct vow__file *s);
 static bool wait_more(struct vow__file *s, long *nap_us);
 static void leave(struct vow__file *s);
 static bool is_long(const struct vow__file *s, int frames);
@@ -168,7 +169,8 @@ static int run(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
             how = VOW__FILE_WRITE;
         } else if (rc == REREAD) {
             rereads++;
-        } else if (is_busy(rc) && how == VOW__FILE_GUESS) {
+        } else if (is_busy(rc) &&
+                   (how == VOW__FILE_GUESS || how == VOW__FILE_FREE)) {
             how = VOW__FILE_READ;
         } else if (is_busy(rc)) {
             if (!wait_more(s, &nap_us))
@@ -223,7 +225,7 @@ static int begin(struct vow__file *s, enum vow__file_how how)
 {
     int rc = 0;
     if (how != VOW__FILE_READ) {
-        rc = enter(s);
+        rc = how == VOW__FILE_FREE ? enter_free(s) : enter(s);
         if (rc == 0)
             rc = vow__file_do(s, vow__file_sql(s, "BEGIN IMMEDIATE"));
     } else {
@@ -280,6 +282,19 @@ static int enter(struct vow__file *s)
                                           VOW__FILE_STUCK_MS, &s->ticket);
     s->wrote = true;
     return same_file(s) ? 0 : MOVED;
+}
+
+/* The same without waiting in the line. */
+static int enter_free(struct vow__file *s)
+{
+    uint64_t ends_ns = s->ends_ns;
+    s->ends_ns = 0;
+    int rc = enter(s);
+    s->ends_ns = ends_ns;
+    if (rc != 0 || s->has_turn || s->line == NULL)
+        return rc;
+    s->wrote = false;
+    return SQLITE_BUSY;
 }
 
 /* Between two attempts. False: it has lasted long enough. */
