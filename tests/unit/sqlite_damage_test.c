@@ -447,6 +447,23 @@ TEST(sqlite_damage, an_id_of_the_wrong_size_is_no_walk_without_end)
     }
 }
 
+/* The permit is there, and the pool says that it has none. */
+TEST(sqlite_damage, a_pool_that_does_not_count_its_permits_is_damage)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 1).status, VOW_STATUS_OWNED);
+    kit_sql(f.path, "UPDATE pool SET held=0,holders=0,open=0");
+    kit_close(&k); /* gives the permit back */
+    CHECK_UINT_EQ(k.damages, 1);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_acquire(&k, "p", 2).status, VOW_STATUS_OWNED);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 TEST(sqlite_damage, numbers_that_would_overflow_are_damage)
 {
     /* The token, and 14 numbers: the epoch, or the time since, is the largest

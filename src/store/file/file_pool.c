@@ -226,6 +226,19 @@ void vow__file_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
     vow__mem_free(&s->alloc, x.out, n * sizeof(x.out[0]));
 }
 
+static uint64_t pool_permits(const struct vow__file_pool *p)
+{
+    return p->rule.holders + p->rule.waiting;
+}
+
+/* Drops RULES_REAP_MAX permits of a pool; none at all is damage. */
+static int drop_some(struct vow__file *s, struct pool_step *x)
+{
+    uint64_t before = pool_permits(&x->pool);
+    int rc = x->pool.there ? rule_run(s, x) : SQLITE_CORRUPT;
+    return rc == 0 && pool_permits(&x->pool) >= before ? SQLITE_CORRUPT : rc;
+}
+
 int vow__file_permits_drop(struct vow__file *s, const unsigned char *id)
 {
     struct pool_step x = {.rule = LIMIT, .crowd = {.n_dead = 1}};
@@ -233,13 +246,11 @@ int vow__file_permits_drop(struct vow__file *s, const unsigned char *id)
     bool there;
     memcpy(x.crowd.dead[0], id, FILE_ID);
     int rc = vow__file_permits_find(s, id, &pool, &there);
-    while (rc == 0 && there) { /* RULES_REAP_MAX at a time */
+    while (rc == 0 && there) {
         rc = vow__file_pool_find(s, &pool, &x.pool);
-        if (rc == 0 && !x.pool.there)
-            rc = SQLITE_CORRUPT;
         vow__file_pool_use(&x.use, s, &x.pool, &x.crowd);
         if (rc == 0)
-            rc = rule_run(s, &x);
+            rc = drop_some(s, &x);
         if (rc == 0)
             rc = vow__file_permits_find(s, id, &pool, &there);
     }
