@@ -28,6 +28,7 @@ struct model_name {
     unsigned value; /* its number; 0: VOW_EGAVEUP */
     unsigned chunks;
     bool made_again; /* by a pulse: it takes no chunks */
+    bool replaced;   /* an owner of the run was, or may have been */
     bool waits[RIG_INSTANCES];
     uint64_t wait_token[RIG_INSTANCES];
     uint64_t wait_first[RIG_INSTANCES];
@@ -134,6 +135,7 @@ static void model_own(struct model *m, struct model_name *n,
     CHECK(a.epoch > m->epoch);
     m->epoch = a.epoch;
     n->takeovers = n->state == RUNS && !long_lost(m, n) ? n->takeovers + 1 : 0;
+    n->replaced = n->state == RUNS;
     n->state = RUNS;
     n->token = token;
     n->epoch = a.epoch;
@@ -243,6 +245,9 @@ static void model_settle(struct model *m, size_t k,
     }
     if (ask->hold.epoch > m->epoch)
         m->epoch = ask->hold.epoch;
+    uint64_t kept_ms = 2 * m->rig->at[0]->ops->recheck_ms;
+    if (n->state == RUNS && n->replaced && kept_ms < 60000)
+        kept_ms = 60000;
     n->state = SETTLED;
     n->failed = ask->outcome == VOW_OUTCOME_FAILED;
     n->value = m->value;
@@ -255,8 +260,7 @@ static void model_settle(struct model *m, size_t k,
     }
     struct model_name was = *n;
     n->state = ABSENT;
-    n->hidden_ms =
-        m->now_ms + n->lease_ms + 2 * m->rig->at[0]->ops->recheck_ms + 1;
+    n->hidden_ms = m->now_ms + n->lease_ms + kept_ms + 1;
     for (size_t i = 0; i < RIG_INSTANCES; i++)
         n->waits[i] = false;
     read_hidden(m, k, &was);

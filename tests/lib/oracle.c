@@ -110,7 +110,7 @@ static struct rules_now oracle_now(const struct oracle *o,
 {
     return (struct rules_now){.now_us = o->now_us,
                               .number = o->number,
-                              .keep_us = o->opts.keep_us,
+                              .recheck_ms = o->opts.recheck_ms,
                               .exact =
                                   o->opts.exact && oracle_waiters(slot) == 0};
 }

@@ -10,7 +10,7 @@
  * store may.
  *
  *     struct oracle o;
- *     oracle_init(&o, &(struct oracle_opts){.keep_us = 10000000});
+ *     oracle_init(&o, &(struct oracle_opts){.recheck_ms = 5000});
  *     o.now_us = o.number = START_US;
  *     oracle_claim(&o, 0, &request, &answer);
  *     oracle_print(&o, stderr); // the last steps and answers, for a failure
@@ -107,14 +107,14 @@ struct oracle_answer {
 };
 
 struct oracle_opts {
-    uint64_t keep_us;   /* as in struct rules_now */
-    bool exact;         /* as in struct rules_now */
-    bool rises;         /* oracle_do() numbers above all epochs granted, also
+    uint64_t recheck_ms; /* as in struct rules_now */
+    bool exact;          /* as in struct rules_now */
+    bool rises;          /* oracle_do() numbers above all epochs granted, also
                            of other names; else the number is the clock */
-    bool clamps;        /* a claim that waits shortens a lease with more left
+    bool clamps;         /* a claim that waits shortens a lease with more left
                            than its length: the clock was set back */
-    bool leaves_all;    /* also results that no instance waits for */
-    size_t chunk_bytes; /* of all chunks of a run; 0: any */
+    bool leaves_all;     /* also results that no instance waits for */
+    size_t chunk_bytes;  /* of all chunks of a run; 0: any */
 };
 
 /* Lines of the state table, with what distinguishes steps of one line. */

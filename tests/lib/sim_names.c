@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum { GONE = 0, RUNS, DONE };
-enum { GAVE_UP_US = 60 * 1000000 };
+enum { GAVE_UP_US = 60 * 1000000, MINUTE_US = 60 * 1000000 };
 
 #define BIT(says) (1u << (says))
 #define SAME(a, b) (memcmp((a), (b), sizeof(*(a))) == 0)
@@ -178,7 +178,7 @@ static void leave_result(struct sim *s, struct sim_name *x, uint64_t until_us,
 /* A run that was lost a minute ago counts no more. */
 static bool long_lost(const struct sim *s, const struct sim_name *x)
 {
-    return sim_now_us(s) >= x->end_us + 60 * UINT64_C(1000000);
+    return sim_now_us(s) >= x->end_us + MINUTE_US;
 }
 
 static uint32_t claim_may_say(const struct sim *s, const struct sim_name *x,
@@ -352,6 +352,9 @@ static void settle(struct sim *s, struct sim_name *x,
 {
     uint64_t now = sim_now_us(s);
     uint64_t kept_us = 2 * s->recheck_ms * 1000;
+    bool replaced = x->state == RUNS && x->first != ask->hold.epoch;
+    if (replaced && kept_us < MINUTE_US) /* an owner that was stopped */
+        kept_us = MINUTE_US;
     if (x->state == RUNS)
         kept_us += x->lease_us;
     else

@@ -234,7 +234,7 @@ TEST(memory_oracle, all_answers_and_events_are_those_of_the_rules)
     char missing[128] = "";
     int histories = 0;
     world_open(&t.world);
-    oracle_init(&oracle, &(struct oracle_opts){.keep_us = 2000 * RECHECK_MS,
+    oracle_init(&oracle, &(struct oracle_opts){.recheck_ms = RECHECK_MS,
                                                .leaves_all = true});
     while (oracle_missing(&oracle, ENOUGH, missing, sizeof(missing))) {
         if (histories++ == HISTORIES_MAX)

@@ -155,6 +155,31 @@ TEST(redis_names, a_result_is_left_for_the_claims_that_waited)
     names_close(&n);
 }
 
+/* The owner was stopped; with half a second besides the lease, as for waiters,
+ * the result would be gone when the owner goes on. */
+TEST(redis_names, a_result_is_left_for_a_replaced_owner)
+{
+    struct names n;
+    names_open(&n, VOW_REDIS_OPTS(.timeout_ms = PATIENCE_MS));
+    vow_claim_request ask = {.name = vow_name_of("a"), .token = token_of(1)};
+    struct answer lost = claim_with(&n, 0, &ask);
+    CHECK_UINT_EQ(lost.status, VOW_STATUS_OWNED);
+    ask.token = token_of(2);
+    ask.lease_ms = 1;
+    ask.takeovers = 1;
+    struct answer own = claim_with(&n, 1, &ask);
+    CHECK_UINT_EQ(own.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(own.first, lost.epoch);
+    (void)commit(&n, 1, hold_of("a", 2, own.epoch), "result", 0);
+    ask.token = token_of(1);
+    ask.waited = lost.first;
+    struct answer a = claim_with(&n, 0, &ask);
+    CHECK_UINT_EQ(a.status, VOW_STATUS_SETTLED);
+    CHECK_MEM_EQ(a.value, "result", 6);
+    CHECK(a.left_ms > 10000); /* of a minute */
+    names_close(&n);
+}
+
 /* ---- what is kept -------------------------------------------------------- */
 
 TEST(redis_names, every_key_has_an_end)

@@ -621,10 +621,9 @@ static struct rig *rig_open(void)
     snprintf(rig.key, sizeof(rig.key), "vow:p:{%s}", rig.name_text);
     snprintf(rig.sha, sizeof(rig.sha), "%s",
              redis_say(&rig.server, "SCRIPT", "LOAD", DUMP_SCRIPT, NULL));
-    oracle_init(&rig.oracle,
-                &(struct oracle_opts){.keep_us = UINT64_C(2000) * RECHECK_MS,
-                                      .clamps = true,
-                                      .rises = true});
+    oracle_init(&rig.oracle, &(struct oracle_opts){.recheck_ms = RECHECK_MS,
+                                                   .clamps = true,
+                                                   .rises = true});
     for (size_t i = 0; i < VOW__LUA_N; i++) /* else a step is sent twice */
         send_plain(&rig, "SCRIPT", "LOAD", vow__redis_scripts_timed[i].text);
     rig.sent++;

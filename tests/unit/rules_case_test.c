@@ -39,7 +39,7 @@ TEST(rules_case, a_forced_waiter_finds_the_result_of_the_refresher)
     const struct rules_record r = build_record(&lives);
     const uint64_t times[] = {END_US - 1, END_US, END_US + LEASE_US - 1};
     for (size_t i = 0; i < COUNT(times); i++) {
-        struct rules_now now = {.now_us = times[0], .keep_us = KEEP_US};
+        struct rules_now now = {.now_us = times[0], .recheck_ms = RECHECK_MS};
         struct decision wait = vow__rules_claim(&r, NULL, &claim, 0, now);
         CHECK_UINT_EQ(wait.status, VOW_STATUS_WAITING);
         CHECK_UINT_EQ(wait.epoch, REFRESH_EPOCH);
@@ -176,7 +176,7 @@ TEST(rules_case, an_exact_store_refuses_a_late_result_after_a_late_takeover)
                                      .lease_ms = ASKED_LEASE_MS};
     struct rules_now now = {.now_us = END_US + RULES_MINUTE_US,
                             .number = 1000,
-                            .keep_us = KEEP_US,
+                            .recheck_ms = RECHECK_MS,
                             .exact = true};
     struct decision d = vow__rules_claim(&lapsed, NULL, &claim, 0, now);
     CHECK_UINT_EQ(d.status, VOW_STATUS_OWNED);
@@ -191,13 +191,36 @@ TEST(rules_case, an_exact_store_refuses_a_late_result_after_a_late_takeover)
     CHECK_UINT_EQ(d.status, VOW_STATUS_LOST);
 }
 
+/* Waiters ask within the interval of the store; a replaced owner may have been
+ * stopped, and asks when it goes on. */
+TEST(rules_case, a_spent_result_is_kept_for_waiters_and_for_a_replaced_owner)
+{
+    CHECK_UINT_EQ(vow__rules_keep_us(250, false), 500000);
+    CHECK_UINT_EQ(vow__rules_keep_us(250, true), 60000000);
+    CHECK_UINT_EQ(vow__rules_keep_us(40000, true), 80000000);
+    CHECK_UINT_EQ(vow__rules_keep_us(UINT64_MAX, false), RULES_NEVER);
+    struct rules_record r = build_record(&SUBJECTS[1]);
+    const vow_commit_request commit = {
+        .hold = {.token = r.token, .epoch = r.epoch},
+        .outcome = VOW_OUTCOME_DONE};
+    const struct rules_now now = {.now_us = END_US - 1, .recheck_ms = 250};
+    for (int replaced = 0; replaced < 2; replaced++) {
+        r.first = r.epoch - (unsigned)replaced;
+        r.takeovers = 0; /* none that counts: the owner was lost long ago */
+        struct decision d = vow__rules_commit(&r, &commit, now);
+        CHECK_UINT_EQ(d.next.end_us - now.now_us - r.lease_us,
+                      vow__rules_keep_us(250, replaced != 0));
+    }
+}
+
 /* A resolve has no token, and neither has a run that was given up. */
 TEST(rules_case, a_commit_without_a_token_owns_no_run_that_was_given_up)
 {
     const struct subject gave_up = {.state = RULES_GAVE_UP};
     const struct rules_record r = build_record(&gave_up);
     const uint32_t flags[] = {VOW_COMMIT_RESOLVE, 0};
-    const struct rules_now now = {.now_us = END_US - 1, .keep_us = KEEP_US};
+    const struct rules_now now = {.now_us = END_US - 1,
+                                  .recheck_ms = RECHECK_MS};
     for (size_t i = 0; i < COUNT(flags); i++) {
         const vow_commit_request commit = {.hold = {.epoch = EPOCH},
                                            .outcome = VOW_OUTCOME_DONE,

@@ -47,7 +47,7 @@ enum {
 #define SECOND UINT64_C(1000000)
 #define LEASE_MS UINT64_C(8000)
 #define LEASE_US (LEASE_MS * 1000)
-#define KEEP_US (10 * SECOND)
+#define RECHECK_MS 5000
 
 /* A process with at most one claim. A silent process sends nothing. */
 struct process {
@@ -153,7 +153,7 @@ static struct rules_now now_of(struct history *h)
     h->number += 1 + pick_number(h, 3);
     return (struct rules_now){.now_us = h->now_us,
                               .number = h->number,
-                              .keep_us = KEEP_US,
+                              .recheck_ms = RECHECK_MS,
                               .exact = h->exact && !has_waiters(h)};
 }
 
@@ -234,17 +234,23 @@ static const struct accepted *find_accepted(const struct history *h,
     return NULL;
 }
 
+/* For how long the value is left. */
+static uint64_t span_left(uint64_t ttl_ms, uint64_t lease_us, bool replaced)
+{
+    return ttl_ms == 0 ? vow__rules_keep_us(RECHECK_MS, replaced) + lease_us
+                       : 0;
+}
+
 /* Notes an accepted result. A store that is exact leaves no value if there are
- * no waiters and no owner was lost. */
+ * no waiters and no owner was lost: `left_us` is 0. */
 static void note_accepted(struct history *h, uint64_t first, uint64_t value,
-                          uint64_t ttl_ms, uint64_t lease_us, bool deleted)
+                          uint64_t left_us)
 {
     EXPECT(h, h->n_accepted < LEFT_MAX);
     h->accepted[h->n_accepted++] = (struct accepted){
         .first = first,
         .value = value,
-        .left_until_us =
-            ttl_ms == 0 && !deleted ? h->now_us + KEEP_US + lease_us : 0,
+        .left_until_us = left_us == 0 ? 0 : h->now_us + left_us,
         .writes = h->writes};
 }
 
@@ -510,8 +516,10 @@ static void note_commit(struct history *h, struct process *p,
     EXPECT(h, !deleted || (c->exact && q->ttl_ms == 0));
     EXPECT(h, deleted || vanished || d->next.first == p->first);
     EXPECT(h, deleted || d->next.epoch == p->epoch);
-    note_accepted(h, vanished ? p->epoch : p->first, c->value, q->ttl_ms,
-                  vanished ? 0 : LEASE_US, deleted);
+    uint64_t left_us = span_left(q->ttl_ms, vanished ? 0 : LEASE_US,
+                                 !vanished && p->first != p->epoch);
+    note_accepted(h, vanished ? p->epoch : p->first, c->value,
+                  deleted ? 0 : left_us);
 }
 
 static void step_commit(struct history *h, struct process *p)
@@ -573,8 +581,11 @@ static void step_resolve(struct history *h, struct process *p)
     replace_lapsed(h, epoch);
     h->events[RESOLUTION]++;
     if (request.outcome != VOW_OUTCOME_ABANDONED)
-        note_accepted(h, first, value, request.ttl_ms, LEASE_US,
-                      d.next.state == RULES_NONE);
+        note_accepted(
+            h, first, value,
+            d.next.state == RULES_NONE
+                ? 0
+                : span_left(request.ttl_ms, LEASE_US, d.first != d.epoch));
 }
 
 static void step_forget(struct history *h, struct process *p)

@@ -8,13 +8,13 @@
 
 enum { STEPS = 200, ENOUGH = 100, HISTORIES_MAX = 5000 };
 #define START_US (UINT64_C(1000) * RULES_DAY_US)
-#define KEEP_US (UINT64_C(600) * RULES_MINUTE_US)
+#define RECHECK_MS (UINT64_C(300) * RULES_MINUTE_US / 1000)
 
 static struct oracle oracle;
 
 static void open_oracle(void)
 {
-    oracle_init(&oracle, &(struct oracle_opts){.keep_us = KEEP_US});
+    oracle_init(&oracle, &(struct oracle_opts){.recheck_ms = RECHECK_MS});
     oracle.now_us = oracle.number = START_US;
 }
 

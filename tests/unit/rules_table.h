@@ -18,7 +18,7 @@
 #define END_US (100 * RULES_DAY_US) /* the end of each record under test */
 #define LEASE_US UINT64_C(30000000)
 #define REFRESH_LEASE_US UINT64_C(20000000)
-#define KEEP_US UINT64_C(10000000)
+#define RECHECK_MS 5000
 #define ASKED_LEASE_MS UINT64_C(45000)
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 

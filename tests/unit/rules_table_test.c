@@ -177,6 +177,8 @@ static void check_result(const struct scene *x)
     const uint64_t lease = fresh       ? 0
                            : refresher ? REFRESH_LEASE_US
                                        : x->found.lease_us;
+    const uint64_t kept_us =
+        vow__rules_keep_us(RECHECK_MS, next->first != next->epoch);
     EXPECT(x, next->state ==
                   (q->outcome == VOW_OUTCOME_DONE ? RULES_DONE : RULES_FAILED));
     EXPECT(x, next->epoch == q->hold.epoch && x->got.epoch == next->epoch);
@@ -186,9 +188,9 @@ static void check_result(const struct scene *x)
     if (q->ttl_ms != 0)
         EXPECT(x, next->end_us == add_time(x->now_us, micros(q->ttl_ms)));
     else if (fresh) /* the lease is not known */
-        EXPECT(x, next->end_us >= x->now_us + KEEP_US);
+        EXPECT(x, next->end_us >= x->now_us + kept_us);
     else
-        EXPECT(x, next->end_us == x->now_us + KEEP_US + lease);
+        EXPECT(x, next->end_us == x->now_us + kept_us + lease);
     if (x->step.kind != RESOLVE)
         EXPECT(x, same_token(&next->token, &q->hold.token));
     if (!fresh && !refresher) {
@@ -510,7 +512,7 @@ static void run_scene(struct scene *x, const vow_token *token, uint64_t epoch)
 {
     const struct rules_record before = x->stored;
     x->step.now.now_us = x->now_us;
-    x->step.now.keep_us = KEEP_US;
+    x->step.now.recheck_ms = RECHECK_MS;
     x->step.now.exact = (x->step.options & EXACT) != 0;
     add_options(x, epoch);
     x->who = find_role(x, token, epoch);

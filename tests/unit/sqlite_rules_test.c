@@ -60,7 +60,8 @@ static void on_chunks(const vow_name *name, void *user)
 
 static void rules_open(struct rules_rig *rig)
 {
-    oracle_init(&oracle, &(struct oracle_opts){.exact = true});
+    oracle_init(&oracle, &(struct oracle_opts){.recheck_ms = FILE_RECHECK_MS,
+                                               .exact = true});
     oracle.now_us = oracle.number = START_US;
     folder_open(&rig->folder);
     for (size_t i = 0; i < INSTANCES; i++) {
@@ -308,10 +309,6 @@ TEST(sqlite_rules, random_requests_are_answered_as_the_rules_say)
             CHECK_INT_EQ(vow_bytes_new(rig.kits[0].world.loop, q->bytes,
                                        strlen(q->bytes), &value),
                          0);
-            oracle.opts.keep_us =
-                oracle_slot(&oracle, &rig.name)->record.r.takeovers > 0
-                    ? RULES_MINUTE_US
-                    : FILE_KEEP_US;
             oracle_do(&oracle, q, value, &rig.want);
             base_reset(&rig);
             rules_do(&rig, value);

@@ -213,7 +213,7 @@ static void change_decide(struct cas_change *c, uint64_t now_us)
     const struct cas_found *f = &c->found;
     const struct rules_record r = vow__cas_record(f, now_us);
     const struct rules_now now = {.now_us = now_us,
-                                  .keep_us = 2000 * c->cas->ops.recheck_ms};
+                                  .recheck_ms = c->cas->ops.recheck_ms};
     c->d = c->decide(c, r.state == RULES_NONE ? NULL : &r,
                      f->has_left ? &f->left : NULL, now);
 }

@@ -8,9 +8,9 @@
  *       out. No other process can have changed the record in between, or the
  *       step begins anew.
  *       Settled with a time to live of 0, a record goes at once if no instance
- *       is registered and no owner was lost: no claim can ask for the result.
- *       If an owner was lost, the result is left for a minute: the owner may
- *       have been stopped, and asks for the result when it goes on.
+ *       is registered and no owner was replaced: no claim can ask for the
+ *       result. If an owner was replaced, the result is left: the owner may
+ *       have been stopped, and asks for the result when the process goes on.
  * INVARIANTS
  *   C1  change_apply() is the only writer of records, of results left for
  *       waiters, of registered instances and of chunks; but the sweep, and
@@ -106,10 +106,9 @@ static int result_gone(struct vow__file *s, struct vow__file_row *row)
 /* Decides. A value that is gone is found on the way: then it decides again. */
 static int change_decide(struct vow__file *s, struct vow__file_change *c)
 {
-    const bool lost = c->row.record.takeovers > 0;
     struct rules_now now = {.now_us = (uint64_t)s->now_us,
                             .number = vow__file_epoch_number(s),
-                            .keep_us = lost ? RULES_MINUTE_US : FILE_KEEP_US};
+                            .recheck_ms = FILE_RECHECK_MS};
     int rc = 0;
     c->shown = vow_bytes_unref(c->shown);
     if (c->settles) /* only then `exact` matters */

@@ -55,8 +55,6 @@ enum {
 };
 #define FILE_VALUE_MAX ((size_t)1 << 30)
 #define FILE_US_PER_MS INT64_C(1000)
-/* A result with ttl 0 outlives the lease by so long. */
-#define FILE_KEEP_US (2 * FILE_RECHECK_MS * UINT64_C(1000))
 #define FILE_FOREVER INT64_MAX /* an end that never comes, in a column */
 
 /* A block that grows; what it holds moves. */

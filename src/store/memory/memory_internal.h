@@ -55,8 +55,8 @@ struct vow__memory_pools {
 struct vow__memory_state {
     struct vow_alloc alloc;
     bool exact;
-    uint64_t now_us;  /* never falls */
-    uint64_t keep_us; /* a result left outlives the lease by this time */
+    uint64_t now_us; /* never falls */
+    uint64_t recheck_ms;
     size_t value_max;
     uint64_t counter; /* the last epoch or fence */
     uint64_t seq;     /* of heaps */

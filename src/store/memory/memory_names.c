@@ -22,7 +22,7 @@ static struct rules_now rules_now_of(const struct vow__memory_state *m,
         slot != NULL && slot->waits != NULL && !slot->record.spent;
     return (struct rules_now){.now_us = m->now_us,
                               .number = m->counter + 1,
-                              .keep_us = m->keep_us,
+                              .recheck_ms = m->recheck_ms,
                               .exact = m->exact && !registered};
 }
 

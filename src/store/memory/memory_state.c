@@ -30,7 +30,7 @@ int vow__memory_state_new(const struct vow__memory_opts *opts,
         return VOW_ENOMEM;
     m->alloc = opts->alloc;
     m->exact = opts->exact;
-    m->keep_us = 2 * 1000 * opts->recheck_ms;
+    m->recheck_ms = opts->recheck_ms;
     m->value_max = opts->value_max;
     vow__table_init_hashed(&m->names, &m->alloc, opts->seed);
     vow__table_init_hashed(&m->left, &m->alloc, opts->seed + 4);

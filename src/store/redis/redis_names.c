@@ -18,6 +18,7 @@
  * THREADS  loop thread only.
  */
 #include "store/redis/redis_names.h"
+#include "store/rules/rules.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -258,6 +259,12 @@ void vow__redis_commit(vow_store *store, const vow_commit_request *ask,
     vow_bytes_unref(sealed);
 }
 
+static uint64_t spent_keep_ms(uint64_t recheck_ms, bool replaced)
+{
+    return at_most(vow__rules_keep_us(recheck_ms, replaced) / 1000,
+                   VOW__REDIS_MS_MAX);
+}
+
 static void add_commit(struct vow__redis *r, struct vow__call *c,
                        const vow_commit_request *ask)
 {
@@ -276,7 +283,8 @@ static void add_commit(struct vow__redis *r, struct vow__call *c,
     add_text(c, ask->label);
     vow__call_text(c, vow__redis_runner(r));
     vow__call_uint(c, w->inline_max);
-    vow__call_uint(c, 2 * at_most(w->recheck_ms, VOW__REDIS_MS_MAX / 2));
+    vow__call_uint(c, spent_keep_ms(w->recheck_ms, false));
+    vow__call_uint(c, spent_keep_ms(w->recheck_ms, true));
 }
 
 /* ---- forget, cancel ----------------------------------------------------- */

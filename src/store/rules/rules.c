@@ -527,6 +527,12 @@ struct decision vow__rules_claim(const struct rules_record *r,
 
 /* ---- commit ------------------------------------------------------------ */
 
+uint64_t vow__rules_keep_us(uint64_t recheck_ms, bool replaced)
+{
+    uint64_t us = us_from_ms(recheck_ms);
+    return larger_of(us_plus(us, us), replaced ? RULES_MINUTE_US : 0);
+}
+
 /* Settles the run `r`, or with state NONE a name that has none. A time to live
  * of 0 leaves the value for the claims that waited for the run. */
 static void settle_record(const struct step *s, const struct rules_record *r,
@@ -535,9 +541,12 @@ static void settle_record(const struct step *s, const struct rules_record *r,
     bool ran = r->state != RULES_NONE;
     bool spent = q->ttl_ms == 0;
     uint64_t first = ran ? r->first : q->hold.epoch;
+    bool replaced = first != q->hold.epoch;
     uint64_t kept_us =
-        spent ? us_plus(s->now->keep_us, r->lease_us) : us_from_ms(q->ttl_ms);
-    if (spent && s->now->exact && first == q->hold.epoch) {
+        spent ? us_plus(vow__rules_keep_us(s->now->recheck_ms, replaced),
+                        r->lease_us)
+              : us_from_ms(q->ttl_ms);
+    if (spent && s->now->exact && !replaced) {
         delete_record(VOW_STATUS_OWNED, 0, d);
         return;
     }

@@ -134,13 +134,12 @@ void vow__rules_check(const struct rules_record *r);
 /* ---- steps ------------------------------------------------------------- */
 
 struct rules_now {
-    uint64_t now_us;  /* the store's clock */
-    uint64_t number;  /* above every epoch that this store has granted; 0: the
+    uint64_t now_us; /* the store's clock */
+    uint64_t number; /* above every epoch that this store has granted; 0: the
                          service numbers the write itself, and takes the larger
                          of both */
-    uint64_t keep_us; /* a spent result outlives the lease by this time: twice
-                         the store's recheck interval */
-    bool exact;       /* the store repeats no step, and no waiter is registered:
+    uint64_t recheck_ms; /* the store's interval: see vow__rules_keep_us() */
+    bool exact; /* the store repeats no step, and no waiter is registered:
                          a spent record is deleted at once if first == epoch,
                          that is, without a takeover */
 };
@@ -183,6 +182,12 @@ struct decision {
     uint64_t keep_until_us;   /* the store may delete the record from then on;
                                  RULES_NEVER: not by itself */
 };
+
+/* Returns by how much a spent result outlives the lease: twice the recheck
+ * interval, in which every waiter asks; and at least a minute if an owner was
+ * replaced: the owner may have been stopped, and asks when the process goes on.
+ */
+uint64_t vow__rules_keep_us(uint64_t recheck_ms, bool replaced);
 
 /* Each rule decides one step. `r` NULL: there is no record. A step that comes
  * twice has the same answer and no second effect. */

@@ -7,7 +7,7 @@
 -- ARGV  token, epoch, outcome (D, E or A), flags (1 strict, 2 put, 4 resolve),
 --       ttl (ms; 0: for waiters; -1: no end), cost (ms), label, runner, the
 --       most bytes of a value in a message, how long a spent result is kept
---       besides the lease (ms), H, value
+--       besides the lease (ms), the same if an owner was replaced, H, value
 -- gives the status; with 3 settled and 5 lost the whole record. 255: the epoch
 --       is refused
 --
@@ -17,7 +17,7 @@
 -- rest.
 local rec, waits = KEYS[1], KEYS[2]
 local token, epoch, outcome = ARGV[1], ARGV[2], ARGV[3]
-local value = ARGV[12]
+local value = ARGV[13]
 local DAY = 86400000
 local FOREVER = '9007199254740992'
 local SENT_MAX = 4194304
@@ -69,7 +69,7 @@ elseif not settles then
 end
 
 local waiting = call('HKEYS', waits)
-local message = 'A' .. ARGV[11]
+local message = 'A' .. ARGV[12]
 if f[14] then
     call('DEL', KEYS[3])
 end
@@ -79,7 +79,8 @@ else
     local ttl, ms = ARGV[5], tonumber(ARGV[5])
     local leaves = ms == 0
     if leaves then
-        ms = ARGV[10] + (runs and f[11] or 0)
+        ms = runs and f[4] ~= epoch and ARGV[11] or ARGV[10]
+        ms = ms + (runs and f[11] or 0)
         ttl = format('%.0f', ms)
     end
     local since = format('%.0f', now)
@@ -117,7 +118,7 @@ else
     end
     if waiting[1] and #value <= tonumber(ARGV[9]) and
         #value * #waiting <= SENT_MAX then
-        message = 'S' .. ARGV[11] .. ' ' .. outcome .. ' ' .. mode .. ' ' ..
+        message = 'S' .. ARGV[12] .. ' ' .. outcome .. ' ' .. mode .. ' ' ..
             epoch .. ' ' .. takeovers .. ' ' ..
             (ms < 0 and '-1' or ttl .. '000') .. ' ' .. ARGV[6] ..
             (leaves and ' 1 ' or ' 0 ') .. #label .. ' ' .. #runner .. '\n' ..
