@@ -15,9 +15,6 @@
  */
 #include "store/file/file_rows.h"
 
-/* Numbers that are set aside for the time to come: ten minutes. */
-#define RESERVE_US (INT64_C(600) * 1000 * 1000)
-
 /* No epoch is above: there is room behind the largest that the rules grant. */
 #define EPOCH_LIMIT ((int64_t)(RULES_EPOCH_MAX + RULES_EPOCH_MAX / 2))
 
@@ -59,7 +56,7 @@ int vow__file_epoch_seen(struct vow__file *s, uint64_t seen)
     if (epoch > s->base + s->now_us)
         s->base = epoch - s->now_us; /* keeps E1 */
     if (epoch > s->high) {
-        s->high = epoch + RESERVE_US; /* keeps E2 */
+        s->high = epoch + FILE_EPOCHS_AHEAD; /* keeps E2 */
         s->firm = true;
     }
     sqlite3_stmt *q = vow__file_sql(s, "UPDATE meta SET base=?1,high=?2");

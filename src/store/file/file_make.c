@@ -85,7 +85,6 @@ static const char *const adoption[] = {
     "DELETE FROM part",
     "UPDATE meta SET boot=?1,clock=?2,base=high+1-?3,high=high+?4",
 };
-static const int64_t aside_epochs = INT64_C(600) * 1000 * 1000;
 
 static int lock_take(struct vow__file *s, const char *file, int *ret_fd);
 static void lock_drop(int fd);
@@ -519,7 +518,7 @@ static int adopt(struct vow__file *s)
             (void)sqlite3_bind_text(q, 1, s->boot, -1, SQLITE_STATIC);
             (void)sqlite3_bind_int64(q, 2, s->time_ns);
             (void)sqlite3_bind_int64(q, 3, now_us);
-            (void)sqlite3_bind_int64(q, 4, aside_epochs);
+            (void)sqlite3_bind_int64(q, 4, FILE_EPOCHS_AHEAD);
         }
         rc = vow__file_do(s, q);
     }

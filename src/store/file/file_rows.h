@@ -87,6 +87,10 @@ int64_t vow__file_after(const struct vow__file *s, int64_t span_us);
 
 /* ---- file_epoch.c ----------------------------------------------------- */
 
+/* Numbers that are set aside for the time to come: a number is a microsecond,
+ * and these are ten minutes. */
+#define FILE_EPOCHS_AHEAD (INT64_C(600) * 1000 * 1000)
+
 /* Reads the numbers of the file. */
 int vow__file_epoch_load(struct vow__file *s);
 /* Returns a number above all epochs that were granted, as far as is known. */
