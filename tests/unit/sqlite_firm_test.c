@@ -451,6 +451,31 @@ TEST(sqlite_firm, a_result_that_is_over_is_swept_as_a_whole)
     folder_close(&f);
 }
 
+/* Shared work is not synced, and its bytes lie in the log before others. */
+TEST(sqlite_firm, a_checkpoint_that_cannot_sync_leaves_the_log_in_doubt)
+{
+    struct folder f;
+    struct kit k;
+    struct kit after;
+    folder_open(&f);
+    disk_install();
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(once_claim(&k, "first", 1).status, VOW_STATUS_OWNED);
+    disk.broken = true;
+    while (!vow__file_of(k.store)->log_doubted)
+        CHECK_INT_EQ(kit_claim(&k, "cache", 2).code, 0); /* renews the lease */
+    CHECK_INT_EQ(kit_claim(&k, "cache", 2).code, VOW_EUNSURE);
+    disk.broken = false;
+    CHECK_UINT_EQ(once_claim(&k, "pay", 3).status, VOW_STATUS_OWNED);
+    power_lose(&after, f.path);
+    CHECK_UINT_EQ(once_claim(&after, "first", 9).status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(once_claim(&after, "pay", 9).status, VOW_STATUS_DOUBT);
+    CHECK_UINT_EQ(after.damages, 0);
+    power_back(&after);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 /* ---- who owns names ------------------------------------------------------ */
 
 /* An instance that leaves in order keeps its names for their leases. */
