@@ -70,7 +70,11 @@ struct rig_store {
     bool real_time;    /* its leases go by a clock that tests cannot move */
     bool asynchronous; /* steps are answered by the loop */
     bool counts_no_waiters; /* the number of waiters is UINT32_MAX */
-    bool has_no_pools;      /* every step on a pool is VOW_ENOTSUP */
+    /* Permits are ordered: no step grants a permit to another process, so a
+     * request under a rate is granted by its own step only, and the 2 s to fetch
+     * a permit begin when the request fits, not with the next step. New limits
+     * remove all requests that can never be granted, not only the first. */
+    bool ordered;
     unsigned short_ms; /* of rig_short_ms(), where steps take long; 0: 100 */
     unsigned late_ms; /* how much later than asked leases of who has left end */
     /* Whether all leases of rig_short_ms() have ended. NULL: with their time. */
@@ -105,16 +109,6 @@ struct rig {
 
 typedef void (*contract_fn)(struct rig *r);
 void contract_run(const struct rig_store *store, contract_fn body);
-
-/* A test of pools: skipped for a store that has none. */
-#define CONTRACT_POOL(g, n)                                                    \
-    static void contract_pool_##g##_##n(struct rig *r);                        \
-    CONTRACT(g, n)                                                             \
-    {                                                                          \
-        if (!r->store->has_no_pools)                                           \
-            contract_pool_##g##_##n(r);                                        \
-    }                                                                          \
-    static void contract_pool_##g##_##n(struct rig *r)
 
 #define CONTRACT(g, n)                                                         \
     static void contract_##g##_##n(struct rig *r);                             \

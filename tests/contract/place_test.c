@@ -15,7 +15,7 @@ static uint32_t status(struct rig_place p)
     return p.place.status;
 }
 
-CONTRACT_POOL(place, as_many_hold_as_the_limit_allows)
+CONTRACT(place, as_many_hold_as_the_limit_allows)
 {
     uint64_t last = 0;
     for (uint64_t i = 0; i < 3; i++) {
@@ -37,14 +37,14 @@ CONTRACT_POOL(place, as_many_hold_as_the_limit_allows)
     CHECK_UINT_EQ(info.info.waiting, 2);
 }
 
-CONTRACT_POOL(place, a_pool_without_limits_has_room_for_all)
+CONTRACT(place, a_pool_without_limits_has_room_for_all)
 {
     for (uint64_t i = 0; i < 10; i++)
         CHECK_UINT_EQ(status(rig_acquire(r, 0, PLACE("p", i, .weight = 1000))),
                       VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place, a_release_grants_the_next_which_is_told)
+CONTRACT(place, a_release_grants_the_next_which_is_told)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     for (uint64_t i = 1; i < 4; i++)
@@ -62,7 +62,7 @@ CONTRACT_POOL(place, a_release_grants_the_next_which_is_told)
     CHECK_UINT_EQ(status(rig_release(r, 3, "p", 4)), VOW_STATUS_NONE);
 }
 
-CONTRACT_POOL(place, only_the_head_may_be_granted)
+CONTRACT(place, only_the_head_may_be_granted)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(3)));
     CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2, .weight = 3))),
@@ -76,7 +76,7 @@ CONTRACT_POOL(place, only_the_head_may_be_granted)
     CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 2))), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place, who_leaves_the_queue_makes_way)
+CONTRACT(place, who_leaves_the_queue_makes_way)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(3)));
     (void)rig_acquire(r, 1, PLACE("p", 2, .weight = 3));
@@ -86,7 +86,7 @@ CONTRACT_POOL(place, who_leaves_the_queue_makes_way)
     CHECK_UINT_EQ(status(rig_acquire(r, 2, PLACE("p", 3))), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place, positions_are_exact_when_some_leave_from_the_middle)
+CONTRACT(place, positions_are_exact_when_some_leave_from_the_middle)
 {
     (void)rig_acquire(r, 0, PLACE("p", 0, .limits = at_once(1)));
     for (uint64_t i = 1; i <= 6; i++)
@@ -100,7 +100,7 @@ CONTRACT_POOL(place, positions_are_exact_when_some_leave_from_the_middle)
     CHECK_UINT_EQ(rig_acquire(r, 1, PLACE("p", 7)).place.ahead, 4);
 }
 
-CONTRACT_POOL(place, trying_does_not_queue)
+CONTRACT(place, trying_does_not_queue)
 {
     vow_permit_request ask =
         *PLACE("p", 1, .limits = at_once(1), .flags = VOW_PERMIT_TRY);
@@ -113,7 +113,7 @@ CONTRACT_POOL(place, trying_does_not_queue)
     CHECK_UINT_EQ(rig_limit(r, 1, "p", NULL).info.waiting, 0);
 }
 
-CONTRACT_POOL(place, trying_with_a_token_that_queues_keeps_its_place)
+CONTRACT(place, trying_with_a_token_that_queues_keeps_its_place)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
@@ -121,7 +121,7 @@ CONTRACT_POOL(place, trying_with_a_token_that_queues_keeps_its_place)
     CHECK_UINT_EQ(status(rig_acquire(r, 1, &ask)), VOW_STATUS_WAITING);
 }
 
-CONTRACT_POOL(place, a_lease_of_0_is_refused_and_changes_nothing)
+CONTRACT(place, a_lease_of_0_is_refused_and_changes_nothing)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
@@ -135,7 +135,7 @@ CONTRACT_POOL(place, a_lease_of_0_is_refused_and_changes_nothing)
     CHECK_UINT_EQ(status(rig_renew(r, 2, "p", 3, LONG_MS)), VOW_STATUS_NONE);
 }
 
-CONTRACT_POOL(place, a_weight_above_the_limit_is_refused)
+CONTRACT(place, a_weight_above_the_limit_is_refused)
 {
     vow_pool_limits limits = {.concurrent = 5, .rate = 3, .window_us = 1000000};
     CHECK_INT_EQ(
@@ -149,7 +149,7 @@ CONTRACT_POOL(place, a_weight_above_the_limit_is_refused)
         VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place, the_first_who_asks_sets_the_limits)
+CONTRACT(place, the_first_who_asks_sets_the_limits)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     struct rig_place p =
@@ -158,7 +158,7 @@ CONTRACT_POOL(place, the_first_who_asks_sets_the_limits)
     CHECK_UINT_EQ(p.place.limits.concurrent, 1);
 }
 
-CONTRACT_POOL(place, repeats_by_the_same_token_change_nothing)
+CONTRACT(place, repeats_by_the_same_token_change_nothing)
 {
     struct rig_place first =
         rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
@@ -175,7 +175,7 @@ CONTRACT_POOL(place, repeats_by_the_same_token_change_nothing)
     CHECK_UINT_EQ(info.info.waiting, 1);
 }
 
-CONTRACT_POOL(place, a_token_is_of_one_pool)
+CONTRACT(place, a_token_is_of_one_pool)
 {
     CHECK_UINT_EQ(
         status(rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)))),
@@ -187,7 +187,7 @@ CONTRACT_POOL(place, a_token_is_of_one_pool)
     CHECK_UINT_EQ(status(rig_renew(r, 0, "q", 1, LONG_MS)), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place, keys_have_the_limits_of_their_pool_each_for_itself)
+CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
 {
     vow_permit_request a = *PLACE("p:a", 1, .limits = at_once(1));
     vow_permit_request b = *PLACE("p:b", 2, .limits = at_once(9));
@@ -225,7 +225,7 @@ CONTRACT_POOL(place, a_key_has_no_limits_of_its_own)
 
 /* ---- leases -------------------------------------------------------------- */
 
-CONTRACT_POOL(place_lease, a_dead_holder_gives_its_place_back)
+CONTRACT(place_lease, a_dead_holder_gives_its_place_back)
 {
     CHECK_UINT_EQ(status(rig_acquire(r, 0,
                                      PLACE("p", 1, .limits = at_once(1),
@@ -238,7 +238,7 @@ CONTRACT_POOL(place_lease, a_dead_holder_gives_its_place_back)
     CHECK_UINT_EQ(rig_limit(r, 0, "p", NULL).info.held, 1);
 }
 
-CONTRACT_POOL(place_lease, who_waits_knows_when_a_holder_would_be_dead)
+CONTRACT(place_lease, who_waits_knows_when_a_holder_would_be_dead)
 {
     (void)rig_acquire(
         r, 0, PLACE("p", 1, .limits = at_once(1), .lease_ms = rig_short_ms(r)));
@@ -252,7 +252,7 @@ CONTRACT_POOL(place_lease, who_waits_knows_when_a_holder_would_be_dead)
     CHECK_UINT_EQ(status(p), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place_lease, a_dead_head_does_not_block_the_others)
+CONTRACT(place_lease, a_dead_head_does_not_block_the_others)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .weight = 2, .limits = at_once(2)));
     CHECK_UINT_EQ(
@@ -283,7 +283,7 @@ static bool renew_short_and_long(struct rig *r, uint32_t holder,
     return status(rig_renew(r, 1, "p", waiter, LONG_MS)) == VOW_STATUS_WAITING;
 }
 
-CONTRACT_POOL(place_lease, renewing_keeps_a_place_and_a_place_in_the_queue)
+CONTRACT(place_lease, renewing_keeps_a_place_and_a_place_in_the_queue)
 {
     for (uint32_t i = 1; !renew_short_and_long(r, i, i + 1); i += 2) {
         (void)rig_release(r, 1, "p", i + 1);
@@ -295,7 +295,7 @@ CONTRACT_POOL(place_lease, renewing_keeps_a_place_and_a_place_in_the_queue)
     CHECK_UINT_EQ(info.info.waiting, 1);
 }
 
-CONTRACT_POOL(place_lease, a_granted_place_that_nobody_fetches_goes_on)
+CONTRACT(place_lease, a_granted_place_that_nobody_fetches_goes_on)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
@@ -307,7 +307,7 @@ CONTRACT_POOL(place_lease, a_granted_place_that_nobody_fetches_goes_on)
     CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
-CONTRACT_POOL(place_lease, a_granted_place_is_fetched_by_renewing_it)
+CONTRACT(place_lease, a_granted_place_is_fetched_by_renewing_it)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
     (void)rig_acquire(r, 1, PLACE("p", 2));
@@ -319,7 +319,7 @@ CONTRACT_POOL(place_lease, a_granted_place_is_fetched_by_renewing_it)
     CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place_lease, a_closed_instance_gives_its_places_back)
+CONTRACT(place_lease, a_closed_instance_gives_its_places_back)
 {
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(2)));
     (void)rig_acquire(r, 0, PLACE("p", 2));
@@ -336,7 +336,7 @@ CONTRACT_POOL(place_lease, a_closed_instance_gives_its_places_back)
 
 /* ---- limits that change -------------------------------------------------- */
 
-CONTRACT_POOL(place_limit, unknown_pools_cannot_be_read_but_set)
+CONTRACT(place_limit, unknown_pools_cannot_be_read_but_set)
 {
     vow_pool_limits three = at_once(3);
     CHECK_INT_EQ(rig_limit(r, 0, "p", NULL).code, VOW_ENOENT);
@@ -350,7 +350,7 @@ CONTRACT_POOL(place_limit, unknown_pools_cannot_be_read_but_set)
                   3);
 }
 
-CONTRACT_POOL(place_limit, raising_it_lets_those_in_who_wait)
+CONTRACT(place_limit, raising_it_lets_those_in_who_wait)
 {
     vow_pool_limits three = at_once(3);
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(1)));
@@ -363,7 +363,7 @@ CONTRACT_POOL(place_limit, raising_it_lets_those_in_who_wait)
     CHECK_UINT_EQ(status(rig_acquire(r, 3, PLACE("p", 4))), VOW_STATUS_WAITING);
 }
 
-CONTRACT_POOL(place_limit, lowering_it_stops_grants_until_enough_left)
+CONTRACT(place_limit, lowering_it_stops_grants_until_enough_left)
 {
     vow_pool_limits one = at_once(1);
     for (uint64_t i = 0; i < 3; i++)
@@ -379,7 +379,7 @@ CONTRACT_POOL(place_limit, lowering_it_stops_grants_until_enough_left)
     CHECK_UINT_EQ(status(rig_acquire(r, 1, PLACE("p", 9))), VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(place_limit, a_weight_that_became_impossible_does_not_block)
+CONTRACT(place_limit, a_weight_that_became_impossible_does_not_block)
 {
     vow_pool_limits one = at_once(1);
     (void)rig_acquire(r, 0, PLACE("p", 1, .limits = at_once(2)));
@@ -394,7 +394,7 @@ CONTRACT_POOL(place_limit, a_weight_that_became_impossible_does_not_block)
     CHECK_UINT_EQ(status(rig_renew(r, 1, "p", 2, LONG_MS)), VOW_STATUS_NONE);
 }
 
-CONTRACT_POOL(place_limit, pools_are_listed_with_their_labels)
+CONTRACT(place_limit, pools_are_listed_with_their_labels)
 {
     struct rig_pool pools[4];
     vow_pool_limits limits = {

@@ -4,8 +4,8 @@
  * The model of a pool is one list in the order of arrival, and the times of all
  * starts that ever were; what was granted counts as of now until it is known to
  * have started, was given back, or is over. Each step throws out what is over,
- * does what is asked, and grants heads while they fit. On real time there is
- * no rate, and leases last for LONG_MS.
+ * does what is asked, and grants heads while they fit. On real time, and with
+ * ordered permits, there is no rate, and leases last for LONG_MS.
  */
 #include "contract.h"
 #include <string.h>
@@ -56,9 +56,14 @@ static uint64_t roll(struct model *m, uint64_t n)
     return test_random(&m->seed) % n;
 }
 
+static bool is_plain(const struct model *m)
+{
+    return m->rig->store->real_time || m->rig->store->ordered;
+}
+
 static uint64_t span(struct model *m)
 {
-    if (m->rig->store->real_time || roll(m, 3) > 0)
+    if (is_plain(m) || roll(m, 3) > 0)
         return LONG_MS;
     return 1 + roll(m, 3000);
 }
@@ -307,11 +312,22 @@ static void step_renew(struct model *m, size_t k)
     grant(m, p, token);
     s = find(p, token);
     if (waited && s != NULL && s->held) /* some stores grant it for 2 s only */
-        s->fetched = !m->rig->store->real_time;
+        s->fetched = !is_plain(m);
     if (s == NULL)
         CHECK_UINT_EQ(a.place.status, VOW_STATUS_NONE);
     else
         check_place(m, p, token, a.place);
+}
+
+/* New limits remove requests that can never be granted. */
+static void drop_impossible(struct model *m, struct pool *p)
+{
+    for (size_t i = p->n; i-- > 0;) {
+        if (p->spots[i].held || possible(p, p->spots[i].weight))
+            continue;
+        m->tell[p->spots[i].inst] = true;
+        drop(p, i);
+    }
 }
 
 static void step_limit(struct model *m, size_t k)
@@ -325,6 +341,8 @@ static void step_limit(struct model *m, size_t k)
     struct rig_pool a = rig_limit(m->rig, 0, POOL[k], &p->limits);
     CHECK_INT_EQ(a.code, 0);
     reap(m, p);
+    if (m->rig->store->ordered)
+        drop_impossible(m, p);
     grant(m, p, 0);
     CHECK_UINT_EQ(a.info.held, held(p));
 }
@@ -350,7 +368,7 @@ static void step(struct model *m)
             rig_expect(m->rig, &m->rig->news[i].places, m->told[i] + 1);
     struct pool *p = &m->pools[k];
     for (size_t i = 0; i < p->n; i++) {
-        bool fetch = m->rig->store->real_time || roll(m, 8) > 0;
+        bool fetch = is_plain(m) || roll(m, 8) > 0;
         if (!p->spots[i].held || p->spots[i].fetched || !fetch)
             continue;
         struct spot again = p->spots[i];
@@ -380,22 +398,22 @@ static void check_pools(struct model *m)
     }
 }
 
-CONTRACT_POOL(random, every_place_is_that_of_the_model)
+CONTRACT(random, every_place_is_that_of_the_model)
 {
     static struct model m;
-    bool real = r->store->real_time;
     m = (struct model){.rig = r, .seed = test_seed()};
+    bool plain = is_plain(&m);
     m.pools[0].limits = (vow_pool_limits){.concurrent = 5};
     m.pools[1].limits = (vow_pool_limits){.concurrent = 4};
-    if (!real) {
+    if (!plain) {
         m.pools[1].limits.rate = 6;
         m.pools[1].limits.window_us = 700000;
     }
-    for (int i = 0; i < (real ? STEPS_REAL : STEPS); i++) {
+    for (int i = 0; i < (r->store->real_time ? STEPS_REAL : STEPS); i++) {
         step(&m);
         if (roll(&m, 20) == 0)
             check_pools(&m);
-        if (!real && roll(&m, 3) == 0) {
+        if (!plain && roll(&m, 3) == 0) {
             uint64_t ms = roll(&m, 500);
             rig_advance_ms(r, ms);
             m.now_ms += ms;

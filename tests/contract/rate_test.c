@@ -58,7 +58,7 @@ static struct rig_place ask_once(struct rig *r, struct grants *g, size_t i,
     return p;
 }
 
-CONTRACT_POOL(rate, so_much_at_once_and_then_no_more)
+CONTRACT(rate, so_much_at_once_and_then_no_more)
 {
     vow_pool_limits limits = {.rate = 3, .window_us = 3600000000};
     for (uint64_t i = 0; i < 3; i++) {
@@ -74,7 +74,7 @@ CONTRACT_POOL(rate, so_much_at_once_and_then_no_more)
     CHECK_UINT_EQ(rig_limit(r, 0, "p", NULL).info.rate_used, 3);
 }
 
-CONTRACT_POOL(rate, who_waits_is_told_when_to_ask_and_then_has_it)
+CONTRACT(rate, who_waits_is_told_when_to_ask_and_then_has_it)
 {
     vow_pool_limits limits = {.rate = 2, .window_us = 100000};
     struct grants g = {.n = 0};
@@ -93,7 +93,7 @@ CONTRACT_POOL(rate, who_waits_is_told_when_to_ask_and_then_has_it)
     check_windows(&g, 2, limits.window_us);
 }
 
-CONTRACT_POOL(rate, concurrency_and_rate_hold_at_once)
+CONTRACT(rate, concurrency_and_rate_hold_at_once)
 {
     vow_pool_limits limits = {
         .concurrent = 2, .rate = 3, .window_us = 3600000000};
@@ -111,7 +111,7 @@ CONTRACT_POOL(rate, concurrency_and_rate_hold_at_once)
     CHECK(p.place.again_us > 3000000000);
 }
 
-CONTRACT_POOL(rate, a_head_that_can_go_sooner_hears_of_it)
+CONTRACT(rate, a_head_that_can_go_sooner_hears_of_it)
 {
     vow_pool_limits limits = {
         .rate = 10, .window_us = r->store->real_time ? 3000000 : 300000};
@@ -133,7 +133,7 @@ CONTRACT_POOL(rate, a_head_that_can_go_sooner_hears_of_it)
     CHECK_UINT_EQ(light.place.status, VOW_STATUS_OWNED);
 }
 
-CONTRACT_POOL(rate, changed_limits_count_what_was_granted)
+CONTRACT(rate, changed_limits_count_what_was_granted)
 {
     vow_pool_limits ten = {.rate = 10, .window_us = 3600000000};
     vow_pool_limits four = {.rate = 4, .window_us = 3600000000};
@@ -151,7 +151,7 @@ CONTRACT_POOL(rate, changed_limits_count_what_was_granted)
 }
 
 /* Who holds it starts later than it was granted, and nobody knows how much. */
-CONTRACT_POOL(rate, a_grant_counts_as_of_now_until_it_has_started)
+CONTRACT(rate, a_grant_counts_as_of_now_until_it_has_started)
 {
     vow_pool_limits limits = {.rate = 1, .window_us = 200000};
     if ((r->at[0]->ops->flags & VOW_STORE_STARTS) == 0)
@@ -179,7 +179,7 @@ CONTRACT_POOL(rate, a_grant_counts_as_of_now_until_it_has_started)
     CHECK(rig_now_us(r) - before_us > limits.window_us);
 }
 
-CONTRACT_POOL(rate, what_is_given_back_or_lost_has_started)
+CONTRACT(rate, what_is_given_back_or_lost_has_started)
 {
     vow_pool_limits limits = {.rate = 1, .window_us = 3600000000};
     if ((r->at[0]->ops->flags & VOW_STORE_STARTS) == 0)
@@ -226,13 +226,13 @@ static void ask_at_random(struct rig *r, uint32_t rate, uint64_t window_us,
     check_windows(&g, rate, window_us);
 }
 
-CONTRACT_POOL(rate, no_window_has_too_much_whatever_is_asked)
+CONTRACT(rate, no_window_has_too_much_whatever_is_asked)
 {
     ask_at_random(r, 7, r->store->real_time ? 40000 : 1000000,
                   r->store->real_time ? 60 : 1500);
 }
 
-CONTRACT_POOL(rate, no_window_has_too_much_at_a_high_rate)
+CONTRACT(rate, no_window_has_too_much_at_a_high_rate)
 {
     ask_at_random(r, 50000, r->store->real_time ? 40000 : 1000000,
                   r->store->real_time ? 60 : 1500);

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* cas_memory.c - the service of cas_memory.h: a table of names, leases, and an
  * unreliable network before them. */
-#include "cas_memory.h"
-
-#include "base/list.h"
-#include "harness.h"
-#include "vow/call.h"
-#include "vow/fiber.h"
+#include "cas_memory_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLIENTS_MAX = 64, MARKS_MAX = 2, RECHECK_MS = 1000, PART_MS = 40 };
+enum { MARKS_MAX = 2 };
 #define BASE_US UINT64_C(1700000000000000)
 
 struct sim_bytes {
@@ -46,24 +41,6 @@ struct sim_name {
     uint64_t waiters; /* bit of each client */
 };
 
-struct sim_lease {
-    uint64_t id, ttl_us, end_us;
-    int client;
-    bool ended;
-    vow_call end;
-    struct cas_world *world;
-    struct sim_lease *next;
-};
-
-struct sim_event {
-    vow_link link;
-    struct cas_client *client;
-    vow_call due;
-    vow_name name;
-    bool doubt;
-    struct cas_found found;
-};
-
 /* A write on its way, or the drop of a mark. */
 struct sim_late {
     vow_link link;
@@ -77,76 +54,47 @@ struct sim_late {
     char label[VOW_LABEL_MAX + 1], runner[VOW_LABEL_MAX + 1];
 };
 
-struct cas_client {
-    struct cas_service service;
-    struct cas_world *world;
-    int index;
-    int64_t skew_us;
-    struct cas_events events;
-    bool killed, cut, broken; /* broken: the watch tells nothing */
-    uint64_t stream_ns;       /* when the last event of the watch arrives */
-    vow_link *pending;        /* events */
-    vow_call end;
-    void (*closed)(void *user);
-    void *user;
-};
-
-struct cas_world {
-    vow_loop *loop;
-    struct cas_plan plan;
-    uint64_t random;
-    uint64_t counter; /* above every version and epoch */
-    uint64_t writes, requests;
-    struct sim_name **names; /* in the order of names */
-    size_t n_names;
-    struct sim_lease *leases;
-    struct cas_client *clients[CLIENTS_MAX];
-    int n_clients;
-    vow_link *late;
-    struct cas_faults faults;
-};
-
 static const struct cas_service_ops OPS; /* at the end */
 
 /* ---- small things -------------------------------------------------------- */
 
-static struct cas_client *client_of(struct cas_service *s)
+struct cas_client *cas_sim_client_of(struct cas_service *s)
 {
     return VOW__OUTER(s, struct cas_client, service);
 }
 
-static void *must_alloc(size_t size)
+void *cas_sim_must_alloc(size_t size)
 {
     void *p = calloc(1, size == 0 ? 1 : size);
     CHECK(p != NULL);
     return p;
 }
 
-static uint64_t sim_roll(struct cas_world *w, uint64_t n)
+uint64_t cas_sim_roll(struct cas_world *w, uint64_t n)
 {
     return test_random(&w->random) % n;
 }
 
-static bool sim_chance(struct cas_world *w, unsigned per_mille)
+bool cas_sim_chance(struct cas_world *w, unsigned per_mille)
 {
-    return per_mille > 0 && sim_roll(w, 1000) < per_mille;
+    return per_mille > 0 && cas_sim_roll(w, 1000) < per_mille;
 }
 
-static uint64_t world_us(const struct cas_world *w)
+uint64_t cas_sim_world_us(const struct cas_world *w)
 {
     return BASE_US + vow_loop_now_ns(w->loop) / 1000;
 }
 
-static uint64_t client_us(const struct cas_client *c)
+uint64_t cas_sim_client_us(const struct cas_client *c)
 {
-    return world_us(c->world) + (uint64_t)c->skew_us;
+    return cas_sim_world_us(c->world) + (uint64_t)c->skew_us;
 }
 
 static void bytes_set(struct sim_bytes *b, vow_bytes *from)
 {
     size_t size = vow_bytes_size(from);
     free(b->data);
-    b->data = must_alloc(size);
+    b->data = cas_sim_must_alloc(size);
     b->size = size;
     if (size > 0)
         memcpy(b->data, vow_bytes_data(from), size);
@@ -165,7 +113,7 @@ static bool tokens_match(const vow_token *a, const vow_token *b)
 
 /* ---- leases and marks ---------------------------------------------------- */
 
-static struct sim_lease *lease_find(struct cas_world *w, uint64_t id)
+struct sim_lease *cas_sim_lease_find(struct cas_world *w, uint64_t id)
 {
     struct sim_lease *l = w->leases;
     while (l != NULL && l->id != id)
@@ -183,8 +131,9 @@ static struct sim_mark *mark_find(struct sim_name *n, const vow_token *token)
 
 static bool mark_lives(struct cas_world *w, const struct sim_mark *m)
 {
-    const struct sim_lease *l = m->used ? lease_find(w, m->lease) : NULL;
-    return l != NULL && l->end_us > world_us(w);
+    const struct sim_lease *l =
+        m->used ? cas_sim_lease_find(w, m->lease) : NULL;
+    return l != NULL && l->end_us > cas_sim_world_us(w);
 }
 
 static bool has_marks(struct cas_world *w, const struct sim_name *n)
@@ -222,16 +171,19 @@ static void mark_set(struct cas_world *w, struct sim_name *n,
         if (!n->marks[i].used)
             m = &n->marks[i];
     CHECK(m != NULL);
-    *m = (struct sim_mark){
-        .used = true, .token = *token, .lease = lease, .gone_us = world_us(w)};
+    *m = (struct sim_mark){.used = true,
+                           .token = *token,
+                           .lease = lease,
+                           .gone_us = cas_sim_world_us(w)};
 }
 
 static struct cas_mark mark_seen(struct cas_world *w, struct sim_name *n,
                                  const vow_token *token, uint64_t since_us)
 {
     const struct sim_mark *m = mark_find(n, token);
-    const struct sim_lease *l = m == NULL ? NULL : lease_find(w, m->lease);
-    uint64_t now_us = world_us(w);
+    const struct sim_lease *l =
+        m == NULL ? NULL : cas_sim_lease_find(w, m->lease);
+    uint64_t now_us = cas_sim_world_us(w);
     uint64_t gone_us = m == NULL ? since_us : m->gone_us;
     CHECK(m == NULL || m->lease == 0 || l != NULL);
     if (l != NULL && l->end_us > now_us)
@@ -247,7 +199,7 @@ static struct cas_mark mark_seen(struct cas_world *w, struct sim_name *n,
 
 static void lefts_expire(struct cas_world *w, struct sim_name *n)
 {
-    uint64_t now_us = world_us(w);
+    uint64_t now_us = cas_sim_world_us(w);
     for (size_t i = 0; i < n->n_lefts;) {
         if (n->lefts[i].record.end_us > now_us) {
             i++;
@@ -270,7 +222,7 @@ static void name_expire(struct cas_world *w, struct sim_name *n)
 {
     lefts_expire(w, n);
     if (n->version == 0 || has_marks(w, n) || n->keep_ms == UINT64_MAX ||
-        world_us(w) < n->kept_us + n->keep_ms * 1000)
+        cas_sim_world_us(w) < n->kept_us + n->keep_ms * 1000)
         return;
     n->version = 0;
     n->record = (struct rules_record){.state = RULES_NONE};
@@ -291,7 +243,7 @@ static struct sim_name *name_find(struct cas_world *w, const vow_name *name)
         CHECK(w->names != NULL);
         memmove(w->names + i + 1, w->names + i,
                 (w->n_names - i) * sizeof(w->names[0]));
-        w->names[i] = must_alloc(sizeof(*w->names[i]));
+        w->names[i] = cas_sim_must_alloc(sizeof(*w->names[i]));
         w->names[i]->name = *name;
         w->n_names++;
     }
@@ -324,7 +276,7 @@ static void name_seen(struct cas_client *c, struct sim_name *n, uint64_t waited,
     const struct rules_record *r = &n->record;
     *f = (struct cas_found){.name = n->name,
                             .version = n->version,
-                            .now_us = client_us(c),
+                            .now_us = cas_sim_client_us(c),
                             .record = *r,
                             .waiters = CAS_WAITERS_UNKNOWN};
     if (r->state == RULES_RUNNING)
@@ -361,22 +313,29 @@ static void on_event(void *user)
     struct sim_event *e = user;
     struct cas_client *c = e->client;
     struct cas_events events = c->events;
-    if (e->doubt) {
+    if (e->kind == SIM_DOUBT)
         c->broken = false;
-        if (!c->killed)
-            events.on_doubt(events.user);
-    } else if (!c->killed) {
-        events.on_record(&e->name, &e->found, events.user);
+    if (c->killed) {
+        event_free(e);
+        return;
     }
+    if (e->kind == SIM_DOUBT)
+        events.on_doubt(events.user);
+    else if (e->kind == SIM_RECORD)
+        events.on_record(&e->name, &e->found, events.user);
+    else if (e->kind == SIM_POOL)
+        events.on_pool(&e->pool, events.user);
+    else
+        events.on_look(&e->pool.pool, &e->pool.token, events.user);
     event_free(e);
 }
 
-static struct sim_event *event_new(struct cas_client *c)
+struct sim_event *cas_sim_event_new(struct cas_client *c)
 {
     struct cas_world *w = c->world;
-    struct sim_event *e = must_alloc(sizeof(*e));
+    struct sim_event *e = cas_sim_must_alloc(sizeof(*e));
     uint64_t due_ns = vow_loop_due_ns(
-        w->loop, w->plan.delay_ms == 0 ? 0 : sim_roll(w, w->plan.delay_ms));
+        w->loop, w->plan.delay_ms == 0 ? 0 : cas_sim_roll(w, w->plan.delay_ms));
     e->client = c;
     if ((w->plan.flags & CAS_WATCHES) != 0) { /* in order */
         if (due_ns < c->stream_ns)
@@ -391,26 +350,33 @@ static struct sim_event *event_new(struct cas_client *c)
     return e;
 }
 
-static void event_send(struct cas_client *c, struct sim_name *n)
+bool cas_sim_event_lost(struct cas_client *c)
 {
     struct cas_world *w = c->world;
     bool watch = (w->plan.flags & CAS_WATCHES) != 0;
     if (c->events.on_record == NULL || c->killed || c->broken)
+        return true;
+    if (!cas_sim_chance(w, w->plan.lost_events))
+        return false;
+    w->faults.events++;
+    c->broken = watch; /* until the client is told of the doubt */
+    if (watch)
+        cas_sim_event_new(c)->kind = SIM_DOUBT;
+    return true;
+}
+
+static void event_send(struct cas_client *c, struct sim_name *n)
+{
+    struct cas_world *w = c->world;
+    if (cas_sim_event_lost(c))
         return;
-    if (sim_chance(w, w->plan.lost_events)) {
-        w->faults.events++;
-        c->broken = watch; /* until the client is told of the doubt */
-        if (watch)
-            event_new(c)->doubt = true;
-        return;
-    }
-    int times = 1 + sim_chance(w, w->plan.doubled_events);
+    int times = 1 + cas_sim_chance(w, w->plan.doubled_events);
     w->faults.doubled += times > 1;
     for (int i = 0; i < times; i++) {
-        struct sim_event *e = event_new(c);
+        struct sim_event *e = cas_sim_event_new(c);
         e->name = n->name;
         name_seen(c, n, n->record.spent ? n->record.first : 0,
-                  sim_roll(w, 2) == 0, &e->found);
+                  cas_sim_roll(w, 2) == 0, &e->found);
     }
 }
 
@@ -427,7 +393,7 @@ static void name_tell(struct cas_world *w, struct sim_name *n, uint32_t effects,
         n->waiters = 0;
     for (int i = 0; (effects & EFFECT_TELL_OWNER) != 0 && i < MARKS_MAX; i++) {
         const struct sim_lease *l =
-            marks[i].used ? lease_find(w, marks[i].lease) : NULL;
+            marks[i].used ? cas_sim_lease_find(w, marks[i].lease) : NULL;
         if (l != NULL)
             to |= UINT64_C(1) << l->client;
     }
@@ -438,7 +404,7 @@ static void name_tell(struct cas_world *w, struct sim_name *n, uint32_t effects,
 
 /* ---- the end of leases --------------------------------------------------- */
 
-static void lease_end(struct sim_lease *l)
+void cas_sim_lease_end(struct sim_lease *l)
 {
     struct cas_world *w = l->world;
     (void)vow_call_stop(&l->end);
@@ -451,13 +417,14 @@ static void lease_end(struct sim_lease *l)
             if (!m->used || m->lease != l->id)
                 continue;
             m->lease = 0;
-            m->gone_us = world_us(w);
-            n->kept_us = world_us(w);
+            m->gone_us = cas_sim_world_us(w);
+            n->kept_us = cas_sim_world_us(w);
             changed = true;
         }
         if (changed)
             name_tell(w, n, 0, n->marks);
     }
+    cas_sim_pools_lease_end(w->pools, l->id);
 }
 
 /* A service with a watch ends leases by itself; else, a lease that is over can
@@ -465,9 +432,9 @@ static void lease_end(struct sim_lease *l)
 static void on_lease_end(void *user)
 {
     struct sim_lease *l = user;
-    if (world_us(l->world) >= l->end_us &&
+    if (cas_sim_world_us(l->world) >= l->end_us &&
         (l->world->plan.flags & CAS_WATCHES) != 0)
-        lease_end(l);
+        cas_sim_lease_end(l);
 }
 
 /* Ends the leases of marks that a writer relies on to be absent. */
@@ -475,16 +442,16 @@ static void bury_leases(struct cas_world *w, struct sim_name *n)
 {
     for (int i = 0; i < MARKS_MAX; i++) {
         struct sim_lease *l =
-            n->marks[i].used ? lease_find(w, n->marks[i].lease) : NULL;
-        if (l != NULL && l->end_us <= world_us(w))
-            lease_end(l);
+            n->marks[i].used ? cas_sim_lease_find(w, n->marks[i].lease) : NULL;
+        if (l != NULL && l->end_us <= cas_sim_world_us(w))
+            cas_sim_lease_end(l);
     }
 }
 
 static void lease_extend(struct sim_lease *l)
 {
     struct cas_world *w = l->world;
-    l->end_us = world_us(w) + l->ttl_us;
+    l->end_us = cas_sim_world_us(w) + l->ttl_us;
     vow_call_weakly_at(&l->end, w->loop,
                        vow_loop_now_ns(w->loop) + l->ttl_us * 1000,
                        on_lease_end, l);
@@ -537,7 +504,7 @@ static void store_record(struct cas_client *c, struct sim_name *n,
 {
     struct cas_world *world = c->world;
     n->version = ++world->counter;
-    n->record = vow__cas_write_record(w, client_us(c), n->version);
+    n->record = vow__cas_write_record(w, cas_sim_client_us(c), n->version);
     vow__rules_check(&n->record);
     if (n->record.epoch > world->counter)
         world->counter = n->record.epoch;
@@ -546,7 +513,7 @@ static void store_record(struct cas_client *c, struct sim_name *n,
     (void)strncpy(n->label, w->label, VOW_LABEL_MAX);
     (void)strncpy(n->runner, w->runner, VOW_LABEL_MAX);
     n->keep_ms = w->keep_ms;
-    n->kept_us = world_us(world);
+    n->kept_us = cas_sim_world_us(world);
     if ((w->effects & EFFECT_CLEAR) != 0) {
         bytes_clear(&n->value);
         chunks_clear(n);
@@ -567,7 +534,8 @@ static int server_write(struct cas_client *c, const struct cas_write *w,
     bool conflict = n->version != w->was->version ||
                     left_find(n, w->waited) != NULL ||
                     (w->marks && marks_differ(world, n, w->was));
-    if (!conflict && w->lease.id != 0 && lease_find(world, w->lease.id) == NULL)
+    if (!conflict && w->lease.id != 0 &&
+        cas_sim_lease_find(world, w->lease.id) == NULL)
         return VOW_ENOENT;
     if (conflict) {
         if (w->wait && has_marks(world, n) &&
@@ -604,7 +572,7 @@ static int server_drop(struct cas_world *w, const vow_name *name,
         return VOW_EAGAIN;
     if (m != NULL && m->lease != 0) {
         m->lease = 0;
-        m->gone_us = n->kept_us = world_us(w);
+        m->gone_us = n->kept_us = cas_sim_world_us(w);
         name_tell(w, n, 0, n->marks);
     }
     return 0;
@@ -613,12 +581,12 @@ static int server_drop(struct cas_world *w, const vow_name *name,
 /* ---- the network --------------------------------------------------------- */
 
 /* A way of a request. */
-static int travel(struct cas_client *c, uint64_t due_ns)
+int cas_sim_travel(struct cas_client *c, uint64_t due_ns)
 {
     struct cas_world *w = c->world;
     int rc = w->plan.delay_ms == 0
                  ? vow_yield(w->loop)
-                 : vow_sleep(w->loop, sim_roll(w, w->plan.delay_ms));
+                 : vow_sleep(w->loop, cas_sim_roll(w, w->plan.delay_ms));
     while (rc == 0 && c->cut && !c->killed) {
         if (vow_loop_now_ns(w->loop) >= due_ns)
             return VOW_ESTORE;
@@ -632,13 +600,13 @@ static int travel(struct cas_client *c, uint64_t due_ns)
 }
 
 /* To the server, counted. */
-static int travel_there(struct cas_client *c, uint64_t due_ns)
+int cas_sim_travel_there(struct cas_client *c, uint64_t due_ns)
 {
     c->world->requests++;
-    return travel(c, due_ns);
+    return cas_sim_travel(c, due_ns);
 }
 
-static int give_up(struct cas_client *c)
+int cas_sim_give_up(struct cas_client *c)
 {
     (void)vow_sleep(c->world->loop, PART_MS);
     return VOW_EUNSURE;
@@ -671,7 +639,7 @@ static struct sim_late *keep_late(struct cas_client *c,
                                   const struct cas_write *w)
 {
     struct cas_world *world = c->world;
-    struct sim_late *l = must_alloc(sizeof(*l));
+    struct sim_late *l = cas_sim_must_alloc(sizeof(*l));
     l->world = world;
     l->client = c;
     l->write = *w;
@@ -688,39 +656,39 @@ static struct sim_late *keep_late(struct cas_client *c,
         l->write.token = &l->token;
     }
     vow__list_push(&world->late, &l->link);
-    vow_call_at(
-        &l->due, world->loop,
-        vow_loop_due_ns(world->loop, 1 + sim_roll(world, world->plan.late_ms)),
-        on_late, l);
+    vow_call_at(&l->due, world->loop,
+                vow_loop_due_ns(world->loop,
+                                1 + cas_sim_roll(world, world->plan.late_ms)),
+                on_late, l);
     return l;
 }
 
 static int client_write(struct cas_service *s, const struct cas_write *w,
                         struct cas_found *ret)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *world = c->world;
     if (vow_bytes_size(w->value) > world->plan.value_max)
         return VOW_E2BIG;
-    int rc = travel_there(c, w->due_ns);
+    int rc = cas_sim_travel_there(c, w->due_ns);
     if (rc < 0)
         return rc;
-    if (sim_chance(world, world->plan.lost_requests)) {
+    if (cas_sim_chance(world, world->plan.lost_requests)) {
         world->faults.requests++;
-        return give_up(c);
+        return cas_sim_give_up(c);
     }
-    if (sim_chance(world, world->plan.late_writes)) {
+    if (cas_sim_chance(world, world->plan.late_writes)) {
         world->faults.late++;
         (void)keep_late(c, w);
-        return give_up(c);
+        return cas_sim_give_up(c);
     }
     rc = server_write(c, w, ret);
-    if (sim_chance(world, world->plan.lost_answers) ||
-        travel(c, w->due_ns) < 0) {
+    if (cas_sim_chance(world, world->plan.lost_answers) ||
+        cas_sim_travel(c, w->due_ns) < 0) {
         world->faults.answers++;
         vow__cas_found_fini(ret);
         *ret = (struct cas_found){.version = 0};
-        return give_up(c);
+        return cas_sim_give_up(c);
     }
     return rc;
 }
@@ -730,14 +698,14 @@ static int client_write(struct cas_service *s, const struct cas_write *w,
 static int client_read(struct cas_service *s, const struct cas_read *read,
                        struct cas_found *ret)
 {
-    struct cas_client *c = client_of(s);
-    int rc = travel_there(c, read->due_ns);
+    struct cas_client *c = cas_sim_client_of(s);
+    int rc = cas_sim_travel_there(c, read->due_ns);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < read->n; i++)
         name_seen(c, name_find(c->world, &read->names[i]), read->waited,
                   read->values, &ret[i]);
-    rc = travel(c, read->due_ns);
+    rc = cas_sim_travel(c, read->due_ns);
     for (size_t i = 0; rc < 0 && i < read->n; i++)
         vow__cas_found_fini(&ret[i]);
     return rc;
@@ -746,13 +714,13 @@ static int client_read(struct cas_service *s, const struct cas_read *read,
 static int client_grant(struct cas_service *s, uint64_t ttl_ms, uint64_t due_ns,
                         struct cas_lease *ret)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
     uint64_t sent_ns = vow_loop_now_ns(w->loop);
-    int rc = travel_there(c, due_ns);
+    int rc = cas_sim_travel_there(c, due_ns);
     if (rc < 0)
         return rc;
-    struct sim_lease *l = must_alloc(sizeof(*l));
+    struct sim_lease *l = cas_sim_must_alloc(sizeof(*l));
     l->id = ++w->counter;
     l->ttl_us = ttl_ms * 1000;
     l->client = c->index;
@@ -762,30 +730,30 @@ static int client_grant(struct cas_service *s, uint64_t ttl_ms, uint64_t due_ns,
     lease_extend(l);
     *ret =
         (struct cas_lease){.id = l->id, .ttl_ms = ttl_ms, .sent_ns = sent_ns};
-    return travel(c, due_ns) < 0 ? VOW_EUNSURE : 0;
+    return cas_sim_travel(c, due_ns) < 0 ? VOW_EUNSURE : 0;
 }
 
 static int client_keep(struct cas_service *s, struct cas_lease *lease,
                        const vow_name *names, size_t n, uint64_t due_ns,
                        struct cas_found *ret)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
     uint64_t sent_ns = vow_loop_now_ns(w->loop);
-    int rc = travel_there(c, due_ns);
+    int rc = cas_sim_travel_there(c, due_ns);
     if (rc < 0)
         return rc;
-    struct sim_lease *l = lease_find(w, lease->id);
-    if (l != NULL && sim_chance(w, w->plan.lost_leases)) {
+    struct sim_lease *l = cas_sim_lease_find(w, lease->id);
+    if (l != NULL && cas_sim_chance(w, w->plan.lost_leases)) {
         w->faults.leases++;
-        lease_end(l);
+        cas_sim_lease_end(l);
         l = NULL;
     }
     if (l != NULL)
         lease_extend(l);
     for (size_t i = 0; l != NULL && i < n; i++)
         name_seen(c, name_find(w, &names[i]), 0, false, &ret[i]);
-    rc = travel(c, due_ns);
+    rc = cas_sim_travel(c, due_ns);
     if (rc < 0)
         return rc == VOW_ECLOSED ? rc : VOW_EUNSURE;
     if (l == NULL)
@@ -798,30 +766,31 @@ static int client_drop(struct cas_service *s, const vow_name *name,
                        const vow_token *token, uint64_t version,
                        uint64_t due_ns)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
     const struct cas_found was = {.version = version};
     const struct cas_write write = {
         .name = *name, .was = &was, .token = token, .label = "", .runner = ""};
-    int rc = travel_there(c, due_ns);
+    int rc = cas_sim_travel_there(c, due_ns);
     if (rc < 0)
         return rc;
-    if (sim_chance(w, w->plan.late_writes)) {
+    if (cas_sim_chance(w, w->plan.late_writes)) {
         w->faults.late++;
         keep_late(c, &write)->drops = true;
-        return give_up(c);
+        return cas_sim_give_up(c);
     }
     rc = server_drop(w, name, token, version);
-    if (sim_chance(w, w->plan.lost_answers) || travel(c, due_ns) < 0)
-        return give_up(c);
+    if (cas_sim_chance(w, w->plan.lost_answers) ||
+        cas_sim_travel(c, due_ns) < 0)
+        return cas_sim_give_up(c);
     return rc;
 }
 
 static int client_value(struct cas_service *s, const vow_name *name,
                         uint64_t number, uint64_t due_ns, vow_bytes **ret)
 {
-    struct cas_client *c = client_of(s);
-    int rc = travel_there(c, due_ns);
+    struct cas_client *c = cas_sim_client_of(s);
+    int rc = cas_sim_travel_there(c, due_ns);
     if (rc < 0)
         return rc;
     struct sim_name *n = name_find(c->world, name);
@@ -835,7 +804,7 @@ static int client_value(struct cas_service *s, const vow_name *name,
         rc = VOW_ENOENT;
     if (rc == 0 && b->size > 0)
         rc = vow_bytes_new(c->world->loop, b->data, b->size, ret);
-    int back = travel(c, due_ns);
+    int back = cas_sim_travel(c, due_ns);
     if (back < 0 && rc == 0) {
         vow_bytes_unref(*ret);
         *ret = NULL;
@@ -849,8 +818,8 @@ static int client_chunks(struct cas_service *s, const vow_name *name,
                          struct cas_found *found, vow_bytes **ret, size_t room,
                          size_t *ret_n)
 {
-    struct cas_client *c = client_of(s);
-    int rc = travel_there(c, due_ns);
+    struct cas_client *c = cas_sim_client_of(s);
+    int rc = cas_sim_travel_there(c, due_ns);
     size_t got = 0;
     if (rc < 0)
         return rc;
@@ -864,7 +833,7 @@ static int client_chunks(struct cas_service *s, const vow_name *name,
     }
     *ret_n = got;
     if (rc == 0)
-        rc = travel(c, due_ns);
+        rc = cas_sim_travel(c, due_ns);
     return rc;
 }
 
@@ -872,9 +841,9 @@ static int client_list(struct cas_service *s, const vow_name *after,
                        uint64_t due_ns, struct cas_found *ret, size_t room,
                        size_t *ret_n)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
-    int rc = travel_there(c, due_ns);
+    int rc = cas_sim_travel_there(c, due_ns);
     size_t n = 0;
     if (rc < 0)
         return rc;
@@ -886,7 +855,7 @@ static int client_list(struct cas_service *s, const vow_name *after,
             name_seen(c, w->names[i], 0, false, &ret[n++]);
     }
     *ret_n = n;
-    return travel(c, due_ns);
+    return cas_sim_travel(c, due_ns);
 }
 
 static const char *client_explain(struct cas_service *s)
@@ -898,18 +867,19 @@ static const char *client_explain(struct cas_service *s)
 static void client_listen(struct cas_service *s,
                           const struct cas_events *events)
 {
-    client_of(s)->events = *events;
+    cas_sim_client_of(s)->events = *events;
 }
 
 /* ---- worlds and clients -------------------------------------------------- */
 
 struct cas_world *cas_world_new(vow_loop *loop, const struct cas_plan *plan)
 {
-    struct cas_world *w = must_alloc(sizeof(*w));
+    struct cas_world *w = cas_sim_must_alloc(sizeof(*w));
     w->loop = loop;
     w->plan = *plan;
     w->random = plan->seed;
     w->counter = 1;
+    w->pools = cas_sim_pools_new(w);
     return w;
 }
 
@@ -935,6 +905,7 @@ void cas_world_free(struct cas_world *w)
         free(n->chunks);
         free(n);
     }
+    cas_sim_pools_free(w->pools);
     free(w->names);
     free(w);
 }
@@ -972,17 +943,18 @@ uint64_t cas_world_requests(const struct cas_world *w)
 struct cas_service *cas_memory_client(struct cas_world *w)
 {
     static const struct cas_service_ops *ops = &OPS;
-    struct cas_client *c = must_alloc(sizeof(*c));
-    struct cas_service_ops *mine = must_alloc(sizeof(*mine));
+    struct cas_client *c = cas_sim_must_alloc(sizeof(*c));
+    struct cas_service_ops *mine = cas_sim_must_alloc(sizeof(*mine));
     CHECK(w->n_clients < CLIENTS_MAX);
     *mine = *ops;
+    cas_sim_pools_ops(mine);
     mine->flags = w->plan.flags;
     mine->value_max = w->plan.value_max;
     c->service.ops = mine;
     c->world = w;
     c->index = w->n_clients;
     if (!w->plan.clock && w->plan.skew_ms > 0)
-        c->skew_us = (int64_t)sim_roll(w, 2000 * w->plan.skew_ms) -
+        c->skew_us = (int64_t)cas_sim_roll(w, 2000 * w->plan.skew_ms) -
                      (int64_t)(1000 * w->plan.skew_ms);
     w->clients[w->n_clients++] = c;
     return &c->service;
@@ -990,12 +962,12 @@ struct cas_service *cas_memory_client(struct cas_world *w)
 
 void cas_memory_kill(struct cas_service *s)
 {
-    client_of(s)->killed = true;
+    cas_sim_client_of(s)->killed = true;
 }
 
 void cas_memory_cut(struct cas_service *s, bool cut)
 {
-    client_of(s)->cut = cut;
+    cas_sim_client_of(s)->cut = cut;
 }
 
 static void on_client_end(void *user)
@@ -1011,6 +983,7 @@ static void on_client_end(void *user)
         if (late->client == c)
             late->client = NULL;
     }
+    cas_sim_late_orphan(c);
     w->clients[c->index] = NULL;
     free((void *)(uintptr_t)c->service.ops);
     free(c);
@@ -1020,13 +993,13 @@ static void on_client_end(void *user)
 static void client_close(struct cas_service *s, bool owns,
                          void (*closed)(void *user), void *user)
 {
-    struct cas_client *c = client_of(s);
+    struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
     c->closed = closed;
     c->user = user;
     for (struct sim_lease *l = w->leases; l != NULL; l = l->next)
         if (!owns && !c->killed && l->client == c->index && !l->ended)
-            lease_end(l);
+            cas_sim_lease_end(l);
     vow_call_soon(&c->end, w->loop, on_client_end, c);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* cas.c - opening, closing, and the steps of a store.
  *
- * HOW   vow__cas_step_start() puts a step into the lane of the step's name; the
- *       head of a lane waits in a queue until fewer than CAS_ACTIVE_MAX steps of
+ * HOW   vow__cas_step_start() puts a step into the lanes of the step; the head of
+ *       all its lanes waits in a queue until fewer than CAS_ACTIVE_MAX steps of
  *       the class are under way; then a fiber runs the step. The end of the
  *       fiber puts step_finished() into the loop's queue: answers, and failures
  *       to start, come from the stack of the loop, and no answer is inside
@@ -14,6 +14,8 @@
 
 static const vow_store_ops OPS; /* at the end */
 
+static void step_enter(struct cas_step *step);
+static void step_leave(struct cas_step *step);
 static void start_steps(struct cas *s);
 static void step_launch(struct cas_step *step);
 static vow_next step_main(void *arg);
@@ -58,12 +60,14 @@ int vow__cas_open(vow_loop *loop, struct cas_service *service,
     s->ops = OPS;
     s->ops.kind = ops->kind;
     s->ops.modes = ops->modes;
+    s->ops.flags = VOW_STORE_STARTS;
     s->ops.value_max = ops->value_max;
     s->ops.recheck_ms = ops->recheck_ms;
     if (ops->examine == NULL)
         s->ops.examine = NULL;
     s->store.ops = &s->ops;
     vow__table_init_hashed(&s->names, &s->alloc, vow_loop_random(loop));
+    vow__table_init_hashed(&s->pools, &s->alloc, vow_loop_random(loop));
     *ret_store = &s->store;
     return 0;
 }
@@ -92,6 +96,7 @@ struct cas_step *vow__cas_step_new(struct cas *s,
             vow__mem_free(&s->alloc, step, ops->size);
             return NULL;
         }
+        step->lanes[0] = &step->name->lanes[class];
     }
     step->ops = ops;
     step->cas = s;
@@ -104,22 +109,49 @@ struct cas_step *vow__cas_step_new(struct cas *s,
 
 void vow__cas_step_start(struct cas_step *step)
 {
-    struct cas *s = step->cas;
-    struct cas_name *n = step->name;
-    if (n != NULL && n->active[step->class] != NULL) {
-        vow__list_push(&n->lane[step->class], &step->link);
-        return;
-    }
-    if (n != NULL)
-        n->active[step->class] = step;
-    vow__list_push(&s->queue[step->class], &step->link);
-    start_steps(s);
+    step_enter(step);
+    start_steps(step->cas);
 }
 
 void vow__cas_step_start_with(struct cas_step *step, int code)
 {
     step->code = code;
     vow__cas_step_start(step);
+}
+
+/* Enters the next lane, or waits there. */
+static void step_enter(struct cas_step *step)
+{
+    while (step->entered < CAS_LANES) {
+        struct cas_lane *lane = step->lanes[step->entered];
+        if (lane != NULL && lane->active != NULL) {
+            vow__list_push(&lane->queue, &step->link);
+            return;
+        }
+        if (lane != NULL)
+            lane->active = step;
+        step->entered++;
+    }
+    vow__list_push(&step->cas->queue[step->class], &step->link);
+}
+
+/* Leaves all lanes to the steps behind. */
+static void step_leave(struct cas_step *step)
+{
+    for (unsigned i = 0; i < CAS_LANES; i++) {
+        struct cas_lane *lane = step->lanes[i];
+        if (lane == NULL)
+            continue;
+        VOW__ASSERT(lane->active == step);
+        vow_link *next = vow__list_take(&lane->queue);
+        lane->active = NULL;
+        if (next != NULL) {
+            struct cas_step *head = VOW__OUTER(next, struct cas_step, link);
+            lane->active = head;
+            head->entered++;
+            step_enter(head);
+        }
+    }
 }
 
 static void start_steps(struct cas *s)
@@ -162,17 +194,8 @@ static void step_finished(void *user)
 {
     struct cas_step *step = user;
     struct cas *s = step->cas;
-    struct cas_name *n = step->name;
     s->active[step->class]--;
-    if (n != NULL) {
-        VOW__ASSERT(n->active[step->class] == step);
-        vow_link *next = vow__list_take(&n->lane[step->class]);
-        n->active[step->class] = NULL;
-        if (next != NULL) {
-            n->active[step->class] = VOW__OUTER(next, struct cas_step, link);
-            vow__list_push(&s->queue[step->class], next);
-        }
-    }
+    step_leave(step);
     if (!step->answered && step->ops->answer != NULL) {
         step->answered = true;
         step->ops->answer(step, step->code);
@@ -203,7 +226,7 @@ static vow_future *cas_close(vow_store *store)
     VOW__ASSERT(!s->closing);
     s->closing = true;
     (void)vow_call_stop(&s->expire);
-    s->steps++; /* the answers must not end the close */
+    vow__cas_stay(s); /* the answers must not end the close */
     for (vow_link *l = s->all; l != NULL; l = l->next) {
         struct cas_step *step = VOW__OUTER(l, struct cas_step, in_all);
         if (!step->answered && step->ops->answer != NULL) {
@@ -212,9 +235,21 @@ static vow_future *cas_close(vow_store *store)
         }
     }
     vow__cas_orphans_close(s);
+    vow__cas_pools_close(s);
+    vow__cas_leave(s);
+    return closed;
+}
+
+void vow__cas_stay(struct cas *s)
+{
+    s->steps++;
+}
+
+void vow__cas_leave(struct cas *s)
+{
+    VOW__ASSERT(s->steps > 0);
     s->steps--;
     close_service(s);
-    return closed;
 }
 
 /* Closes the service when the last step has ended. */
@@ -238,56 +273,13 @@ static void cas_free(struct cas *s)
 {
     struct vow_alloc alloc = s->alloc;
     vow__cas_names_fini(s);
+    vow__cas_pools_fini(s);
     vow__cas_leases_fini(s);
     vow_future_unref(s->closed_future);
     vow__mem_free(&alloc, s, sizeof(*s));
 }
 
 /* ---- the table ----------------------------------------------------------- */
-
-static void acquire_unsupported(vow_store *s, const vow_permit_request *request,
-                                vow_permits_fn done, void *user)
-{
-    (void)s;
-    (void)request;
-    done(VOW_ENOTSUP, NULL, 0, user);
-}
-
-static void release_unsupported(vow_store *s, const vow_permit_hold *hold,
-                                vow_permits_fn done, void *user)
-{
-    (void)s;
-    (void)hold;
-    done(VOW_ENOTSUP, NULL, 0, user);
-}
-
-static void renew_unsupported(vow_store *s, const vow_permit_hold *holds,
-                              size_t n, uint64_t lease_ms, vow_permits_fn done,
-                              void *user)
-{
-    (void)s;
-    (void)holds;
-    (void)n;
-    (void)lease_ms;
-    done(VOW_ENOTSUP, NULL, 0, user);
-}
-
-static void limit_unsupported(vow_store *s, const vow_name *pool,
-                              const vow_pool_limits *limits, const char *label,
-                              vow_pools_fn done, void *user)
-{
-    (void)s;
-    (void)pool;
-    (void)limits;
-    (void)label;
-    done(VOW_ENOTSUP, NULL, 0, user);
-}
-
-static void pools_unsupported(vow_store *s, vow_pools_fn done, void *user)
-{
-    (void)s;
-    done(VOW_ENOTSUP, NULL, 0, user);
-}
 
 static const char *cas_explain(vow_store *store)
 {
@@ -313,11 +305,11 @@ static const vow_store_ops OPS = {
     .list = vow__cas_list,
     .write = vow__cas_write,
     .read = vow__cas_read,
-    .acquire = acquire_unsupported,
-    .release = release_unsupported,
-    .renew = renew_unsupported,
-    .limit = limit_unsupported,
-    .pools = pools_unsupported,
+    .acquire = vow__cas_acquire,
+    .release = vow__cas_release,
+    .renew = vow__cas_renew,
+    .limit = vow__cas_limit,
+    .pools = vow__cas_pools,
     .explain = cas_explain,
     .examine = cas_examine,
     .close = cas_close,

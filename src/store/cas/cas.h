@@ -50,6 +50,39 @@
  * CAS_REGISTERS tells an instance only about names for which the instance is
  * registered or owner, perhaps twice, late, or not at all.
  *
+ * Pools. A pool is a set of rows in the order in which the service created the
+ * rows; store/rules/order.h says which rows are held. A row is a key, or a row
+ * of a table, with a token, a weight, a lease of the service, and perhaps a
+ * mark; the row ends with the lease, and by permit_leave. The order of a row
+ * rises with each row of the pool that is created, and never changes; the order
+ * of a row is given out before any later row is visible. The fence of a row
+ * rises with the order, also when the service was restored from a backup. A row
+ * has a version, which changes with each write of the row.
+ *   The limits of a pool are those of the pool `limits_of`, mostly the pool
+ * itself; a *key* is a pool with the limits of another pool. Limits have a
+ * version; limits stay until somebody deletes the pool at the service.
+ *   An answer about a pool is of one atomic read. `revision` is the number of
+ * the last change of the pool that the answer has seen, or a later number that
+ * no unseen change has; numbers rise with each change of rows, entries and
+ * limits. Without a watch, a row whose lease is over is not seen, and the step
+ * that does not see the row ends the lease.
+ *   An *entry* is weight that counts against a rate. An open entry counts as of
+ * now: work was granted and has perhaps not started. When the start is told, the
+ * engine writes the entry once more, closed. Only one instance writes an entry.
+ * With a clock, the service closes an entry of a row that went with its lease.
+ * The service removes an entry when keep_ms have passed since the last write,
+ * and not before. With a clock, the age of an entry is the time since the last
+ * write, by the clock; without, the engine counts from the time when the engine
+ * first saw this version of the entry.
+ *   A service with CAS_WATCHES tells every change of every pool that is not a
+ * new row, once, in the order of changes, as on_pool: marks, rows that went,
+ * entries, limits. A service with CAS_REGISTERS calls on_look for an unmarked
+ * row when the row begins to fit by the concurrency limit, when the row becomes
+ * the first waiting row under a rate, and when new limits have removed the row:
+ * in the step that causes this, to the instance that joined; perhaps twice,
+ * late, or not at all.
+ *   Events of a revision are told together, without another call in between.
+ *
  * Owner: open gives the service to the store, which closes the service.
  * Threads: the thread of the loop. Functions that return a code are called on
  * fibers and may await; all arguments stay valid until the return.
@@ -57,6 +90,7 @@
 #ifndef VOW_STORE_CAS_H
 #define VOW_STORE_CAS_H
 
+#include "store/rules/order.h"
 #include "store/rules/rules.h"
 #include "vow/store.h"
 
@@ -147,6 +181,96 @@ struct cas_write {
     uint64_t due_ns;
 };
 
+/* ---- pools --------------------------------------------------------------- */
+
+struct cas_pool_name {
+    vow_name pool, limits_of; /* as in vow_permit_request */
+};
+
+/* An entry of a rate, see above. */
+struct cas_entry {
+    uint64_t id;      /* order of the row that the entry was made for */
+    uint64_t version; /* 0: there is no entry */
+    uint64_t weight;
+    uint32_t open;     /* grants of which the start is not known */
+    uint64_t age_us;   /* since the last write; RULES_NEVER: not known */
+    uint64_t since_us; /* the engine's: age, as a time of the loop */
+    uint64_t keep_ms;  /* in a write: remove the entry not before */
+};
+
+/* A row as a read has seen the row. */
+struct cas_row {
+    vow_token token;
+    bool there; /* else all that follows is 0 */
+    bool made;  /* by this permit_join */
+    bool marked;
+    uint32_t weight;
+    uint64_t order, version, fence;
+    uint64_t lease;  /* id */
+    uint64_t before; /* vow__rules_order_find() */
+    uint64_t ahead;
+};
+
+/* A pool as a read has seen the pool. */
+struct cas_pool_found {
+    uint64_t revision;
+    uint64_t now_us; /* time of the read, as of names */
+    bool there;      /* there are limits */
+    uint64_t limits_version;
+    vow_pool_limits limits;
+    struct rules_order sums;   /* vow__rules_order_sum() */
+    struct cas_entry *entries; /* vow__cas_entries_add() */
+    size_t n, room;
+    const struct vow_alloc *alloc; /* of the entries; set by the engine */
+    vow_name name;
+    char label[VOW_LABEL_MAX + 1];
+};
+
+/* A change of a row by the process of the row. */
+struct cas_row_change {
+    vow_token token;
+    uint64_t version;       /* compared */
+    bool mark;              /* the row is marked from now on */
+    struct cas_lease lease; /* the row hangs on this lease from now on; id 0: on
+                               the lease as before */
+};
+
+/* A conditional write of rows and entries of one pool, all or nothing. Compared
+ * are the versions of the rows, the versions of the entries (0: no such entry),
+ * and limits_version, unless 0. */
+struct cas_pool_write {
+    struct cas_pool_name pool;
+    uint64_t limits_version;
+    const struct cas_row_change *rows;
+    size_t n_rows;
+    const struct cas_entry *entries; /* id, version, weight, open, keep_ms */
+    size_t n_entries;
+    const char *label; /* of the pool, for a service that keeps no other */
+    uint64_t due_ns;
+};
+
+enum cas_pool_change {
+    CAS_ROW_MARKED, /* a row that was unmarked; token, order, weight */
+    CAS_ROW_GONE,   /* token, order, weight; `marked`: the row was marked */
+    CAS_ENTRY_SET,  /* entry: new, or written again */
+    CAS_ENTRY_GONE, /* entry.id */
+    CAS_LIMITS_SET  /* pool.limits_of; there, limits and limits_version */
+};
+
+struct cas_pool_event {
+    enum cas_pool_change change;
+    struct cas_pool_name pool;
+    uint64_t revision;
+    vow_token token;
+    uint64_t order;
+    uint32_t weight;
+    bool marked;
+    struct cas_entry entry;
+    bool there;
+    vow_pool_limits limits;
+    uint64_t limits_version;
+};
+
 /* Called from the loop's queue, never inside a function of the service. */
 struct cas_events {
     /* The name has changed. `found` is borrowed, with the value of a result, or
@@ -155,6 +279,9 @@ struct cas_events {
     void (*on_record)(const vow_name *name, const struct cas_found *found,
                       void *user);
     void (*on_doubt)(void *user);
+    void (*on_pool)(const struct cas_pool_event *event, void *user);
+    void (*on_look)(const struct cas_pool_name *pool, const vow_token *token,
+                    void *user);
     void *user;
 };
 
@@ -204,6 +331,47 @@ struct cas_service_ops {
     int (*list)(struct cas_service *s, const vow_name *after, uint64_t due_ns,
                 struct cas_found *ret_found, size_t room, size_t *ret_n);
 
+    /* Creates a row behind all rows, on a lease, or finds the row of the token;
+     * sets limits and label if there are none. Answers the pool and the row. The
+     * request is repeated after VOW_EUNSURE. */
+    int (*permit_join)(struct cas_service *s, const vow_permit_request *q,
+                       const struct cas_lease *lease, uint64_t due_ns,
+                       struct cas_pool_found *ret_pool,
+                       struct cas_row *ret_row);
+    /* Reads a pool and the rows of `n` tokens. */
+    int (*permit_look)(struct cas_service *s, const struct cas_pool_name *pool,
+                       const vow_token *tokens, size_t n, uint64_t due_ns,
+                       struct cas_pool_found *ret_pool,
+                       struct cas_row *ret_rows);
+    /* Writes rows and entries. *ret_version is the version of all that was
+     * written. VOW_EAGAIN: the compare failed. VOW_ENOENT: a lease has ended. */
+    int (*permit_write)(struct cas_service *s, const struct cas_pool_write *w,
+                        uint64_t *ret_version);
+    /* Removes the row of a token, if the row has the order; 0: any order. With
+     * an entry, writes the entry in the same step, if the versions match: else
+     * VOW_EAGAIN, and nothing happens. Answers pool and row as before the step;
+     * a row that was not there is no error. */
+    int (*permit_leave)(struct cas_service *s, const struct cas_pool_name *pool,
+                        const vow_token *token, uint64_t order,
+                        const struct cas_entry *entry, uint64_t due_ns,
+                        struct cas_pool_found *ret_pool,
+                        struct cas_row *ret_row);
+    /* Reads a pool, or sets limits and label if limits_version is `version`,
+     * else VOW_EAGAIN; an empty label keeps the old label. Carries out
+     * vow__rules_order_limit() for the pool and its keys: if not in one step,
+     * marks come before the limits, and each mark compares the old limits. A row
+     * that was missed is marked by the process of the row. Answers the pool as
+     * after the step. */
+    int (*pool_limit)(struct cas_service *s, const vow_name *pool,
+                      const vow_pool_limits *limits, const char *label,
+                      uint64_t version, uint64_t due_ns,
+                      struct cas_pool_found *ret_pool);
+    /* Reads at most `room` pools behind `after` (zeros: from the beginning), in
+     * the order of names. Fewer than `room`: the end. */
+    int (*pool_list)(struct cas_service *s, const vow_name *after,
+                     uint64_t due_ns, struct cas_pool_found *ret_pools,
+                     size_t room, size_t *ret_n);
+
     const char *(*explain)(struct cas_service *s);
     void (*examine)(struct cas_service *s, vow_findings_fn done, void *user);
     /* No function is under way. With `owns` false, the leases may be ended.
@@ -234,5 +402,11 @@ struct rules_record vow__cas_write_record(const struct cas_write *w,
 
 /* Drops the value. */
 void vow__cas_found_fini(struct cas_found *found);
+
+/* Adds an entry to a pool that is being read. VOW_ENOMEM. */
+int vow__cas_entries_add(struct cas_pool_found *pool,
+                         const struct cas_entry *entry);
+/* Drops the entries. */
+void vow__cas_pool_found_fini(struct cas_pool_found *pool);
 
 #endif

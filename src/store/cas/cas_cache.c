@@ -135,7 +135,8 @@ void vow__cas_name_check(const struct cas_name *n)
     VOW__ASSERT(!n->owned || n->cas->expiries != NULL); /* C2 */
     VOW__ASSERT(!name_rests(n) || n->cas->n_resting > 0);
     for (int class = 0; class < CAS_CLASSES; class ++)
-        VOW__ASSERT(n->lane[class] == NULL || n->active[class] != NULL);
+        VOW__ASSERT(n->lanes[class].queue == NULL ||
+                    n->lanes[class].active != NULL);
 }
 
 /* ---- what is seen -------------------------------------------------------- */
@@ -284,12 +285,15 @@ static void on_service_doubt(void *user)
         return;
     while ((node = vow__table_next(&s->names, node)) != NULL)
         cached_name(node)->fresh = false;
+    vow__cas_pools_doubt(s);
     if (s->events.on_doubt != NULL)
         s->events.on_doubt(s->events.user);
 }
 
 const struct cas_events vow__cas_events = {.on_record = on_service_record,
-                                           .on_doubt = on_service_doubt};
+                                           .on_doubt = on_service_doubt,
+                                           .on_pool = vow__cas_pool_changed,
+                                           .on_look = vow__cas_pool_look};
 
 /* ---- owners -------------------------------------------------------------- */
 

@@ -29,6 +29,7 @@
 #include "vow/fiber.h"
 
 enum {
+    CAS_LANES = 2,         /* of a step */
     CAS_ACTIVE_MAX = 64,   /* steps of a class under way */
     CAS_TRIES_MAX = 16,    /* conflicts, then VOW_EAGAIN */
     CAS_RESTING_MAX = 256, /* names in the cache that nobody waits for */
@@ -41,8 +42,16 @@ enum {
 
 struct cas;
 struct cas_step;
+struct cas_pool;
+struct cas_permit;
 
 enum cas_class { CAS_ASK, CAS_OWN, CAS_CLASSES };
+
+/* Steps that follow each other. */
+struct cas_lane {
+    struct cas_step *active; /* the head, or NULL */
+    vow_link *queue;         /* steps behind the head */
+};
 
 struct cas_orphan;
 
@@ -51,13 +60,12 @@ struct cas_name {
     struct vow__table_node node;
     vow_name name;
     struct cas *cas;
-    vow_link resting;                     /* in cas->resting */
-    uint64_t touched_ns;                  /* when the last step ended */
-    size_t steps;                         /* that use the name */
-    struct cas_step *active[CAS_CLASSES]; /* the head of each lane, or NULL */
-    vow_link *lane[CAS_CLASSES];          /* steps behind the head */
-    struct cas_found found;               /* newest version seen */
-    bool known;                           /* `found` is set */
+    vow_link resting;                   /* in cas->resting */
+    uint64_t touched_ns;                /* when the last step ended */
+    size_t steps;                       /* that use the name */
+    struct cas_lane lanes[CAS_CLASSES]; /* a lane for each class of steps */
+    struct cas_found found;             /* newest version seen */
+    bool known;                         /* `found` is set */
     bool fresh; /* `found` is as the service has the name: a watch follows */
     /* waiting */
     bool awaited;
@@ -98,6 +106,11 @@ struct cas {
     uint64_t expiry_seq;
     vow_call expire;
     size_t n_owned;
+    /* pools */
+    struct vow__table pools;
+    uint64_t doubts; /* how often events may have been lost */
+    vow_link *news;  /* permits that are to be told */
+    vow_call tell;
     /* leases */
     vow_link *leases; /* struct cas_slot */
     size_t n_leases;
@@ -127,8 +140,11 @@ struct cas_step {
     struct cas *cas;
     struct cas_name *name; /* NULL: of no name, or of many */
     enum cas_class class;
-    vow_link link;   /* in a lane or in a queue */
-    vow_link in_all; /* in cas->all */
+    struct cas_lane *lanes[CAS_LANES]; /* entered one after another; may be
+                                          NULL */
+    unsigned entered;                  /* lanes of which the step is the head */
+    vow_link link;                     /* in a lane or in a queue */
+    vow_link in_all;                   /* in cas->all */
     vow_call end;
     uint64_t due_ns;
     int code;
@@ -136,6 +152,8 @@ struct cas_step {
     union {
         vow_records_fn records;
         vow_chunks_fn chunks;
+        vow_permits_fn permits;
+        vow_pools_fn pools;
     } done;
     void *user;
 };
@@ -148,6 +166,9 @@ struct cas_step *vow__cas_step_new(struct cas *s,
 void vow__cas_step_start(struct cas_step *step);
 /* With a code, the step ends with the code and does not run. */
 void vow__cas_step_start_with(struct cas_step *step, int code);
+/* The store is not freed before the call of vow__cas_leave(). */
+void vow__cas_stay(struct cas *s);
+void vow__cas_leave(struct cas *s);
 struct cas *vow__cas_of(vow_store *s);
 uint64_t vow__cas_now_ns(const struct cas *s);
 
@@ -262,5 +283,28 @@ void vow__cas_read(vow_store *s, const vow_name *name, uint64_t epoch,
                    uint64_t from, vow_chunks_fn done, void *user);
 /* Ends the mark of a name with a lease that is over. */
 void vow__cas_name_lapse(struct cas_name *n);
+
+/* ---- steps on pools (cas_permit.c, cas_renew.c, cas_limit.c) -------------- */
+
+void vow__cas_acquire(vow_store *s, const vow_permit_request *request,
+                      vow_permits_fn done, void *user);
+void vow__cas_release(vow_store *s, const vow_permit_hold *hold,
+                      vow_permits_fn done, void *user);
+void vow__cas_renew(vow_store *s, const vow_permit_hold *holds, size_t n,
+                    uint64_t lease_ms, vow_permits_fn done, void *user);
+void vow__cas_limit(vow_store *s, const vow_name *pool,
+                    const vow_pool_limits *limits, const char *label,
+                    vow_pools_fn done, void *user);
+void vow__cas_pools(vow_store *s, vow_pools_fn done, void *user);
+/* Gives all permits back, for the close. */
+void vow__cas_pools_close(struct cas *s);
+/* Frees all pools, at the end. */
+void vow__cas_pools_fini(struct cas *s);
+/* What the service tells about pools: see struct cas_events. */
+void vow__cas_pool_changed(const struct cas_pool_event *event, void *cas);
+void vow__cas_pool_look(const struct cas_pool_name *name,
+                        const vow_token *token, void *cas);
+/* Events may have been lost. */
+void vow__cas_pools_doubt(struct cas *s);
 
 #endif

@@ -362,7 +362,7 @@ void vow__cas_name_lapse(struct cas_name *n)
 {
     struct cas *s = n->cas;
     struct cas_step *step;
-    if (n->active[CAS_OWN] != NULL || s->closing)
+    if (n->lanes[CAS_OWN].active != NULL || s->closing)
         return;
     step = vow__cas_step_new(s, &lapse_ops, CAS_OWN, &n->name);
     if (step != NULL)

@@ -128,7 +128,7 @@ void vow__cas_orphans_close(struct cas *s)
 static void on_orphan_due(void *user)
 {
     struct cas_orphan *o = user;
-    if (o->name->active[CAS_ASK] != NULL || give_start(o) < 0)
+    if (o->name->lanes[CAS_ASK].active != NULL || give_start(o) < 0)
         orphan_wait(o);
 }
 
