@@ -36,7 +36,8 @@ struct renewal_item {
     struct cas_permit *permit;
     size_t at; /* in the answers */
     bool started;
-    bool known; /* before the read: there may be a row of this instance */
+    bool known; /* before the read: there may be a row of this instance. Such a
+                   permit that is ASKED was never answered, or is lost */
     enum cas_permit_state state;
     uint64_t order;
 };
@@ -116,19 +117,21 @@ static void part_decide_one(struct renewal_part *part, size_t i,
     vow_pool_permit *answer = &part->renewal->answers[item->at];
     enum rules_rank rank =
         vow__rules_rank(tally, row->before, row->weight, row->marked, now_us);
-    bool was_held = p->state == CAS_PERMIT_HELD && p->order == row->order;
+    bool was_held = p->state == CAS_PERMIT_HELD;
     bool held = was_held || rank == RULES_RANK_HELD;
+    bool other = was_held && p->order != row->order; /* of a late join */
+    bool lost = p->state == CAS_PERMIT_ENDING ||
+                (item->known && p->state == CAS_PERMIT_ASKED);
     *answer = (vow_pool_permit){.status = VOW_STATUS_NONE,
                                 .limits = part->found.limits};
-    if (!row->there || p->state == CAS_PERMIT_ENDING ||
-        (!held && rank == RULES_RANK_NEVER))
+    if (!row->there || other || lost || (!held && rank == RULES_RANK_NEVER))
         return;
     *answer = vow__cas_permit_answer(tally, &part->found, row, held,
                                      part->renewal->lease_ms, now_us);
     if (p->lane.active != NULL)
         return;
     part_add_change(part, i, lease, was_held && rank != RULES_RANK_HELD);
-    if (held && p->order == row->order)
+    if (held)
         part_add_entry(part, i);
 }
 
@@ -157,7 +160,7 @@ static int part_look(struct renewal_part *part)
         item->state = p->state;
         item->order = p->order;
         part->tokens[i] = p->token;
-        if (item->known && p->state != CAS_PERMIT_ENDING)
+        if (p->state == CAS_PERMIT_QUEUED || p->state == CAS_PERMIT_HELD)
             vow__cas_permit_lease(p, part->renewal->lease_ms);
     }
     part->doubts = s->doubts;
@@ -229,7 +232,7 @@ static void part_settle(struct renewal_part *part)
         struct cas_permit *p = item->permit;
         uint32_t status = part->renewal->answers[item->at].status;
         if (p->lane.active != NULL || p->state == CAS_PERMIT_ENDING ||
-            item_changed(item))
+            (item->known && p->state == CAS_PERMIT_ASKED) || item_changed(item))
             continue;
         if (status != VOW_STATUS_NONE) {
             if (!item->known)
@@ -237,7 +240,8 @@ static void part_settle(struct renewal_part *part)
             vow__cas_permit_seat(p, row, status == VOW_STATUS_OWNED);
         } else if (!row->there) {
             vow__cas_permit_gone(p);
-        } else { /* can never be granted */
+        } else { /* another row, or a row that can never be granted */
+            p->order = row->order;
             vow__cas_permit_lease(p, 0);
             vow__cas_permit_lose(p);
         }
