@@ -39,6 +39,8 @@ void cas_world_free(struct cas_world *w);
 void cas_world_set(struct cas_world *w, const struct cas_plan *plan);
 /* From now on, there are no faults but delays. */
 void cas_world_heal(struct cas_world *w);
+/* From now on, new limits mark no rows. */
+void cas_world_miss_marks(struct cas_world *w, bool miss);
 /* How often each fault has happened. */
 struct cas_faults {
     uint64_t requests, answers, late, late_done, events, doubled, leases;

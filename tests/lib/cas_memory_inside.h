@@ -65,6 +65,7 @@ struct cas_world {
     vow_link *late;
     vow_link *late_ops;      /* the same of cas_memory_permits.c */
     struct sim_pools *pools; /* cas_memory_pools.c */
+    bool misses_marks;
     struct cas_faults faults;
 };
 

@@ -440,7 +440,7 @@ static void limits_plan(struct cas_world *w, struct sim_pool *p,
     vow__rules_order_limit(from, to, rows, n);
     for (size_t i = 0; i < n; i++) {
         struct sim_row *r = row_find(p, &rows[i].token);
-        if (rows[i].plan == RULES_PLAN_MARK) {
+        if (rows[i].plan == RULES_PLAN_MARK && !w->misses_marks) {
             row_mark(w->pools, p, r, ++w->counter);
         } else if (rows[i].plan == RULES_PLAN_DROP) {
             int client = r->client;
@@ -500,6 +500,11 @@ int cas_sim_pools_do(struct cas_client *c, const struct sim_op *op,
     default:
         return server_limit(c, op, ret);
     }
+}
+
+void cas_world_miss_marks(struct cas_world *w, bool miss)
+{
+    w->misses_marks = miss;
 }
 
 /* ---- all pools ----------------------------------------------------------- */

@@ -37,6 +37,7 @@ static void pool_check_sums(const struct cas_pool *pool,
                             const struct cas_row *rows, size_t n);
 static void pool_apply(struct cas_pool *pool, const struct cas_pool_event *e);
 static void permit_apply(struct cas_permit *p, const struct cas_pool_event *e);
+static void permit_look(struct cas_permit *p, bool rated);
 static void on_pool_judge(void *user);
 static void on_pool_look(void *user);
 
@@ -218,6 +219,9 @@ static void permit_see(struct cas_permit *p, const struct cas_row *row,
     p->revision = found->revision;
     p->before = row->before;
     p->marked = row->marked;
+    if (p->looked)
+        permit_look(p, found->limits.rate > 0);
+    p->looked = false;
 }
 
 void vow__cas_pool_see(struct cas_pool *pool, struct cas_pool_found *found,
@@ -351,8 +355,17 @@ static void permit_apply(struct cas_permit *p, const struct cas_pool_event *e)
     }
 }
 
-/* Without a watch: the service says that the request may have its turn. Under a
- * rate, the request may be only the first in the queue. */
+/* Under a rate, the request may be only the first in the queue. */
+static void permit_look(struct cas_permit *p, bool rated)
+{
+    if (rated)
+        vow__cas_permit_tell(p);
+    else
+        vow__cas_permit_turn(p, true);
+}
+
+/* Without a watch: the service says that the request may have its turn. The
+ * answer to a step under way may be older than this event. */
 void vow__cas_pool_look(const struct cas_pool_name *name,
                         const vow_token *token, void *user)
 {
@@ -360,12 +373,11 @@ void vow__cas_pool_look(const struct cas_pool_name *name,
     struct cas_pool *pool = vow__cas_pool_find(s, name);
     struct cas_permit *p =
         pool == NULL ? NULL : vow__cas_permit_find(pool, token);
-    if (p == NULL || s->closing || p->state != CAS_PERMIT_QUEUED)
+    if (p == NULL || s->closing)
         return;
-    if (pool->found.limits.rate == 0)
-        vow__cas_permit_turn(p, true);
-    else
-        vow__cas_permit_tell(p);
+    p->looked = p->lane.active != NULL;
+    if (p->state == CAS_PERMIT_QUEUED)
+        permit_look(p, pool->found.limits.rate > 0);
 }
 
 static void pool_unfollow(struct cas_pool *pool)

@@ -59,6 +59,7 @@ struct cas_permit {
     /* waiting */
     bool told;         /* that the request may have its turn */
     uint64_t fetch_ns; /* then the turn is over */
+    bool looked;       /* an event came while a step was under way */
     bool headed;       /* known, or told, as the first in the queue */
     bool followed;     /* `before` has all changes that were told */
     uint64_t revision; /* `before` is of this read, and of later events */
