@@ -496,6 +496,22 @@ TEST(cas_pool, a_permit_whose_lease_was_ended_is_lost)
     world_close(&w);
 }
 
+/* Without a clock, a process knows since when a start is there. */
+POOL_TEST(a_start_gets_older_while_a_process_knows_the_start)
+{
+    (void)watch;
+    check_status(acquire_told(s, 0, REQUEST(1, 1, .limits = RATED)),
+                 VOW_STATUS_OWNED);
+    check_status(release_told(s, 0, 1, 1), VOW_STATUS_OWNED);
+    struct told t = acquire_told(s, 1, REQUEST(1, 2));
+    check_status(t, VOW_STATUS_WAITING);
+    CHECK(t.permit.again_us > 490000 && t.permit.again_us <= 500001);
+    world_advance_ms(w, 250);
+    t = acquire_told(s, 1, REQUEST(1, 2));
+    check_status(t, VOW_STATUS_WAITING);
+    CHECK(t.permit.again_us > 240000 && t.permit.again_us <= 250001);
+}
+
 /* ---- limits -------------------------------------------------------------- */
 
 POOL_TEST(lower_limits_take_nothing_from_holders)
@@ -516,6 +532,30 @@ POOL_TEST(lower_limits_take_nothing_from_holders)
     CHECK_UINT_EQ(limit_told(s, 2, 1, &rate).info.held, 1);
     check_status(acquire_told(s, 2, REQUEST(1, 3)), VOW_STATUS_OWNED);
     CHECK_UINT_EQ(limit_told(s, 2, 1, NULL).info.rate_used, 1);
+}
+
+/* The limits change between the join and the mark, which compares the limits. */
+POOL_TEST(a_mark_does_not_count_by_limits_that_have_changed)
+{
+    struct told t = {.done = 0};
+    struct cas_plan plan = plan_of(watch);
+    const vow_pool_limits two = {.rate = 2, .window_us = 1000000};
+    const vow_pool_limits one = {.rate = 1, .window_us = 1000000};
+    warm_up(s);
+    check_status(acquire_told(s, 2, REQUEST(1, 2, .limits = two)),
+                 VOW_STATUS_OWNED);
+    uint64_t writes = cas_world_writes(s->server);
+    plan.delay_ms = 20;
+    cas_world_set(s->server, &plan);
+    s->store[0]->ops->acquire(s->store[0], REQUEST(1, 1), on_permits, &t);
+    for (int i = 0; i < 100 && cas_world_writes(s->server) == writes; i++)
+        world_advance_ms(w, 1);
+    CHECK_UINT_EQ(cas_world_writes(s->server), writes + 1);
+    cas_memory_cut(s->service[0], true); /* the answer is on its way */
+    CHECK_UINT_EQ(limit_told(s, 1, 1, &one).info.limits.rate, 1);
+    cas_memory_cut(s->service[0], false);
+    check_status(wait_told(s, &t), VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(limit_told(s, 1, 1, NULL).info.rate_used, 1);
 }
 
 /* A holder that the change of limits has missed marks its row. */
@@ -645,8 +685,11 @@ POOL_TEST(a_late_release_does_not_hit_a_later_request)
     CHECK_INT_EQ(release_told(s, 0, 1, 1).code, VOW_EUNSURE);
     cas_world_heal(s->server);
     CHECK(cas_world_faults(s->server).late > 1);
+    struct told first = acquire_told(s, 0, REQUEST(1, 1));
     for (int i = 0; i < 20; i++) {
-        check_status(acquire_told(s, 0, REQUEST(1, 1)), VOW_STATUS_OWNED);
+        struct told t = renew_told(s, 0, 1, 1, false);
+        check_status(t, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(t.permit.fence, first.permit.fence);
         world_advance_ms(w, 300);
     }
     CHECK(cas_world_faults(s->server).late_done > 0);
