@@ -71,9 +71,10 @@ struct rig_store {
     bool asynchronous; /* steps are answered by the loop */
     bool counts_no_waiters; /* the number of waiters is UINT32_MAX */
     /* Permits are ordered: no step grants a permit to another process, so a
-     * request under a rate is granted by its own step only, and the 2 s to fetch
-     * a permit begin when the request fits, not with the next step. New limits
-     * remove all requests that can never be granted, not only the first. */
+     * request under a rate is granted by its own step only, and the 2 s to
+     * fetch a permit begin when the request fits, not with the next step. New
+     * limits remove all requests that can never be granted, not only
+     * the first. */
     bool ordered;
     unsigned short_ms; /* of rig_short_ms(), where steps take long; 0: 100 */
     unsigned late_ms; /* how much later than asked leases of who has left end */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cas_memory_inside.h - what the parts of the simulated service share: names and
- * leases (cas_memory.c), and pools (cas_memory_pools.c). */
+/* cas_memory_inside.h - what the parts of the simulated service share: names
+ * and leases (cas_memory.c), and pools (cas_memory_pools.c). */
 #ifndef TEST_CAS_MEMORY_INSIDE_H
 #define TEST_CAS_MEMORY_INSIDE_H
 

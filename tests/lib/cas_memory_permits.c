@@ -134,7 +134,7 @@ static int client_permits(struct cas_service *s, const struct cas_pool_write *w,
                      ret_version);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the type is of the service table */
+/* NOLINTNEXTLINE(readability-function-size): the type is of the table */
 static int client_leave(struct cas_service *s, const struct cas_pool_name *name,
                         const vow_token *token, uint64_t order,
                         const struct cas_entry *entry, uint64_t due_ns,
@@ -152,6 +152,7 @@ static int client_leave(struct cas_service *s, const struct cas_pool_name *name,
                      NULL);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the type is of the table */
 static int client_limit(struct cas_service *s, const vow_name *pool,
                         const vow_pool_limits *limits, const char *label,
                         uint64_t version, uint64_t due_ns,

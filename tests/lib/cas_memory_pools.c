@@ -531,6 +531,7 @@ void cas_sim_pools_free(struct sim_pools *ps)
 
 /* ---- reading ------------------------------------------------------------- */
 
+/* NOLINTNEXTLINE(readability-function-size): the type is of the table */
 static int client_look(struct cas_service *s, const struct cas_pool_name *name,
                        const vow_token *tokens, size_t n, uint64_t due_ns,
                        struct cas_pool_found *ret_pool,

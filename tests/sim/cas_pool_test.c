@@ -3,9 +3,9 @@
  * faults drawn from a seed, on virtual time.
  *
  * Each process is a fiber with a store of its own. A process acquires permits
- * of a lock, of a pool with weights, of a key and of a pool with a rate, renews,
- * releases, walks away, stops, dies and begins anew, and changes limits. A
- * ledger holds what the processes were told, and checks:
+ * of a lock, of a pool with weights, of a key and of a pool with a rate,
+ * renews, releases, walks away, stops, dies and begins anew, and changes
+ * limits. A ledger holds what the processes were told, and checks:
  *
  *   P1  permits with a valid lease never weigh more than the largest limit
  *       since the newest of them was requested

@@ -512,6 +512,22 @@ POOL_TEST(a_start_gets_older_while_a_process_knows_the_start)
     CHECK(t.permit.again_us > 240000 && t.permit.again_us <= 250001);
 }
 
+/* A renewal does not mark: the caller is told to acquire now. */
+POOL_TEST(a_renewal_under_a_rate_says_acquire_now_when_the_turn_has_come)
+{
+    (void)watch;
+    check_status(acquire_told(s, 0, REQUEST(1, 1, .limits = RATED)),
+                 VOW_STATUS_OWNED);
+    check_status(release_told(s, 0, 1, 1), VOW_STATUS_OWNED);
+    check_status(acquire_told(s, 1, REQUEST(1, 2)), VOW_STATUS_WAITING);
+    world_advance_ms(w, 510);
+    CHECK_UINT_EQ(s->heard[1].permits, 1);
+    struct told t = renew_told(s, 1, 1, 2, false);
+    check_status(t, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(t.permit.again_us, 1);
+    check_status(acquire_told(s, 1, REQUEST(1, 2)), VOW_STATUS_OWNED);
+}
+
 /* ---- limits -------------------------------------------------------------- */
 
 POOL_TEST(lower_limits_take_nothing_from_holders)
@@ -534,7 +550,7 @@ POOL_TEST(lower_limits_take_nothing_from_holders)
     CHECK_UINT_EQ(limit_told(s, 2, 1, NULL).info.rate_used, 1);
 }
 
-/* The limits change between the join and the mark, which compares the limits. */
+/* The limits change between the join and the mark: the mark compares. */
 POOL_TEST(a_mark_does_not_count_by_limits_that_have_changed)
 {
     struct told t = {.done = 0};
@@ -673,7 +689,7 @@ POOL_TEST(a_mark_without_an_answer_is_found)
     CHECK_UINT_EQ(limit_told(s, 0, 1, NULL).info.rate_used, 0);
 }
 
-/* The release has no answer, and comes true after the token has joined again. */
+/* The release has no answer, and comes true when the token has joined again. */
 POOL_TEST(a_late_release_does_not_hit_a_later_request)
 {
     struct cas_plan plan = plan_of(watch);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cas.c - opening, closing, and the steps of a store.
  *
- * HOW   vow__cas_step_start() puts a step into the lanes of the step; the head of
- *       all its lanes waits in a queue until fewer than CAS_ACTIVE_MAX steps of
- *       the class are under way; then a fiber runs the step. The end of the
+ * HOW   vow__cas_step_start() puts a step into the lanes of the step; the head
+ *       of all its lanes waits in a queue until fewer than CAS_ACTIVE_MAX steps
+ *       of the class are under way; then a fiber runs the step. The end of the
  *       fiber puts step_finished() into the loop's queue: answers, and failures
  *       to start, come from the stack of the loop, and no answer is inside
  *       another step. A close answers all steps at once, and waits for their

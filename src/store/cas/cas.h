@@ -45,10 +45,10 @@
  * Reads go on at another server by themselves, until the deadline.
  *
  * Events. A service with CAS_WATCHES tells every change of every name after the
- * first answer, in the order of changes: records, marks that have ended, chunks.
- * If events may have been lost, the service calls on_doubt. A service with
- * CAS_REGISTERS tells an instance only about names for which the instance is
- * registered or owner, perhaps twice, late, or not at all.
+ * first answer, in the order of changes: records, marks that have ended,
+ * chunks. If events may have been lost, the service calls on_doubt. A service
+ * with CAS_REGISTERS tells an instance only about names for which the instance
+ * is registered or owner, perhaps twice, late, or not at all.
  *
  * Pools. A pool is a set of rows in the order in which the service created the
  * rows; store/rules/order.h says which rows are held. A row is a key, or a row
@@ -67,13 +67,13 @@
  * limits. Without a watch, a row whose lease is over is not seen, and the step
  * that does not see the row ends the lease.
  *   An *entry* is weight that counts against a rate. An open entry counts as of
- * now: work was granted and has perhaps not started. When the start is told, the
- * engine writes the entry once more, closed. Only one instance writes an entry.
- * With a clock, the service closes an entry of a row that went with its lease.
- * The service removes an entry when keep_ms have passed since the last write,
- * and not before. With a clock, the age of an entry is the time since the last
- * write, by the clock; without, the engine counts from the time when the engine
- * first saw this version of the entry.
+ * now: work was granted and has perhaps not started. When the start is told,
+ * the engine writes the entry once more, closed. Only one instance writes an
+ * entry. With a clock, the service closes an entry of a row that went with its
+ * lease. The service removes an entry when keep_ms have passed since the last
+ * write, and not before. With a clock, the age of an entry is the time since
+ * the last write, by the clock; without, the engine counts from the time when
+ * the engine first saw this version of the entry.
  *   A service with CAS_WATCHES tells every change of every pool that is not a
  * new row, once, in the order of changes, as on_pool: marks, rows that went,
  * entries, limits. A service with CAS_REGISTERS calls on_look for an unmarked
@@ -332,8 +332,8 @@ struct cas_service_ops {
                 struct cas_found *ret_found, size_t room, size_t *ret_n);
 
     /* Creates a row behind all rows, on a lease, or finds the row of the token;
-     * sets limits and label if there are none. Answers the pool and the row. The
-     * request is repeated after VOW_EUNSURE. */
+     * sets limits and label if there are none. Answers the pool and the row.
+     * The request is repeated after VOW_EUNSURE. */
     int (*permit_join)(struct cas_service *s, const vow_permit_request *q,
                        const struct cas_lease *lease, uint64_t due_ns,
                        struct cas_pool_found *ret_pool,
@@ -344,7 +344,8 @@ struct cas_service_ops {
                        struct cas_pool_found *ret_pool,
                        struct cas_row *ret_rows);
     /* Writes rows and entries. *ret_version is the version of all that was
-     * written. VOW_EAGAIN: the compare failed. VOW_ENOENT: a lease has ended. */
+     * written. VOW_EAGAIN: the compare failed. VOW_ENOENT: a lease has
+     * ended. */
     int (*permit_write)(struct cas_service *s, const struct cas_pool_write *w,
                         uint64_t *ret_version);
     /* Removes the row of a token, if the row has the order; 0: any order. With
@@ -359,9 +360,9 @@ struct cas_service_ops {
     /* Reads a pool, or sets limits and label if limits_version is `version`,
      * else VOW_EAGAIN; an empty label keeps the old label. Carries out
      * vow__rules_order_limit() for the pool and its keys: if not in one step,
-     * marks come before the limits, and each mark compares the old limits. A row
-     * that was missed is marked by the process of the row. Answers the pool as
-     * after the step. */
+     * marks come before the limits, and each mark compares the old limits. A
+     * row that was missed is marked by the process of the row. Answers the pool
+     * as after the step. */
     int (*pool_limit)(struct cas_service *s, const vow_name *pool,
                       const vow_pool_limits *limits, const char *label,
                       uint64_t version, uint64_t due_ns,
@@ -404,9 +405,9 @@ struct rules_record vow__cas_write_record(const struct cas_write *w,
 void vow__cas_found_fini(struct cas_found *found);
 
 /* Adds an entry to a pool that is being read. VOW_ENOMEM. */
-int vow__cas_entries_add(struct cas_pool_found *pool,
+int vow__cas_entries_add(struct cas_pool_found *found,
                          const struct cas_entry *entry);
 /* Drops the entries. */
-void vow__cas_pool_found_fini(struct cas_pool_found *pool);
+void vow__cas_pool_found_fini(struct cas_pool_found *found);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* cas_follow.c - the sums and entries of a pool, followed by events.
  *
- * WHY   No process grants a permit to another process: each waiting process must
- *       find out soon that the request has its turn. To read the pool after
- *       each change would cost every waiter a request for every release.
- * HOW   An answer has the weight that is marked, the weight of the unmarked rows
- *       before each row, and the entries of the rate, all of one revision. Each
- *       later event changes these sums: O(1), without a list of rows. A new row
- *       is behind all rows that wait here, and changes nothing.
+ * WHY   No process grants a permit to another process: each waiting process
+ *       must find out soon that the request has its turn. To read the pool
+ *       after each change would cost every waiter a request for every release.
+ * HOW   An answer has the weight that is marked, the weight of the unmarked
+ *       rows before each row, and the entries of the rate, all of one revision.
+ *       Each later event changes these sums: O(1), without a list of rows. A
+ *       new row is behind all rows that wait here, and changes nothing.
  *       Answers and events overtake each other. Each sum has the revision of
  *       its read, and takes later events only. An answer that is older than the
  *       newest event may miss events that have passed: then the sum is not
@@ -63,7 +63,7 @@ uint64_t vow__cas_loop_us(const struct cas *s)
 
 /* ---- entries ------------------------------------------------------------- */
 
-/* A block has room for the entries, and behind them for the starts of a tally. */
+/* A block has room for entries, and behind them for the starts of a tally. */
 static size_t entries_size(size_t room)
 {
     return room * (sizeof(struct cas_entry) + sizeof(struct rules_start));

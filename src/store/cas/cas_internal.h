@@ -284,9 +284,9 @@ void vow__cas_read(vow_store *s, const vow_name *name, uint64_t epoch,
 /* Ends the mark of a name with a lease that is over. */
 void vow__cas_name_lapse(struct cas_name *n);
 
-/* ---- steps on pools (cas_permit.c, cas_renew.c, cas_limit.c) -------------- */
+/* ---- steps on pools (cas_permit.c, cas_renew.c, cas_limit.c) ------------- */
 
-void vow__cas_acquire(vow_store *s, const vow_permit_request *request,
+void vow__cas_acquire(vow_store *s, const vow_permit_request *q,
                       vow_permits_fn done, void *user);
 void vow__cas_release(vow_store *s, const vow_permit_hold *hold,
                       vow_permits_fn done, void *user);
@@ -301,9 +301,9 @@ void vow__cas_pools_close(struct cas *s);
 /* Frees all pools, at the end. */
 void vow__cas_pools_fini(struct cas *s);
 /* What the service tells about pools: see struct cas_events. */
-void vow__cas_pool_changed(const struct cas_pool_event *event, void *cas);
+void vow__cas_pool_changed(const struct cas_pool_event *e, void *user);
 void vow__cas_pool_look(const struct cas_pool_name *name,
-                        const vow_token *token, void *cas);
+                        const vow_token *token, void *user);
 /* Events may have been lost. */
 void vow__cas_pools_doubt(struct cas *s);
 

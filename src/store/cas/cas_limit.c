@@ -5,8 +5,8 @@
  *       an answer can be repeated, and a late write does not replace newer
  *       limits. Which permits are marked and which requests leave is decided by
  *       vow__rules_order_limit(), at the service.
- * LIMITS  Pools of keys keep unmarked holders that the service has missed, until
- *         the processes of these holders look.
+ * LIMITS  Pools of keys keep unmarked holders that the service has missed,
+ *         until the processes of these holders look.
  * THREADS  the thread of the loop.
  */
 #include "store/cas/cas_pools.h"

@@ -165,8 +165,8 @@ static struct decision decide_commit(const struct cas_change *c,
     return vow__rules_commit(r, c->request, now);
 }
 
-/* The end of the run ends the ownership. Without an answer, the mark stays until the lease is
- * over: the caller may commit again. */
+/* The end of the run ends the ownership. Without an answer, the mark stays
+ * until the lease is over: the caller may commit again. */
 static int commit_run(struct cas_step *step)
 {
     struct cas_one *one = one_of(step);

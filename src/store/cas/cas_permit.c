@@ -59,8 +59,8 @@ static struct cas_one_permit *one_permit(struct cas_step *step)
 
 /* ---- answers ------------------------------------------------------------- */
 
-/* When to ask again: when the rate has room for all requests ahead and this
- * request, which is never too late; or else when the shortest lease ends, later
+/* When to ask again: now, if the request has its turn; when the rate has room
+ * for all requests ahead and this request, which is never too late; or else when the shortest lease ends, later
  * far behind, and before the own lease ends. */
 static uint64_t again_us(const struct rules_pool *tally,
                          const struct cas_pool_found *found,
@@ -78,6 +78,9 @@ static uint64_t again_us(const struct rules_pool *tally,
                                  row->before, row->weight, now_us);
         if (when_us > now_us)
             return when_us - now_us;
+        if (vow__rules_rank(tally, row->before, row->weight, row->marked,
+                            now_us) == RULES_RANK_TURN)
+            return 1;
     }
     if (least_ms > own_us / US_PER_MS / times)
         return own_us;
@@ -101,8 +104,8 @@ vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
     return a;
 }
 
-/* An open entry stays for a window behind the lease, if written again with every
- * second lease; see cas_renew.c. */
+/* An open entry stays for a window behind the lease, if written again with
+ * every second lease; see cas_renew.c. */
 struct cas_entry vow__cas_permit_entry(const struct cas_permit *p,
                                        const struct cas_pool_found *found,
                                        bool open, uint64_t lease_ms)
@@ -373,8 +376,8 @@ void vow__cas_acquire(vow_store *store, const vow_permit_request *q,
 
 /* ---- leaving ------------------------------------------------------------- */
 
-/* A removal that had no answer may have happened: then the entry is closed, too,
- * and the row is not there. */
+/* A removal that had no answer may have happened: then the entry is closed,
+ * too, and the row is not there. */
 int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
                           struct cas_pool_found *ret_pool,
                           struct cas_row *ret_row)

@@ -7,10 +7,10 @@
  *       the others wait behind.
  * HOW   A permit has the end of its own lease. When the lease is over, a step
  *       removes the row. When a request was told that the request may have its
- *       turn, and no acquire or renewal follows within CAS_ACCEPT_MS, the row is
- *       removed, too. A join without an answer may come true for CAS_LATE_MS:
- *       so long, the row is removed again and again, less and less often.
- *       Callers are told from the loop's queue, by on_permits_tell().
+ *       turn, and no acquire or renewal follows within CAS_ACCEPT_MS, the row
+ *       is removed, too. A join without an answer may come true for
+ *       CAS_LATE_MS: so long, the row is removed again and again, less and less
+ *       often. Callers are told from the loop's queue, by on_permits_tell().
  * INVARIANTS  Q1 to Q4 in cas_pools.h
  * LIMITS  A row that cannot be removed is tried again each CAS_END_AGAIN_MS. A
  *         row that cannot be removed during the close ends with the lease. A

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cas_pools.h - pools as this instance knows them, and permits of this instance.
- *
+/* cas_pools.h - pools as this instance knows them, and permits of this
+ *instance. 
  *   cas_permit.c   acquire, release, and the end of a permit
  *   cas_renew.c    renewals
  *   cas_limit.c    limits, and the list of pools
@@ -134,8 +134,8 @@ void vow__cas_permit_check(const struct cas_permit *p);
 
 /* Prepares a found pool for an answer. */
 struct cas_pool_found vow__cas_pool_found(const struct cas *s);
-/* Sorts the entries of a read, and gives the entries their age, by what is known
- * of the pool; NULL: nothing. */
+/* Sorts the entries of a read, and gives the entries their age, by what is
+ * known of the pool; NULL: nothing. */
 void vow__cas_entries_age(const struct cas *s, const struct cas_pool *pool,
                           struct cas_pool_found *found);
 /* Sums up limits, marked weight and entries, as of `now_us` of the loop. The

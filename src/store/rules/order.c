@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* order.c - sums over ordered permits, and the plan for changed limits.
  *
- * HOW   The sums of unmarked rows grow from row to row, so the held rows without
- *       a mark are the first unmarked rows. The time of the rate does not
- *       matter here: under a rate, only marked rows are held.
+ * HOW   The sums of unmarked rows grow from row to row, so the held rows
+ *       without a mark are the first unmarked rows. The time of the rate does
+ *       not matter here: under a rate, only marked rows are held.
  * INVARIANTS  O1 to O3 in order.h
  * THREADS  any.
  */
