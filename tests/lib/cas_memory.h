@@ -41,6 +41,8 @@ void cas_world_set(struct cas_world *w, const struct cas_plan *plan);
 void cas_world_heal(struct cas_world *w);
 /* From now on, new limits mark no rows. */
 void cas_world_miss_marks(struct cas_world *w, bool miss);
+/* Entries of the rates of all pools. */
+size_t cas_world_entries(const struct cas_world *w);
 /* How often each fault has happened. */
 struct cas_faults {
     uint64_t requests, answers, late, late_done, events, doubled, leases;

@@ -507,6 +507,14 @@ void cas_world_miss_marks(struct cas_world *w, bool miss)
     w->misses_marks = miss;
 }
 
+size_t cas_world_entries(const struct cas_world *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->pools->n; i++)
+        n += w->pools->pools[i]->n_entries;
+    return n;
+}
+
 /* ---- all pools ----------------------------------------------------------- */
 
 struct sim_pools *cas_sim_pools_new(struct cas_world *w)

@@ -496,6 +496,39 @@ TEST(cas_pool, a_permit_whose_lease_was_ended_is_lost)
     world_close(&w);
 }
 
+static void renew_starts(struct scene *s, unsigned from, unsigned to)
+{
+    vow_permit_hold holds[MANY];
+    struct told t = {.done = 0};
+    for (unsigned i = from; i < to; i++)
+        holds[i] = hold_number(1, i, true);
+    s->store[0]->ops->renew(s->store[0], holds + from, to - from, LEASE_MS,
+                            on_permits, &t);
+    check_status(wait_told(s, &t), VOW_STATUS_OWNED);
+}
+
+/* The grants of a process share an entry, which is open until the last of them
+ * has started. */
+POOL_TEST(with_a_high_rate_grants_share_an_entry)
+{
+    const vow_pool_limits high = {.rate = 1000, .window_us = 500000};
+    (void)watch;
+    for (unsigned i = 0; i < MANY; i++)
+        check_status(acquire_told(s, 0, REQUEST(1, i, .limits = high)),
+                     VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(cas_world_entries(s->server), 1);
+    CHECK_UINT_EQ(limit_told(s, 1, 1, NULL).info.rate_used, MANY);
+    renew_starts(s, 0, MANY - 2);
+    check_status(release_told(s, 0, 1, MANY - 1), VOW_STATUS_OWNED);
+    world_advance_ms(w, 1000);
+    CHECK_UINT_EQ(limit_told(s, 1, 1, NULL).info.rate_used, MANY);
+    renew_starts(s, MANY - 2, MANY - 1);
+    CHECK_UINT_EQ(limit_told(s, 1, 1, NULL).info.rate_used, MANY);
+    world_advance_ms(w, 502);
+    CHECK_UINT_EQ(limit_told(s, 1, 1, NULL).info.rate_used, 0);
+    CHECK_UINT_EQ(cas_world_entries(s->server), 0);
+}
+
 /* Without a clock, a process knows since when a start is there. */
 POOL_TEST(a_start_gets_older_while_a_process_knows_the_start)
 {

@@ -15,8 +15,8 @@
  *       as lost, whatever happens then.
  * INVARIANTS  Q1 to Q4 in cas_pools.h
  * LIMITS  A try that finds no room counts for the requests of the same moment.
- *         Under a rate, every grant has an entry: a pool with a high rate has
- *         as many entries as grants in a window.
+ *         Each process has entries of its own: at most one more than
+ *         RULES_RATE_PARTS for a window.
  * THREADS  the thread of the loop.
  */
 #include "store/cas/cas_pools.h"
@@ -106,30 +106,67 @@ vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
 
 /* An open entry stays for a window behind the lease, if written again with
  * every second lease; see cas_renew.c. */
-struct cas_entry vow__cas_permit_entry(const struct cas_permit *p,
-                                       const struct cas_pool_found *found,
-                                       bool open, uint64_t lease_ms)
+static uint64_t entry_keep_ms(const struct cas_pool_found *found, bool open,
+                              uint64_t lease_ms)
 {
-    const struct cas_entry *known = vow__cas_entry_find(found, p->order);
     uint64_t window_ms = found->limits.window_us / US_PER_MS + 1;
-    return (struct cas_entry){.id = p->order,
-                              .version = known == NULL ? 0 : known->version,
-                              .weight = p->weight,
-                              .open = open,
-                              .age_us = RULES_NEVER,
-                              .keep_ms = window_ms + (open ? 2 * lease_ms : 0)};
+    return window_ms + (open ? 2 * lease_ms : 0);
 }
 
+/* As in the rate log (store/rules/rate.c): with a high rate, grants within a
+ * part of the window share an entry, which counts from the newest start on. */
+struct cas_entry vow__cas_entry_charge(const struct cas_pool *pool,
+                                       const struct cas_pool_found *found,
+                                       const struct cas_row *row,
+                                       uint64_t lease_ms)
+{
+    const struct cas_entry *known = vow__cas_entry_find(found, pool->share);
+    uint64_t part_us = found->limits.window_us / RULES_RATE_PARTS;
+    struct cas_entry e = {.id = row->order,
+                          .weight = row->weight,
+                          .open = 1,
+                          .age_us = RULES_NEVER,
+                          .keep_ms = entry_keep_ms(found, true, lease_ms)};
+    if (found->limits.rate <= RULES_RATE_PARTS || known == NULL ||
+        vow__cas_loop_us(pool->cas) - pool->share_us > part_us)
+        return e;
+    e.id = known->id;
+    e.version = known->version;
+    e.weight += known->weight;
+    e.open += known->open;
+    return e;
+}
+
+/* Only this instance writes the entry: permits that are lost count no more. */
+struct cas_entry vow__cas_entry_close(const struct cas_permit *p,
+                                      const struct cas_pool_found *found)
+{
+    const struct cas_entry *known = vow__cas_entry_find(found, p->entry.id);
+    struct vow__table_node *node = NULL;
+    struct cas_entry e = {.id = p->entry.id, .age_us = RULES_NEVER};
+    uint64_t lease_ms = 0;
+    if (known == NULL)
+        return e;
+    while ((node = vow__table_next(&p->pool->permits, node)) != NULL) {
+        const struct cas_permit *o = VOW__OUTER(node, struct cas_permit, node);
+        if (o->entry.version == 0 || o->entry.id != e.id || o->closing)
+            continue;
+        e.open++;
+        lease_ms = o->lease_ms > lease_ms ? o->lease_ms : lease_ms;
+    }
+    e.version = known->version;
+    e.weight = known->weight;
+    e.keep_ms = entry_keep_ms(found, e.open > 0, lease_ms);
+    return e;
+}
+
+/* The id is known from the mark, also if the mark had no answer. */
 void vow__cas_permit_charged(struct cas_permit *p,
                              const struct cas_pool_found *found)
 {
-    const struct cas_entry *e = vow__cas_entry_find(found, p->order);
-    if (e == NULL || e->open == 0 || p->started)
-        return;
-    if (p->entry.version == 0) /* of a write without an answer */
-        p->entry_ns = vow__cas_now_ns(p->pool->cas);
-    if (e->version > p->entry.version)
-        p->entry = *e;
+    const struct cas_entry *e = vow__cas_entry_find(found, p->entry.id);
+    if (e == NULL || e->open == 0)
+        p->entry.version = 0;
 }
 
 /* ---- steps on one permit ------------------------------------------------- */
@@ -289,10 +326,13 @@ static int acquire_change(struct cas_one_permit *one,
     struct cas_entry entry;
     uint64_t version = 0;
     if (charge) {
-        struct cas_permit as = {.order = one->row.order,
-                                .weight = one->row.weight};
-        entry = vow__cas_permit_entry(&as, &one->found, true,
+        entry = vow__cas_entry_charge(one->pool, &one->found, &one->row,
                                       one->request.lease_ms);
+        p->order = one->row.order;
+        p->entry = entry;
+        p->entry.version = UINT64_MAX; /* until an answer tells */
+        p->entry_ns = vow__cas_now_ns(s);
+        p->started = false;
         w.limits_version = one->found.limits_version;
         w.entries = &entry;
         w.n_entries = 1;
@@ -300,6 +340,8 @@ static int acquire_change(struct cas_one_permit *one,
     int rc = s->service->ops->permit_write(s->service, &w, &version);
     if (rc == VOW_ENOENT)
         vow__cas_lease_gone(s, lease->id);
+    if (charge && rc < 0 && rc != VOW_EUNSURE)
+        p->entry.version = 0; /* there is no entry of this mark */
     if (rc == VOW_EAGAIN || rc == VOW_EUNSURE || rc == VOW_ENOENT)
         return ACQUIRE_AGAIN;
     if (rc < 0)
@@ -308,12 +350,11 @@ static int acquire_change(struct cas_one_permit *one,
     one->row.marked = one->row.marked || mark;
     if (!charge)
         return 0;
-    entry.version = version;
+    entry.version = p->entry.version = version;
     entry.since_us = vow__cas_loop_us(s);
-    p->order = one->row.order;
-    p->entry = entry;
-    p->entry_ns = vow__cas_now_ns(s);
-    p->started = false;
+    if (one->pool->share != entry.id)
+        one->pool->share_us = entry.since_us;
+    one->pool->share = entry.id;
     (void)vow__cas_entries_put(&one->found, &entry); /* or the event tells */
     return 0;
 }
@@ -384,10 +425,11 @@ int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
 {
     struct cas_pool *pool = p->pool;
     struct cas_service *service = pool->cas->service;
-    struct cas_entry entry = p->entry;
-    bool closes = entry.version != 0;
+    bool closes = p->entry.version != 0;
     uint64_t order = p->order;
     int rc = VOW_EAGAIN;
+    p->closing = true;
+    struct cas_entry entry = vow__cas_entry_close(p, &pool->found);
     if (p->state != CAS_PERMIT_ENDING)
         vow__cas_permit_lose(p);
     for (int tries = 0; rc == VOW_EAGAIN && tries < CAS_TRIES_MAX; tries++) {
@@ -400,16 +442,12 @@ int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
             order = ret_row->order;
             vow__cas_pool_found_fini(ret_pool);
         }
-        entry.open = 0;
-        entry.keep_ms = pool->found.limits.window_us / US_PER_MS + 1;
         rc = service->ops->permit_leave(service, &pool->name, &p->token, order,
                                         closes ? &entry : NULL, due_ns,
                                         ret_pool, ret_row);
         if (rc == VOW_EAGAIN) {
-            const struct cas_entry *known =
-                vow__cas_entry_find(ret_pool, entry.id);
-            closes = known != NULL;
-            entry.version = closes ? known->version : 0;
+            entry = vow__cas_entry_close(p, ret_pool);
+            closes = entry.version != 0;
         }
     }
     return rc == VOW_EAGAIN ? VOW_ESTORE : rc;

@@ -258,6 +258,7 @@ void vow__cas_permit_seat(struct cas_permit *p, const struct cas_row *row,
         p->entry.version = 0;
         p->started = false;
     }
+    p->closing = false;
     p->order = row->order;
     p->fence = row->fence;
     p->weight = row->weight;
@@ -277,7 +278,7 @@ void vow__cas_permit_gone(struct cas_permit *p)
     permit_state_set(p, CAS_PERMIT_ASKED);
     p->order = 0;
     p->entry.version = 0;
-    p->started = false;
+    p->started = p->closing = false;
     p->end_ns = 0;
     if (!permit_lingers(p))
         (void)vow_call_stop(&p->end);
@@ -355,6 +356,7 @@ static void permit_arm(struct cas_permit *p)
 void vow__cas_permit_lease(struct cas_permit *p, uint64_t ms)
 {
     VOW__ASSERT(p->steps > 0);
+    p->lease_ms = ms;
     p->end_ns = vow_loop_due_ns(p->pool->cas->loop, ms);
     permit_arm(p);
 }

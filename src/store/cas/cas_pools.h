@@ -52,6 +52,7 @@ struct cas_permit {
     uint64_t order; /* of the row; 0: not known */
     uint64_t fence;
     uint32_t weight;
+    uint64_t lease_ms;
     uint64_t end_ns;  /* of the lease, by the clock of the loop; 0: none */
     uint64_t late_ns; /* until then, a join may come true */
     bool ending;      /* a step that ends the permit waits or runs */
@@ -68,9 +69,10 @@ struct cas_permit {
     bool in_news;
     vow_link news;
     /* under a rate */
-    struct cas_entry entry; /* of this grant; version 0: none that is open */
+    struct cas_entry entry; /* with this grant; version 0: none that is open */
     uint64_t entry_ns;      /* when the entry was written */
     bool started;           /* the work has started */
+    bool closing;           /* a write under way tells the start */
 };
 
 struct cas_pool {
@@ -83,14 +85,16 @@ struct cas_pool {
     size_t n_queued;
     /* The pool as last read, and as events have changed it since. */
     struct cas_pool_found found;
-    bool followed;    /* `found` has all changes that were told */
-    uint64_t newest;  /* revision of the newest event */
-    bool looking;     /* a step reads the pool */
-    uint64_t look_ns; /* not before this time again */
-    vow_call judge;   /* looks for requests that have their turn */
-    vow_call clock;   /* the same, when the rate has room */
-    vow_call look;    /* reads the pool, after a pause */
-    vow_call rest;    /* nobody uses the pool, but entries are known */
+    uint64_t share;    /* id of the newest entry of this instance */
+    uint64_t share_us; /* when the entry was made, by the clock of the loop */
+    bool followed;     /* `found` has all changes that were told */
+    uint64_t newest;   /* revision of the newest event */
+    bool looking;      /* a step reads the pool */
+    uint64_t look_ns;  /* not before this time again */
+    vow_call judge;    /* looks for requests that have their turn */
+    vow_call clock;    /* the same, when the rate has room */
+    vow_call look;     /* reads the pool, after a pause */
+    vow_call rest;     /* nobody uses the pool, but entries are known */
 };
 
 /* ---- pools and permits (cas_pool.c) -------------------------------------- */
@@ -169,12 +173,16 @@ vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
                                        const struct cas_pool_found *found,
                                        const struct cas_row *row, bool held,
                                        uint64_t lease_ms, uint64_t now_us);
-/* Makes the entry of a permit as a write has it. */
-struct cas_entry vow__cas_permit_entry(const struct cas_permit *p,
+/* Makes the entry of a new grant as a write has the entry. */
+struct cas_entry vow__cas_entry_charge(const struct cas_pool *pool,
                                        const struct cas_pool_found *found,
-                                       bool open, uint64_t lease_ms);
-/* Takes over the open entry of the permit as a read has found the entry: a
- * write without an answer may have happened. */
+                                       const struct cas_row *row,
+                                       uint64_t lease_ms);
+/* Makes the entry of a permit, without the grants that are closing. Version 0:
+ * there is no such entry. */
+struct cas_entry vow__cas_entry_close(const struct cas_permit *p,
+                                      const struct cas_pool_found *found);
+/* Forgets the entry of the permit if a read has not found the entry open. */
 void vow__cas_permit_charged(struct cas_permit *p,
                              const struct cas_pool_found *found);
 /* Starts the step that reads a pool for its waiting requests (cas_renew.c). */

@@ -81,18 +81,25 @@ static void part_add_change(struct renewal_part *part, size_t i,
                                     .lease = *lease};
 }
 
-/* Tells the start, or keeps an open entry from ending before the permit. */
+/* Returns whether the entry is a part of the write already. */
+static bool part_has_entry(const struct renewal_part *part, uint64_t id)
+{
+    for (size_t k = 0; k < part->n_entries; k++)
+        if (part->entries[k].id == id)
+            return true;
+    return false;
+}
+
+/* Tells the start, or keeps an open entry from ending before the permit. All
+ * permits that are closing are known. */
 static void part_add_entry(struct renewal_part *part, size_t i)
 {
-    const struct renewal_item *item = &part->items[i];
-    struct cas_permit *p = item->permit;
-    uint64_t lease_ms = part->renewal->lease_ms;
+    struct cas_permit *p = part->items[i].permit;
     uint64_t age_ms = (vow__cas_now_ns(part->step.cas) - p->entry_ns) / 1000000;
-    vow__cas_permit_charged(p, &part->found);
-    if (p->entry.version == 0 || (!item->started && age_ms < lease_ms))
+    if (p->entry.version == 0 || part_has_entry(part, p->entry.id) ||
+        (!p->closing && age_ms < part->renewal->lease_ms))
         return;
-    struct cas_entry e =
-        vow__cas_permit_entry(p, &part->found, !item->started, lease_ms);
+    struct cas_entry e = vow__cas_entry_close(p, &part->found);
     if (e.version != 0)
         part->entries[part->n_entries++] = e;
 }
@@ -131,8 +138,8 @@ static void part_decide_one(struct renewal_part *part, size_t i,
     if (p->lane.active != NULL)
         return;
     part_add_change(part, i, lease, was_held && rank != RULES_RANK_HELD);
-    if (held)
-        part_add_entry(part, i);
+    vow__cas_permit_charged(p, &part->found);
+    p->closing = held && item->started && p->entry.version != 0;
 }
 
 static int part_decide(struct renewal_part *part, const struct cas_lease *lease)
@@ -144,6 +151,9 @@ static int part_decide(struct renewal_part *part, const struct cas_lease *lease)
             return PART_AGAIN;
     for (size_t i = 0; i < part->n; i++)
         part_decide_one(part, i, &tally, lease);
+    for (size_t i = 0; i < part->n; i++)
+        if (part->items[i].permit->lane.active == NULL)
+            part_add_entry(part, i);
     return PART_DONE;
 }
 
@@ -188,11 +198,11 @@ static void part_wrote(struct renewal_part *part, uint64_t version)
         (void)vow__cas_entries_put(&part->found, &e); /* or the event tells */
         for (size_t i = 0; i < part->n; i++) {
             struct cas_permit *p = part->items[i].permit;
-            if (p->order != e.id)
+            if (p->entry.version == 0 || p->entry.id != e.id)
                 continue;
-            p->started = e.open == 0;
-            p->entry = e;
-            p->entry.version = p->started ? 0 : version;
+            p->started = p->started || p->closing;
+            p->entry.version = p->closing ? 0 : version;
+            p->closing = false;
             p->entry_ns = vow__cas_now_ns(s);
         }
     }
@@ -267,6 +277,9 @@ static int part_run(struct cas_step *step)
         if (rc == PART_DONE)
             part_settle(part);
     }
+    for (size_t i = 0; rc != PART_DONE && i < part->n; i++)
+        if (part->items[i].permit->lane.active == NULL)
+            part->items[i].permit->closing = false; /* the start is not told */
     if (rc == PART_AGAIN)
         rc = VOW_EAGAIN;
     return rc < 0 && part->wrote ? VOW_EUNSURE : rc;
