@@ -424,6 +424,11 @@ static void work(struct actor *a)
 {
     struct history *h = a->h;
     struct ticket *t = a->ticket;
+    pause_ms(a, draw(h, 2) * draw(h, 200)); /* nobody knows the start yet */
+    if (!is_live(h, t)) {
+        end_ticket(a);
+        return;
+    }
     uint64_t end_ns = now_ns(h) + draw(h, 2 * h->lease_ms) * 1000000;
     note_start(a, t);
     while (now_ns(h) < end_ns) {
