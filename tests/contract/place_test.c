@@ -207,7 +207,7 @@ CONTRACT(place, keys_have_the_limits_of_their_pool_each_for_itself)
 }
 
 /* A store that does not know the name as one of a key may accept the limits. */
-CONTRACT_POOL(place, a_key_has_no_limits_of_its_own)
+CONTRACT(place, a_key_has_no_limits_of_its_own)
 {
     vow_pool_limits nine = at_once(9);
     CHECK_UINT_EQ(
