@@ -347,6 +347,45 @@ TEST(cas, no_wakeup_is_lost_when_a_claim_meets_a_commit)
     CHECK(waited > 100 && waited < 300);
 }
 
+/* A claim that waited for a run meets the commit of the next run: the claim is
+ * answered with the result that was left, not with the newer one. */
+static void meet_left_result(bool watch, uint64_t seed)
+{
+    struct world w;
+    struct scene s;
+    struct told claim = {.done = 0}, commit = {.done = 0};
+    struct cas_plan plan = plan_of(watch);
+    plan.seed = seed;
+    plan.delay_ms = 20;
+    world_open(&w);
+    CHECK_INT_EQ(scene_open(&s, &w, &plan), 0);
+    uint64_t first = claim_told(&s, 0, CLAIM(1, 1)).record.epoch;
+    CHECK_UINT_EQ(claim_told(&s, 1, CLAIM(1, 2)).record.status,
+                  VOW_STATUS_WAITING);
+    const vow_hold hold = hold_number(1, 1, first);
+    (void)commit_told(&s, 0, &hold, VOW_OUTCOME_DONE, NULL, 0);
+    const vow_commit_request q = {
+        .hold = hold_number(1, 3, claim_told(&s, 0, CLAIM(1, 3)).record.epoch),
+        .outcome = VOW_OUTCOME_DONE,
+        .ttl_ms = 60000};
+    s.store[1]->ops->claim(s.store[1], CLAIM(1, 2, .waited = first), on_told,
+                           &claim);
+    s.store[0]->ops->commit(s.store[0], &q, on_told, &commit);
+    (void)wait_told(&s, &commit);
+    CHECK_UINT_EQ(wait_told(&s, &claim).record.status, VOW_STATUS_SETTLED);
+    CHECK_UINT_EQ(claim.record.epoch, first);
+    scene_close(&s);
+    world_close(&w);
+}
+
+TEST(cas, a_waiter_reads_the_result_left_when_a_claim_meets_a_commit)
+{
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        meet_left_result(true, seed);
+        meet_left_result(false, seed);
+    }
+}
+
 /* ---- leases -------------------------------------------------------------- */
 
 TEST(cas, a_name_that_is_not_renewed_lapses_beside_others)

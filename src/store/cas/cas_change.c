@@ -341,6 +341,8 @@ static int change_write(struct cas_change *c, const struct cas_lease *lease)
     }
     change_look(c, &now);
     c->wrote = rc == 0 && (w.effects & EFFECT_WRITE) != 0;
+    if (!c->wrote && w.waited != c->waited)
+        return change_read(c); /* the answer has no result left for waiters */
     if (!c->wrote)
         return 0;
     c->unsure = false;
