@@ -19,8 +19,12 @@
  *       is in doubt about a run that nobody was told of
  *
  * C1 does not hold in histories in which the service loses leases.
+ *
+ * Beside the ledger, all steps on a name must have an order that the rules
+ * explain (replay.h).
  */
 #include "cas_memory.h"
+#include "replay.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -33,6 +37,7 @@ enum {
     NAMES = 3,
     ROUNDS = 8,
     RUNS_MAX = 400,
+    STEPS_MAX = 4000,
     FAULTY_MS = 40000,
     HEALED_MS = 300000,
     TIMEOUT_MS = 2000,
@@ -70,11 +75,14 @@ struct history {
     struct actor actors[ACTORS];
     struct run runs[RUNS_MAX];
     size_t n_runs;
-    uint64_t tokens;
+    uint64_t tokens, recheck_ms;
     uint64_t highest[NAMES]; /* epoch that was told */
     bool died_claiming[NAMES];
     uint64_t settled, takeovers, doubts, orphans, deaths;
     struct cas_faults faults;
+    struct replay_step steps[NAMES][STEPS_MAX];
+    size_t n_steps[NAMES];
+    uint64_t explained, wide; /* names */
 };
 
 static const uint32_t MODES[NAMES] = {VOW_SHARED, VOW_FENCED, VOW_ONCE};
@@ -114,7 +122,7 @@ static vow_token new_token(struct history *h)
 
 struct answer {
     int code;
-    uint32_t status;
+    uint32_t status, takeovers;
     uint64_t epoch, first, left_ms;
     bool failed;
     char value[32];
@@ -131,6 +139,7 @@ static void on_answer(int code, const vow_record *r, size_t n, void *user)
         a->status = r->status;
         a->epoch = r->epoch;
         a->first = r->first;
+        a->takeovers = r->takeovers;
         a->left_ms = r->left_ms;
         a->failed = r->failed;
         size_t size = vow_bytes_size(r->value);
@@ -150,12 +159,85 @@ static vow_future *begin_step(struct actor *a, struct answer *answer)
     return f;
 }
 
+/* ---- what the replay is told --------------------------------------------- */
+
+/* Writes that had no answer, or a late effect. */
+static uint64_t lost_writes(const struct history *h)
+{
+    const struct cas_faults f = cas_world_faults(h->server);
+    return f.requests + f.answers + f.late;
+}
+
+/* With a watch, a pulse is answered as of the last event. */
+static uint64_t watch_us(const struct history *h)
+{
+    return 4 * h->plan.delay_ms * 1000;
+}
+
+static struct replay_step *note_step(struct actor *a, const vow_name *name,
+                                     const struct replay_step *step)
+{
+    struct history *h = a->h;
+    int index = name->hash[0] - 1;
+    CHECK(h->n_steps[index] < STEPS_MAX);
+    struct replay_step *s = &h->steps[index][h->n_steps[index]++];
+    *s = *step;
+    s->caller = (uint32_t)a->index;
+    s->sent_us = now_ns(h) / 1000;
+    s->again_us = lost_writes(h); /* until the answer */
+    return s;
+}
+
+static uint64_t token_number(const vow_token *token)
+{
+    uint64_t number;
+    memcpy(&number, token->bytes + 8, sizeof(number));
+    return number;
+}
+
+static void note_answer(const struct actor *a, struct replay_step *s,
+                        const struct answer *answer)
+{
+    const struct history *h = a->h;
+    uint64_t now_us = now_ns(h) / 1000;
+    uint64_t late_us = now_us + (h->plan.late_ms + h->plan.delay_ms) * 1000;
+    bool lost = lost_writes(h) != s->again_us;
+    bool unsure = answer->code == VOW_EUNSURE || answer->code == VOW_ECLOSED;
+    s->answered = answer->code == 0;
+    s->done_us = s->answered ? now_us : unsure ? late_us : 0;
+    s->again_us = s->answered && lost ? late_us : 0;
+    if (s->kind == REPLAY_PULSE && (h->plan.flags & CAS_WATCHES) != 0)
+        s->sent_us -= s->sent_us < watch_us(h) ? s->sent_us : watch_us(h);
+    s->undone_us = s->kind == REPLAY_CLAIM && unsure ? RULES_NEVER : 0;
+    s->status = answer->status;
+    s->tells = REPLAY_EPOCH | REPLAY_FIRST | REPLAY_LOST | REPLAY_FAILED;
+    s->told_epoch = answer->epoch;
+    s->told_first = answer->first;
+    s->told_takeovers = answer->takeovers;
+    s->told_failed = answer->failed;
+}
+
+static struct replay_step *note_claim(struct actor *a,
+                                      const vow_claim_request *q)
+{
+    return note_step(a, &q->name,
+                     &(struct replay_step){.kind = REPLAY_CLAIM,
+                                           .token = token_number(&q->token),
+                                           .mode = q->mode,
+                                           .flags = q->flags,
+                                           .ms = q->lease_ms,
+                                           .takeovers = q->takeovers,
+                                           .waited = q->waited});
+}
+
 static struct answer do_claim(struct actor *a, const vow_claim_request *q)
 {
     struct answer answer;
     vow_future *f = begin_step(a, &answer);
+    struct replay_step *s = note_claim(a, q);
     a->store->ops->claim(a->store, q, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
+    note_answer(a, s, &answer);
     return answer;
 }
 
@@ -163,8 +245,17 @@ static struct answer do_commit(struct actor *a, const vow_commit_request *q)
 {
     struct answer answer;
     vow_future *f = begin_step(a, &answer);
+    struct replay_step *s =
+        note_step(a, &q->hold.name,
+                  &(struct replay_step){.kind = REPLAY_COMMIT,
+                                        .token = token_number(&q->hold.token),
+                                        .epoch = q->hold.epoch,
+                                        .flags = q->flags,
+                                        .outcome = q->outcome,
+                                        .ms = q->ttl_ms});
     a->store->ops->commit(a->store, q, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
+    note_answer(a, s, &answer);
     return answer;
 }
 
@@ -172,8 +263,16 @@ static struct answer do_pulse(struct actor *a, const vow_hold *hold)
 {
     struct answer answer;
     vow_future *f = begin_step(a, &answer);
+    struct replay_step *s =
+        note_step(a, &hold->name,
+                  &(struct replay_step){.kind = REPLAY_PULSE,
+                                        .token = token_number(&hold->token),
+                                        .epoch = hold->epoch,
+                                        .mode = hold->mode,
+                                        .ms = a->h->lease_ms});
     a->store->ops->pulse(a->store, hold, 1, a->h->lease_ms, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
+    note_answer(a, s, &answer);
     return answer;
 }
 
@@ -181,8 +280,11 @@ static struct answer do_peek(struct actor *a, const vow_name *name)
 {
     struct answer answer;
     vow_future *f = begin_step(a, &answer);
+    struct replay_step *s = note_step(
+        a, name, &(struct replay_step){.kind = REPLAY_PEEK, .token = 1});
     a->store->ops->peek(a->store, name, 1, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
+    note_answer(a, s, &answer);
     return answer;
 }
 
@@ -221,6 +323,7 @@ static void open_process(struct actor *a)
     a->service = cas_memory_client(h->server);
     CHECK_INT_EQ(vow__cas_open(h->world.loop, a->service, &opts, &a->store), 0);
     a->store->ops->listen(a->store, &events);
+    h->recheck_ms = a->store->ops->recheck_ms;
 }
 
 static void close_process(struct actor *a)
@@ -429,6 +532,7 @@ static bool dies_claiming(struct actor *a, int name, const vow_claim_request *q)
     uint64_t sent_ns = now_ns(h);
     struct answer lost;
     vow_future *f = begin_step(a, &lost);
+    struct replay_step *s = note_claim(a, q);
     a->store->ops->claim(a->store, q, on_answer, &lost);
     pause_ms(a, draw(h, 20));
     if (lost.end != NULL) {
@@ -437,6 +541,7 @@ static bool dies_claiming(struct actor *a, int name, const vow_claim_request *q)
         CHECK_INT_EQ(lost.code, VOW_ECLOSED);
     }
     CHECK_INT_EQ(vow_await_drop(f), 0);
+    note_answer(a, s, &lost);
     if (lost.code == 0 && lost.status == VOW_STATUS_OWNED) {
         a->run = note_grant(a, name, &lost, sent_ns, highest);
         die_and_begin(a);
@@ -551,10 +656,33 @@ static struct cas_plan draw_plan(struct history *h)
                              .late_ms = 1 + draw(h, 5000)};
 }
 
+static void check_order(struct history *h)
+{
+    const struct replay_opts opts = {
+        .allows = REPLAY_LEASES_LATE |
+                  (h->faults.leases > 0 ? REPLAY_LEASES_EARLY : 0u),
+        .skew_us = 2000 * h->plan.skew_ms + 1000,
+        .keep_us = 2000 * h->recheck_ms};
+    for (int i = 0; i < NAMES; i++) {
+        const struct replay_result r =
+            replay_run(h->steps[i], h->n_steps[i], &opts);
+        h->explained += r.verdict == REPLAY_EXPLAINED;
+        h->wide += r.verdict == REPLAY_WIDE;
+        if (r.verdict != REPLAY_REFUSED)
+            continue;
+        replay_print(h->steps[i], h->n_steps[i], &r, stdout);
+        test_fail(TEST_HERE, "seed %ju: the store gave a wrong answer on %d",
+                  (uintmax_t)h->seed, i);
+    }
+}
+
 static void run_history(struct history *h, uint64_t seed)
 {
     vow_future *ends[ACTORS];
-    *h = (struct history){.seed = seed, .random = seed};
+    memset(h, 0, offsetof(struct history, steps));
+    memset(h->n_steps, 0, sizeof(h->n_steps));
+    h->seed = h->random = seed;
+    h->explained = h->wide = 0;
     world_open(&h->world);
     h->plan = draw_plan(h);
     h->lease_ms = 300 + draw(h, 1500);
@@ -575,6 +703,7 @@ static void run_history(struct history *h, uint64_t seed)
     EXPECT(h, vow_state_of(last) == VOW_FULFILLED);
     vow_future_unref(last);
     h->faults = cas_world_faults(h->server);
+    check_order(h);
     cas_world_free(h->server);
     world_close(&h->world);
 }
@@ -589,6 +718,7 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
     uint64_t first =
         from == NULL ? test_seed() << 20 : strtoull(from, NULL, 10);
     uint64_t settled = 0, takeovers = 0, doubts = 0, orphans = 0, late = 0;
+    uint64_t explained = 0, wide = 0;
     for (uint64_t i = 0; i < n; i++) {
         run_history(&h, first + i);
         settled += h.settled;
@@ -596,6 +726,8 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
         doubts += h.doubts;
         orphans += h.orphans;
         late += h.faults.late_done;
+        explained += h.explained;
+        wide += h.wide;
     }
     if (n >= SEEDS) { /* else the histories show nothing */
         CHECK(settled > n);
@@ -603,5 +735,6 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
         CHECK(doubts > n / 20);
         CHECK(orphans > n / 20);
         CHECK(late > n / 20);
+        CHECK(explained > NAMES * n - n / 20);
     }
 }
