@@ -787,21 +787,23 @@ static int client_drop(struct cas_service *s, const vow_name *name,
 }
 
 static int client_value(struct cas_service *s, const vow_name *name,
-                        uint64_t number, uint64_t due_ns, vow_bytes **ret)
+                        uint64_t epoch, uint64_t first, uint64_t due_ns,
+                        vow_bytes **ret)
 {
     struct cas_client *c = cas_sim_client_of(s);
     int rc = cas_sim_travel_there(c, due_ns);
     if (rc < 0)
         return rc;
     struct sim_name *n = name_find(c->world, name);
-    const struct sim_left *left = left_find(n, number);
+    const struct sim_left *left = left_find(n, first);
     const struct sim_bytes *b = &n->value;
-    rc = 0;
-    if (left != NULL)
-        b = &left->value;
-    else if (n->record.epoch != number || n->record.state == RULES_RUNNING ||
-             n->record.spent)
-        rc = VOW_ENOENT;
+    bool there = n->record.epoch == epoch && n->record.state != RULES_RUNNING &&
+                 !n->record.spent;
+    if (first != 0) {
+        there = left != NULL && left->record.epoch == epoch;
+        b = left != NULL ? &left->value : b;
+    }
+    rc = there ? 0 : VOW_ENOENT;
     if (rc == 0 && b->size > 0)
         rc = vow_bytes_new(c->world->loop, b->data, b->size, ret);
     int back = cas_sim_travel(c, due_ns);

@@ -317,10 +317,11 @@ struct cas_service_ops {
                 struct cas_found *ret_found);
     int (*write)(struct cas_service *s, const struct cas_write *w,
                  struct cas_found *ret_found);
-    /* Reads a value that is apart, under the epoch of the result, or left for
-     * waiters, under `first`. VOW_ENOENT: the value is gone. */
-    int (*value)(struct cas_service *s, const vow_name *name, uint64_t number,
-                 uint64_t due_ns, vow_bytes **ret_value);
+    /* Reads a value that is apart: of the record's result, or with `left`, of
+     * the result left under that number. VOW_ENOENT: the value is gone, or of
+     * another epoch. */
+    int (*value)(struct cas_service *s, const vow_name *name, uint64_t epoch,
+                 uint64_t left, uint64_t due_ns, vow_bytes **ret_value);
     /* Reads at most `room` chunks of the record, from number `from` on, with
      * the record that the chunks belong to. */
     int (*chunks)(struct cas_service *s, const vow_name *name, uint64_t from,

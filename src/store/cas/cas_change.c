@@ -369,9 +369,9 @@ static int change_show(struct cas_change *c)
     if (!c->d.left && c->d.next.state == RULES_GAVE_UP)
         return vow__failure_make(&c->cas->alloc, VOW_EGAVEUP, NULL, &c->shown);
     if (!f->valued)
-        return service->ops->value(service, &f->name,
-                                   c->d.left ? c->d.first : c->d.epoch,
-                                   c->due_ns, &c->shown);
+        return service->ops->value(service, &f->name, c->d.epoch,
+                                   c->d.left ? c->d.first : 0, c->due_ns,
+                                   &c->shown);
     c->shown = vow_bytes_ref(f->value);
     return 0;
 }
