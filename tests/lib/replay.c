@@ -11,7 +11,7 @@
  */
 #include "replay.h"
 
-#include "harness.h"
+#include "base/assert.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,8 @@ struct way_set {
 struct loose {
     size_t step;
     uint64_t until_us;
-    int slot; /* below 0: as often as needed */
+    uint64_t below; /* the epoch of a grant: steps later got larger ones */
+    int slot;       /* below 0: as often as needed */
     bool undo;
 };
 
@@ -47,8 +48,9 @@ struct search {
     const struct replay_opts *opts;
     struct moment_of_step *moments;
     uint64_t *waited, *grants; /* asked for; told of nobody's grant */
-    size_t n_waited, n_grants;
-    struct way_set *ways, *after, *seen;
+    uint64_t *spent;           /* epochs of results without a time */
+    size_t n_waited, n_grants, n_spent;
+    struct way_set *ways, *after, *seen, *changed;
     size_t slots[SLOTS];    /* steps under way */
     uint64_t used, answers; /* slots; slots of steps with an answer */
     struct loose *loose;
@@ -121,7 +123,7 @@ static void set_add(struct way_set *s, const struct replay_way *w)
         s->room = s->room * 2 + 64;
         s->ways = realloc(s->ways, s->room * sizeof(*s->ways));
         s->next = realloc(s->next, s->room * sizeof(*s->next));
-        CHECK(s->ways != NULL && s->next != NULL);
+        VOW__ASSERT(s->ways != NULL && s->next != NULL);
     }
     s->ways[s->n++] = *w;
     if (s->hashed)
@@ -176,7 +178,7 @@ static void list_grants(struct search *f)
 {
     uint64_t *granted = calloc(f->n + 1, sizeof(*granted));
     size_t n_granted = 0, n = 0;
-    CHECK(granted != NULL);
+    VOW__ASSERT(granted != NULL);
     for (size_t i = 0; i < f->n; i++)
         if (tells_grant(&f->steps[i]) && !is_repeated(f, f->steps[i].token))
             granted[n_granted++] = f->steps[i].told_epoch;
@@ -204,7 +206,7 @@ static int compare_moments(const void *a, const void *b)
 static size_t list_events(struct search *f)
 {
     size_t n = 0;
-    f->n_waited = 0;
+    f->n_waited = f->n_spent = 0;
     for (size_t i = 0; i < f->n; i++) {
         const struct replay_step *s = &f->steps[i];
         f->moments[n++] = (struct moment_of_step){s->sent_us, i, false};
@@ -212,8 +214,11 @@ static size_t list_events(struct search *f)
             f->moments[n++] = (struct moment_of_step){s->done_us, i, true};
         if (s->waited != 0)
             f->waited[f->n_waited++] = s->waited;
+        if (s->kind == REPLAY_COMMIT && s->ms == 0)
+            f->spent[f->n_spent++] = s->epoch;
     }
     f->n_waited = sort_unique(f->waited, f->n_waited);
+    f->n_spent = sort_unique(f->spent, f->n_spent);
     qsort(f->moments, n, sizeof(*f->moments), compare_moments);
     return n;
 }
@@ -234,7 +239,13 @@ static int take_slot(struct search *f, size_t step)
 static void add_loose(struct search *f, size_t step, uint64_t until_us,
                       bool undo, int slot)
 {
-    f->loose[f->n_loose++] = (struct loose){step, until_us, slot, undo};
+    struct loose *l = &f->loose[f->n_loose++];
+    *l = (struct loose){step, until_us, UINT64_MAX, slot, undo};
+    for (size_t i = 0; i < f->n; i++) {
+        const struct replay_step *s = &f->steps[i];
+        if (tells_grant(s) && s->sent_us > until_us && s->told_epoch < l->below)
+            l->below = s->told_epoch;
+    }
 }
 
 static void step_sent(struct search *f, size_t i)
@@ -254,7 +265,7 @@ static void step_sent(struct search *f, size_t i)
         add_loose(f, i, s->undone_us, true, -1);
 }
 
-static void free_slots(struct search *f, uint64_t bits)
+static void clear_slots(struct search *f, uint64_t bits)
 {
     if (bits == 0)
         return;
@@ -283,12 +294,13 @@ static void drop_loose(struct search *f, uint64_t last_us)
             bits |= UINT64_C(1) << l->slot;
     }
     f->n_loose = n;
-    free_slots(f, bits);
+    clear_slots(f, bits);
 }
 
 /* ---- the search ---------------------------------------------------------- */
 
-static bool same_record(const struct replay_way *a, const struct replay_way *b)
+static bool same_but_happened(const struct replay_way *a,
+                              const struct replay_way *b)
 {
     struct replay_way c = *a;
     c.happened = b->happened;
@@ -304,7 +316,9 @@ static struct replay_case make_case(const struct search *f, size_t step,
                                 .grants = f->grants,
                                 .n_grants = f->n_grants,
                                 .waited = f->waited,
-                                .n_waited = f->n_waited};
+                                .n_waited = f->n_waited,
+                                .spent = f->spent,
+                                .n_spent = f->n_spent};
 }
 
 /* No answer told the caller of the claim about this grant. */
@@ -320,6 +334,17 @@ static bool is_untold(const struct search *f, const struct replay_way *w,
     return true;
 }
 
+static size_t decide_step(struct search *f, const struct replay_case *c,
+                          const struct replay_way *w, struct replay_way *out)
+{
+    size_t n = replay_decide(c, w, out);
+    f->effort++;
+    if (n <= REPLAY_OUTCOMES)
+        return n;
+    f->wide = true;
+    return 0;
+}
+
 static void follow_loose(struct search *f, const struct replay_way *w,
                          uint64_t now_us)
 {
@@ -330,14 +355,14 @@ static void follow_loose(struct search *f, const struct replay_way *w,
         uint64_t bit = l->slot < 0 ? 0 : UINT64_C(1) << l->slot;
         c.unsure = true;
         c.undo = l->undo;
+        c.below = l->below;
         if (c.now_us > l->until_us)
             c.now_us = l->until_us;
         if ((w->happened & bit) != 0 || (l->undo && !is_untold(f, w, c.step)))
             continue;
-        size_t n = replay_decide(&c, w, out);
-        f->effort++;
+        size_t n = decide_step(f, &c, w, out);
         for (size_t i = 0; i < n; i++) {
-            if (same_record(&out[i], w))
+            if (same_but_happened(&out[i], w))
                 continue;
             out[i].happened |= bit;
             set_add(f->seen, &out[i]);
@@ -365,30 +390,21 @@ static bool reads_only(const struct replay_step *s)
 static bool follow_way(struct search *f, struct replay_way *w, uint64_t goal,
                        uint64_t now_us, bool loose)
 {
-    struct replay_way out[REPLAY_OUTCOMES], changed[REPLAY_OUTCOMES];
-    size_t n_changed = 0;
-    if ((w->happened & goal) != 0) {
-        if (f->eager)
-            follow_loose(f, w, now_us);
-        return true;
-    }
-    for (uint64_t left = f->answers & ~w->happened; left != 0;
-         left &= left - 1) {
+    struct replay_way out[REPLAY_OUTCOMES];
+    set_clear(f->changed);
+    for (uint64_t left = f->answers & ~w->happened;
+         left != 0 && (w->happened & goal) == 0; left &= left - 1) {
         int slot = __builtin_ctzll(left);
         const struct replay_case c = make_case(f, f->slots[slot], now_us);
-        size_t n = replay_decide(&c, w, out);
+        size_t n = decide_step(f, &c, w, out);
         bool fits = false, reads = reads_only(c.step);
-        f->effort++;
         for (size_t i = 0; i < n && reads && !fits; i++)
-            fits = same_record(&out[i], w);
-        if (fits) {
+            fits = same_but_happened(&out[i], w);
+        if (fits)
             w->happened |= UINT64_C(1) << slot;
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            CHECK(n_changed < REPLAY_OUTCOMES);
-            changed[n_changed] = out[i];
-            changed[n_changed++].happened = UINT64_C(1) << slot;
+        for (size_t i = 0; i < n && !fits; i++) {
+            out[i].happened = UINT64_C(1) << slot;
+            set_add(f->changed, &out[i]);
         }
     }
     if ((w->happened & goal) != 0) {
@@ -396,9 +412,9 @@ static bool follow_way(struct search *f, struct replay_way *w, uint64_t goal,
             follow_loose(f, w, now_us);
         return true;
     }
-    for (size_t i = 0; i < n_changed; i++) {
-        changed[i].happened |= w->happened;
-        set_add(f->seen, &changed[i]);
+    for (size_t i = 0; i < f->changed->n; i++) {
+        f->changed->ways[i].happened |= w->happened;
+        set_add(f->seen, &f->changed->ways[i]);
     }
     if (loose)
         follow_loose(f, w, now_us);
@@ -475,14 +491,17 @@ struct replay_result replay_run(const struct replay_step *steps, size_t n,
     f.effort_max = opts->effort == 0 ? EFFORT : opts->effort;
     f.moments = calloc(2 * n + 1, sizeof(*f.moments));
     f.waited = calloc(n + 1, sizeof(*f.waited));
+    f.spent = calloc(n + 1, sizeof(*f.spent));
     f.grants = calloc(2 * n + 1, sizeof(*f.grants));
     f.loose = calloc(2 * n + 1, sizeof(*f.loose));
     f.ways = calloc(1, sizeof(*f.ways));
     f.after = calloc(1, sizeof(*f.after));
     f.seen = calloc(1, sizeof(*f.seen));
-    CHECK(f.moments != NULL && f.waited != NULL && f.grants != NULL &&
-          f.loose != NULL && f.ways != NULL && f.after != NULL &&
-          f.seen != NULL);
+    f.changed = calloc(1, sizeof(*f.changed));
+    VOW__ASSERT(f.moments != NULL && f.waited != NULL && f.grants != NULL);
+    VOW__ASSERT(f.spent != NULL);
+    VOW__ASSERT(f.loose != NULL && f.ways != NULL && f.after != NULL);
+    VOW__ASSERT(f.seen != NULL && f.changed != NULL);
     size_t n_moments = list_events(&f);
     list_grants(&f);
     size_t step = search_order(&f, n_moments);
@@ -492,11 +511,13 @@ struct replay_result replay_run(const struct replay_step *steps, size_t n,
     }
     free(f.moments);
     free(f.waited);
+    free(f.spent);
     free(f.grants);
     free(f.loose);
     set_free(f.ways);
     set_free(f.after);
     set_free(f.seen);
+    set_free(f.changed);
     return (struct replay_result){.verdict = f.wide     ? REPLAY_WIDE
                                              : step < n ? REPLAY_REFUSED
                                                         : REPLAY_EXPLAINED,

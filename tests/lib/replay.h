@@ -80,7 +80,9 @@ enum {
     REPLAY_LEASES_EARLY = 2, /* a service ended leases before their time */
     REPLAY_FORGOT = 4,       /* the store lost its records before the first
                                 step: nothing is known of the record */
-    REPLAY_LEFT_MAY_GO = 8   /* a result left for waiters may be missing */
+    REPLAY_LEFT_MAY_GO = 8,  /* a result left for waiters may be missing */
+    REPLAY_LEFT_TO_ANY = 16  /* results are left for instances: claims may read
+                                any of them, whatever the caller waited for */
 };
 
 struct replay_opts {
@@ -142,15 +144,19 @@ struct replay_case {
     bool undo;              /* the store abandons the grant of the claim */
     const uint64_t *grants; /* of an unsure claim: epochs to try */
     size_t n_grants;
+    uint64_t below;         /* only smaller ones */
     const uint64_t *waited; /* by any claim, sorted */
     size_t n_waited;
+    const uint64_t *spent; /* epochs of results without a time, sorted */
+    size_t n_spent;
 };
 
 /* The epoch of a grant that nobody was told is above `top`, and below all
  * further epochs: so epochs are counted in steps of 256. */
 enum { REPLAY_EPOCH_SHIFT = 8 };
 
-/* Finds all records that the step may lead to; *ret has REPLAY_OUTCOMES. */
+/* Finds all records that the step may lead to; *ret has REPLAY_OUTCOMES. More
+ * than that: there was no room for all. */
 size_t replay_decide(const struct replay_case *c, const struct replay_way *way,
                      struct replay_way *ret);
 

@@ -9,8 +9,6 @@
  */
 #include "replay.h"
 
-#include "harness.h"
-
 #include <string.h>
 
 #define AT_US (UINT64_C(1) << 50)          /* the time of every call */
@@ -32,6 +30,7 @@ struct attempt {
     uint64_t number;
     struct replay_way *ret;
     size_t n;
+    bool full; /* more outcomes than `ret` has room for */
 };
 
 static uint64_t us_later(uint64_t us, uint64_t by_us)
@@ -132,8 +131,8 @@ static uint64_t scaled(uint64_t epoch)
     return epoch << REPLAY_EPOCH_SHIFT;
 }
 
-static void fill_record(const struct replay_way *w, uint64_t end_us,
-                        struct rules_record *ret)
+static void way_record(const struct replay_way *w, uint64_t end_us,
+                       struct rules_record *ret)
 {
     *ret = (struct rules_record){.state = w->state,
                                  .mode = w->mode,
@@ -168,14 +167,13 @@ static void drop_left(struct replay_way *w)
     w->n_left = (uint8_t)n;
 }
 
-/* Returns whether a claim asks for the result of the run. */
-static bool asks_left(const struct replay_case *c, uint64_t first)
+static bool has_epoch(const uint64_t *epochs, size_t n, uint64_t epoch)
 {
-    for (size_t lo = 0, hi = c->n_waited; lo < hi;) {
+    for (size_t lo = 0, hi = n; lo < hi;) {
         size_t mid = (lo + hi) / 2;
-        if (scaled(c->waited[mid]) == first)
+        if (scaled(epochs[mid]) == epoch)
             return true;
-        if (scaled(c->waited[mid]) < first)
+        if (scaled(epochs[mid]) < epoch)
             lo = mid + 1;
         else
             hi = mid;
@@ -206,9 +204,10 @@ static void write_way(const struct attempt *a, const struct decision *d,
     w->first = next->first;
     w->unknown = 0;
     w->time_us = a->moment.at.lo;
-    if (granted)
+    if (granted && a->number != 0) /* else nobody is told the epoch */
         w->top = next->epoch;
-    if ((d->effects & EFFECT_LEAVE) != 0 && asks_left(a->c, next->first))
+    if ((d->effects & EFFECT_LEAVE) != 0 &&
+        has_epoch(a->c->waited, a->c->n_waited, next->first))
         keep_left(w,
                   &(struct replay_left){next->first, next->epoch,
                                         next->state == RULES_FAILED, w->end});
@@ -255,7 +254,7 @@ static bool same_answer(const struct attempt *a, const struct decision *d)
 
 /* ---- rules --------------------------------------------------------------- */
 
-static vow_hold hold_of(const struct replay_step *s)
+static vow_hold step_hold(const struct replay_step *s)
 {
     return (vow_hold){.token = token_of_number(s->token),
                       .epoch = scaled(s->epoch),
@@ -287,7 +286,7 @@ static struct decision call_commit(const struct attempt *a,
                                    struct rules_now now)
 {
     const struct replay_step *s = a->c->step;
-    vow_commit_request q = {.hold = hold_of(s),
+    vow_commit_request q = {.hold = step_hold(s),
                             .outcome = s->outcome,
                             .flags = s->flags,
                             .ttl_ms = s->ms};
@@ -316,7 +315,7 @@ static struct decision call_rule(const struct attempt *a,
     const struct replay_step *s = a->c->step;
     const struct rules_now now = {
         .now_us = AT_US, .number = a->number, .keep_us = a->c->opts->keep_us};
-    const vow_hold hold = hold_of(s);
+    const vow_hold hold = step_hold(s);
     if (a->c->undo)
         return call_commit(a, r, now);
     switch (s->kind) {
@@ -351,18 +350,21 @@ static void widen_lease(const struct attempt *a, struct replay_way *w)
     w->end.hi = us_max(w->end.hi, us_later(hi_us, o->skew_us));
 }
 
-static void try_step(struct attempt *a)
+static void try_moment(struct attempt *a)
 {
     const struct replay_case *c = a->c;
     struct replay_way *w = &a->ret[a->n];
     struct rules_record r;
-    fill_record(a->way, a->moment.end_us, &r);
+    way_record(a->way, a->moment.end_us, &r);
     bool exists = a->way->state != RULES_NONE;
     const struct decision d = call_rule(a, exists ? &r : NULL);
     bool writes = d.code == 0 && (d.effects & EFFECT_WRITE) != 0;
     if (c->unsure ? !writes : !same_answer(a, &d))
         return;
-    CHECK(a->n < REPLAY_OUTCOMES);
+    if (a->n == REPLAY_OUTCOMES) {
+        a->full = true;
+        return;
+    }
     *w = *a->way;
     if (c->unsure && c->step->kind <= REPLAY_PULSE && exists &&
         d.next.state == RULES_RUNNING && d.next.epoch == a->way->epoch)
@@ -379,16 +381,29 @@ static void try_numbers(struct attempt *a)
     const struct replay_case *c = a->c;
     a->number = scaled(c->step->told_epoch);
     if (!c->unsure || c->step->kind != REPLAY_CLAIM) {
-        try_step(a);
+        try_moment(a);
         return;
     }
     a->number = 0;
-    try_step(a);
+    try_moment(a);
     for (size_t i = 0; i < c->n_grants; i++) {
         a->number = scaled(c->grants[i]);
-        if (a->number > a->way->top)
-            try_step(a);
+        if (a->number > a->way->top && c->grants[i] < c->below)
+            try_moment(a);
     }
+}
+
+/* Returns whether the answer may show a result left that the search does not
+ * follow: left before a loss, or for an instance. */
+static bool reads_left(const struct replay_case *c)
+{
+    const struct replay_step *s = c->step;
+    bool any = (c->opts->allows & REPLAY_LEFT_TO_ANY) != 0;
+    if (c->unsure || s->kind != REPLAY_CLAIM || s->status != VOW_STATUS_SETTLED)
+        return false;
+    if ((c->opts->allows & REPLAY_FORGOT) != 0 && (any || s->waited != 0))
+        return true;
+    return any && has_epoch(c->spent, c->n_spent, scaled(s->told_epoch));
 }
 
 /* With the result left, and without, if its end may have come. */
@@ -409,10 +424,8 @@ static void try_left(struct attempt *a)
     a->left = NULL;
     if (may_go)
         try_numbers(a);
-    if (left == NULL && c->step->waited != 0 && !c->unsure &&
-        (c->opts->allows & REPLAY_FORGOT) != 0 &&
-        c->step->status == VOW_STATUS_SETTLED)
-        a->ret[a->n++] = *w; /* left before the loss */
+    if (left == NULL && reads_left(c) && a->n < REPLAY_OUTCOMES)
+        a->ret[a->n++] = *w;
 }
 
 /* Nothing is known of the record: an answer that changes nothing fits, and a
@@ -443,7 +456,7 @@ static void decide_unknown(struct attempt *a, struct replay_way *own)
     a->way = own;
     a->moment.end_us = resolves ? AT_US - 1 : AT_US + LATER_US;
     size_t before = a->n;
-    try_step(a);
+    try_moment(a);
     for (size_t i = before; i < a->n; i++) {
         a->ret[i].vague = 1;
         a->ret[i].unknown = 0;
@@ -477,5 +490,5 @@ size_t replay_decide(const struct replay_case *c, const struct replay_way *way,
         a.moment = moments[i];
         try_left(&a);
     }
-    return a.n;
+    return a.full ? REPLAY_OUTCOMES + 1 : a.n;
 }

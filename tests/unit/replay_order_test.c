@@ -248,6 +248,20 @@ TEST(replay_order, refuses_a_waiter_that_is_lost)
     check_true(&lost);
 }
 
+/* A service that leaves results for instances does not compare for which run a
+ * claim has waited. */
+TEST(replay_order, lets_any_claim_read_a_result_left_for_instances)
+{
+    struct story s = run_with_result(0);
+    tell_claim(&s, 950, 3, VOW_STATUS_OWNED, 6);
+    tell_claim(&s, 1000, 2, VOW_STATUS_SETTLED, 5);
+    check_lie(&s);
+    s.allows = REPLAY_LEFT_TO_ANY;
+    check_true(&s);
+    tell_claim(&s, 1010, 2, VOW_STATUS_SETTLED, 6); /* no result yet */
+    check_lie(&s);
+}
+
 /* ---- steps without an answer --------------------------------------------- */
 
 static void lose_answer(struct replay_step *s, uint64_t until_ms)
@@ -331,8 +345,8 @@ TEST(replay_order, knows_nothing_of_a_record_before_a_loss)
 
 /* A store by the rules, one step after another; the intervals of the steps
  * overlap. */
-static void draw_step(struct story *s, struct rules_record *r, uint64_t *random,
-                      uint64_t *now_us)
+static void draw_story_step(struct story *s, struct rules_record *r,
+                            uint64_t *random, uint64_t *now_us)
 {
     uint64_t token = 1 + test_random(random) % 4;
     vow_token bytes = {.bytes = {(unsigned char)token}};
@@ -377,7 +391,7 @@ static struct story draw_story(uint64_t seed)
     struct rules_record r = {.state = RULES_NONE};
     uint64_t now_us = 1000000;
     while (s.n < 30)
-        draw_step(&s, &r, &seed, &now_us);
+        draw_story_step(&s, &r, &seed, &now_us);
     return s;
 }
 
