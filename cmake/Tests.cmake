@@ -84,11 +84,20 @@ function(vow_add_tests)
 endfunction()
 
 # What tests/multi/campaign sets on each other: a process of it, and a slow disk
-# with a clock that is set, to be preloaded.
+# with a clock that is set, to be preloaded. vow-replay explains what the
+# processes were answered.
 function(vow_add_campaign)
   add_executable(vow-worker ${PROJECT_SOURCE_DIR}/tests/multi/worker.c)
   target_compile_definitions(vow-worker PRIVATE _GNU_SOURCE)
   target_link_libraries(vow-worker PRIVATE
+    vow_static vow_warnings ${VOW_NEEDS})
+  add_executable(vow-replay ${PROJECT_SOURCE_DIR}/tests/multi/replay.c
+    ${PROJECT_SOURCE_DIR}/tests/lib/replay.c
+    ${PROJECT_SOURCE_DIR}/tests/lib/replay_step.c
+    ${PROJECT_SOURCE_DIR}/tests/lib/replay_story.c)
+  target_include_directories(vow-replay PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/lib)
+  target_link_libraries(vow-replay PRIVATE
     vow_static vow_warnings ${VOW_NEEDS})
   add_library(vow-shim MODULE ${PROJECT_SOURCE_DIR}/tests/multi/shim.c)
   target_compile_definitions(vow-shim PRIVATE _GNU_SOURCE)

@@ -2,16 +2,16 @@
 /* worker_trace.h - a store that is listened to: the part of worker.c that
  * writes down what was asked of the store, and what it said.
  *
- *   ask NUMBER STEP NAME TOKEN EPOCH MS WAITED    when it is asked
- *   say NUMBER CODE SAYS EPOCH MORE FIRST         when it answers
+ *   ask NUMBER STEP NAME TOKEN EPOCH MS MODE FLAGS TAKEOVERS FLOOR WAITED
+ *                                          when it is asked
+ *   say NUMBER CODE SAYS EPOCH MORE FIRST  when it answers
  *
  * STEP is claim, pulse, done, failed, back (given back), acquire, renew or
  * release; or, of a name in doubt, resolve with a result, or retry: let it be
  * done again. NAME is a label, or - in a pool. TOKEN are the first bytes of it.
  * EPOCH is the fence or, when a place is asked for, its weight. MS is the
- * lease, or how long a result stays. MORE is how many owners were lost before.
- * FIRST is the epoch of the first owner since the name was free, and WAITED is
- * the FIRST of the run that a claim has waited for; 0: none, or not told.
+ * lease, or how long a result stays. The words behind MS are those of the
+ * request. MORE is how many owners were lost before.
  * What was asked and never answered may have happened: that is why both are
  * written. */
 #ifndef WORKER_TRACE_H
@@ -35,7 +35,8 @@ struct asked {
     const vow_token *token;
     uint64_t epoch;
     uint64_t ms;
-    uint64_t waited;
+    uint32_t mode, flags, takeovers;
+    uint64_t floor, waited;
 };
 
 /* Labels of all names so far, which not every step is told. The last ones are
@@ -85,8 +86,10 @@ static void note_ask(uint64_t number, const struct asked *a)
 {
     uint64_t token;
     memcpy(&token, a->token, sizeof(token));
-    note("ask %" PRIu64 " %s %s %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
-         number, a->step, label_of(a->name), token, a->epoch, a->ms, a->waited);
+    note("ask %" PRIu64 " %s %s %" PRIx64 " %" PRIu64 " %" PRIu64
+         " %u %u %u %" PRIu64 " %" PRIu64,
+         number, a->step, label_of(a->name), token, a->epoch, a->ms, a->mode,
+         a->flags, a->takeovers, a->floor, a->waited);
 }
 
 static void note_say(uint64_t number, int code, const uint64_t *words)
@@ -152,6 +155,10 @@ static void t_claim(vow_store *s, const vow_claim_request *a,
                          .name = &a->name,
                          .token = &a->token,
                          .ms = a->lease_ms,
+                         .mode = a->mode,
+                         .flags = a->flags,
+                         .takeovers = a->takeovers,
+                         .floor = a->floor,
                          .waited = a->waited};
     silent_ops->claim(s, a, on_records, ask_records(&what, done, user));
 }
@@ -162,8 +169,12 @@ static void t_pulse(vow_store *s, const vow_hold *h, size_t n, uint64_t lease,
     struct question *q = question(n, user);
     q->records = done;
     for (size_t i = 0; i < n; i++) {
-        struct asked what = {"pulse",    &h[i].name, &h[i].token,
-                             h[i].epoch, lease,      0};
+        struct asked what = {.step = "pulse",
+                             .name = &h[i].name,
+                             .token = &h[i].token,
+                             .epoch = h[i].epoch,
+                             .ms = lease,
+                             .mode = h[i].mode};
         note_ask(q->first + i, &what);
     }
     silent_ops->pulse(s, h, n, lease, on_records, q);
@@ -177,22 +188,30 @@ static void t_commit(vow_store *s, const vow_commit_request *a,
                                                           : "back";
     if ((a->flags & VOW_COMMIT_RESOLVE) != 0)
         step = a->outcome == VOW_OUTCOME_ABANDONED ? "retry" : "resolve";
-    struct asked what = {step,          &a->hold.name, &a->hold.token,
-                         a->hold.epoch, a->ttl_ms,     0};
+    struct asked what = {.step = step,
+                         .name = &a->hold.name,
+                         .token = &a->hold.token,
+                         .epoch = a->hold.epoch,
+                         .ms = a->ttl_ms,
+                         .mode = a->hold.mode,
+                         .flags = a->flags};
     silent_ops->commit(s, a, on_records, ask_records(&what, done, user));
 }
 
 static void t_acquire(vow_store *s, const vow_permit_request *a,
                       vow_permits_fn done, void *user)
 {
-    struct asked what = {"acquire", NULL, &a->token, a->weight, a->lease_ms, 0};
+    struct asked what = {.step = "acquire",
+                         .token = &a->token,
+                         .epoch = a->weight,
+                         .ms = a->lease_ms};
     silent_ops->acquire(s, a, on_places, ask_places(&what, done, user));
 }
 
 static void t_release(vow_store *s, const vow_permit_hold *h,
                       vow_permits_fn done, void *user)
 {
-    struct asked what = {"release", NULL, &h->token, 0, 0, 0};
+    struct asked what = {.step = "release", .token = &h->token};
     silent_ops->release(s, h, on_places, ask_places(&what, done, user));
 }
 
@@ -202,7 +221,8 @@ static void t_renew(vow_store *s, const vow_permit_hold *h, size_t n,
     struct question *q = question(n, user);
     q->places = done;
     for (size_t i = 0; i < n; i++) {
-        struct asked what = {"renew", NULL, &h[i].token, 0, lease, 0};
+        struct asked what = {
+            .step = "renew", .token = &h[i].token, .ms = lease};
         note_ask(q->first + i, &what);
     }
     silent_ops->renew(s, h, n, lease, on_places, q);
