@@ -412,6 +412,34 @@ TEST(cas, a_name_that_is_not_renewed_lapses_beside_others)
     world_close(&w);
 }
 
+/* The end of a lease does not change the version of the record: the time of the
+ * end counts, not the time at which the version was seen first. */
+TEST(cas, the_takeover_of_a_long_run_is_counted)
+{
+    struct world w;
+    struct scene s;
+    const struct cas_plan plan = plan_of(true);
+    world_open(&w);
+    CHECK_INT_EQ(scene_open(&s, &w, &plan), 0);
+    const vow_hold hold =
+        hold_number(1, 1, claim_told(&s, 0, CLAIM(1, 1)).record.epoch);
+    for (int i = 0; i < 140; i++) { /* more than a minute */
+        CHECK_UINT_EQ(claim_told(&s, 1, CLAIM(1, 2)).record.status,
+                      VOW_STATUS_WAITING);
+        CHECK_UINT_EQ(pulse_told(&s, 0, &hold, 1).record.status,
+                      VOW_STATUS_OWNED);
+        world_advance_ms(&w, LEASE_MS / 3);
+    }
+    cas_memory_cut(s.service[0], true);
+    world_advance_ms(&w, 3 * LEASE_MS);
+    struct told claim = claim_told(&s, 1, CLAIM(1, 2));
+    CHECK_UINT_EQ(claim.record.status, VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(claim.record.takeovers, 1);
+    cas_memory_cut(s.service[0], false);
+    scene_close(&s);
+    world_close(&w);
+}
+
 /* The drop of the mark has no answer, and comes true after the owner has renewed
  * the lease. */
 TEST(cas, a_late_drop_of_a_mark_does_not_end_a_renewed_lease)

@@ -158,13 +158,30 @@ static bool found_cancels(const struct cas_name *n, const struct cas_found *f)
            memcmp(&r->refresh.token, &n->token, sizeof(n->token)) == 0;
 }
 
+/* Tells a mark as of a later time. */
+static void mark_age(struct cas_mark *m, uint64_t us)
+{
+    if (m->lease == 0)
+        m->gone_us += us;
+    else if (m->left_us != RULES_NEVER)
+        m->left_us = m->left_us > us ? m->left_us - us : 0;
+}
+
 /* The same version again: marks may have ended. */
 static void note_marks(struct cas_name *n, const struct cas_found *f)
 {
-    if (n->found.owner.lease != 0)
-        n->found.owner = f->owner;
-    if (n->found.refresher.lease != 0)
-        n->found.refresher = f->refresher;
+    struct cas_found *known = &n->found;
+    uint64_t now_us = f->now_us > known->now_us ? f->now_us : known->now_us;
+    bool owner = known->owner.lease != 0;
+    bool refresher = known->refresher.lease != 0;
+    if (owner)
+        known->owner = f->owner;
+    if (refresher)
+        known->refresher = f->refresher;
+    mark_age(&known->owner, now_us - (owner ? f->now_us : known->now_us));
+    mark_age(&known->refresher,
+             now_us - (refresher ? f->now_us : known->now_us));
+    known->now_us = now_us;
     if (f->valued && !n->found.valued) {
         n->found.value = vow_bytes_ref(f->value);
         n->found.valued = true;
