@@ -17,8 +17,9 @@
 #include <string.h>
 
 enum { SLOTS = 64, WAYS_MAX = 20000, EFFORT = 4000000, BUCKETS = 1 << 12 };
+enum { BOUNDS = offsetof(struct replay_way, happened) };
 
-/* Ways without duplicates. */
+/* Ways, without those that another way covers. */
 struct way_set {
     struct replay_way *ways;
     uint32_t *next; /* in the bucket; UINT32_MAX: the last */
@@ -71,7 +72,8 @@ static uint32_t way_bucket(const struct replay_way *w)
 {
     const uint64_t *words = (const uint64_t *)(const void *)w;
     uint64_t h = 0;
-    for (size_t i = 0; i < way_size(w) / sizeof(*words); i++)
+    for (size_t i = BOUNDS / sizeof(*words); i < way_size(w) / sizeof(*words);
+         i++)
         h = (h ^ words[i]) * UINT64_C(0x9E3779B97F4A7C15);
     return (uint32_t)(h >> 40) % BUCKETS;
 }
@@ -79,6 +81,15 @@ static uint32_t way_bucket(const struct replay_way *w)
 static bool ways_equal(const struct replay_way *a, const struct replay_way *b)
 {
     return a->n_left == b->n_left && memcmp(a, b, way_size(a)) == 0;
+}
+
+/* Returns whether `a` explains all that `b` explains. */
+static bool way_covers(const struct replay_way *a, const struct replay_way *b)
+{
+    return a->n_left == b->n_left && a->top <= b->top &&
+           a->time_us <= b->time_us && a->end.lo <= b->end.lo &&
+           a->end.hi >= b->end.hi &&
+           memcmp(&a->happened, &b->happened, way_size(a) - BOUNDS) == 0;
 }
 
 static void set_clear(struct way_set *s)
@@ -98,7 +109,7 @@ static bool set_has(struct way_set *s, const struct replay_way *w)
 {
     if (s->n < 16) {
         for (size_t i = 0; i < s->n; i++)
-            if (ways_equal(&s->ways[i], w))
+            if (way_covers(&s->ways[i], w))
                 return true;
         return false;
     }
@@ -110,7 +121,7 @@ static bool set_has(struct way_set *s, const struct replay_way *w)
     }
     for (uint32_t i = s->buckets[way_bucket(w)]; i != UINT32_MAX;
          i = s->next[i])
-        if (ways_equal(&s->ways[i], w))
+        if (way_covers(&s->ways[i], w))
             return true;
     return false;
 }

@@ -123,11 +123,12 @@ struct replay_left {
 
 /* A record that an order leads to. No padding: ways are compared as bytes. */
 struct replay_way {
-    uint64_t happened; /* bits of steps under way that have happened */
-    uint64_t top;      /* the highest epoch granted */
-    uint64_t time_us;  /* the next step happens not before */
-    uint64_t token, epoch, first, lease_us;
+    /* bounds: a way with wider bounds explains more */
+    uint64_t top;     /* the highest epoch granted */
+    uint64_t time_us; /* the next step happens not before */
     struct replay_span end;
+    uint64_t happened; /* bits of steps under way that have happened */
+    uint64_t token, epoch, first, lease_us;
     uint32_t takeovers, chunks;
     uint8_t state, mode, canceled, spent;
     uint8_t unknown; /* nothing is known of the record */

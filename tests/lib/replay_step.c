@@ -429,7 +429,7 @@ static void try_left(struct attempt *a)
 }
 
 /* Nothing is known of the record: an answer that changes nothing fits, and a
- * change is one of the caller's own run, or of a name without a record. */
+ * change is one of the caller's own run. */
 static void decide_unknown(struct attempt *a, struct replay_way *own)
 {
     const struct replay_step *s = a->c->step;
@@ -444,15 +444,14 @@ static void decide_unknown(struct attempt *a, struct replay_way *own)
     bool resolves =
         s->kind == REPLAY_COMMIT && (s->flags & VOW_COMMIT_RESOLVE) != 0;
     *own = *a->way;
+    own->state = RULES_RUNNING;
+    own->token = s->token;
+    own->epoch = own->first =
+        scaled(s->kind == REPLAY_CLAIM ? s->told_epoch : s->epoch);
+    own->mode = (uint8_t)(resolves ? VOW_ONCE : s->mode);
+    own->canceled = s->status == VOW_STATUS_CANCELED;
+    own->end = (struct replay_span){0, RULES_NEVER};
     own->vague = 1;
-    if (s->kind != REPLAY_CLAIM) {
-        own->state = RULES_RUNNING;
-        own->token = s->token;
-        own->epoch = own->first = scaled(s->epoch);
-        own->mode = (uint8_t)(resolves ? VOW_ONCE : s->mode);
-        own->canceled = s->status == VOW_STATUS_CANCELED;
-        own->end = (struct replay_span){0, RULES_NEVER};
-    }
     a->way = own;
     a->moment.end_us = resolves ? AT_US - 1 : AT_US + LATER_US;
     size_t before = a->n;

@@ -339,6 +339,12 @@ TEST(replay_order, knows_nothing_of_a_record_before_a_loss)
     check_lie(&s);
     s.allows = 0;
     CHECK_INT_EQ(judge_story(&s).verdict, REPLAY_REFUSED);
+
+    struct story owner = {.allows = REPLAY_FORGOT};
+    tell_claim(&owner, 10, 1, VOW_STATUS_OWNED, 5)->floor = 9; /* a repeat */
+    check_true(&owner);
+    tell_claim(&owner, 20, 2, VOW_STATUS_OWNED, 6);
+    check_lie(&owner);
 }
 
 /* ---- random histories ---------------------------------------------------- */
