@@ -254,7 +254,8 @@ static void add_loose(struct search *f, size_t step, uint64_t until_us,
     *l = (struct loose){step, until_us, UINT64_MAX, slot, undo};
     for (size_t i = 0; i < f->n; i++) {
         const struct replay_step *s = &f->steps[i];
-        if (tells_grant(s) && s->sent_us > until_us && s->told_epoch < l->below)
+        if (tells_grant(s) && s->sent_us > until_us &&
+            s->token != f->steps[step].token && s->told_epoch < l->below)
             l->below = s->told_epoch;
     }
 }

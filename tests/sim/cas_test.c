@@ -38,6 +38,8 @@ enum {
     ROUNDS = 8,
     RUNS_MAX = 400,
     STEPS_MAX = 4000,
+    ORPHAN_MS = 10000,     /* a process gives a lost claim back, */
+    ORPHAN_CUT_MS = 60000, /* or later, when it reaches the service */
     FAULTY_MS = 40000,
     HEALED_MS = 300000,
     TIMEOUT_MS = 2000,
@@ -61,8 +63,9 @@ struct actor {
     int index;
     vow_store *store;
     struct cas_service *service;
-    vow_deferred *event; /* wakes the actor; NULL: nobody listens */
-    struct run *run;     /* the actor owns; NULL: none */
+    vow_deferred *event;       /* wakes the actor; NULL: nobody listens */
+    struct run *run;           /* the actor owns; NULL: none */
+    uint64_t orphan_us[NAMES]; /* until then a lost claim may come true */
     bool finished;
 };
 
@@ -108,6 +111,11 @@ static vow_name name_of(int index)
 {
     vow_name name = {.hash = {(unsigned char)(index + 1), 7}};
     return name;
+}
+
+static int index_of_name(const vow_name *name)
+{
+    return name->hash[0] - 1;
 }
 
 static vow_token new_token(struct history *h)
@@ -178,7 +186,7 @@ static struct replay_step *note_step(struct actor *a, const vow_name *name,
                                      const struct replay_step *step)
 {
     struct history *h = a->h;
-    int index = name->hash[0] - 1;
+    int index = index_of_name(name);
     CHECK(h->n_steps[index] < STEPS_MAX);
     struct replay_step *s = &h->steps[index][h->n_steps[index]++];
     *s = *step;
@@ -195,7 +203,9 @@ static uint64_t number_of_actor_token(const vow_token *token)
     return number;
 }
 
-static void note_answer(const struct actor *a, struct replay_step *s,
+/* A claim with a lost write may come true, also beside another answer: the
+ * store then gives the name back, if the process lives. */
+static void note_answer(struct actor *a, int name, struct replay_step *s,
                         const struct answer *answer)
 {
     const struct history *h = a->h;
@@ -208,7 +218,10 @@ static void note_answer(const struct actor *a, struct replay_step *s,
     s->again_us = s->answered && lost ? late_us : 0;
     if (s->kind == REPLAY_PULSE && (h->plan.flags & CAS_WATCHES) != 0)
         s->sent_us -= s->sent_us < watch_us(h) ? s->sent_us : watch_us(h);
-    s->undone_us = s->kind == REPLAY_CLAIM && unsure ? RULES_NEVER : 0;
+    if (s->kind == REPLAY_CLAIM && (unsure || s->again_us != 0)) {
+        s->undone_us = RULES_NEVER;
+        a->orphan_us[name] = late_us;
+    }
     s->status = answer->status;
     s->tells = REPLAY_EPOCH | REPLAY_FIRST | REPLAY_LOST | REPLAY_FAILED;
     s->told_epoch = answer->epoch;
@@ -238,7 +251,7 @@ static struct answer do_claim(struct actor *a, const vow_claim_request *q)
     struct replay_step *s = note_claim_step(a, q);
     a->store->ops->claim(a->store, q, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
-    note_answer(a, s, &answer);
+    note_answer(a, index_of_name(&q->name), s, &answer);
     return answer;
 }
 
@@ -256,7 +269,7 @@ static struct answer do_commit(struct actor *a, const vow_commit_request *q)
                               .ms = q->ttl_ms});
     a->store->ops->commit(a->store, q, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
-    note_answer(a, s, &answer);
+    note_answer(a, index_of_name(&q->hold.name), s, &answer);
     return answer;
 }
 
@@ -273,7 +286,7 @@ static struct answer do_pulse(struct actor *a, const vow_hold *hold)
                               .ms = a->h->lease_ms});
     a->store->ops->pulse(a->store, hold, 1, a->h->lease_ms, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
-    note_answer(a, s, &answer);
+    note_answer(a, index_of_name(&hold->name), s, &answer);
     return answer;
 }
 
@@ -285,7 +298,7 @@ static struct answer do_peek(struct actor *a, const vow_name *name)
         a, name, &(struct replay_step){.kind = REPLAY_PEEK, .token = 1});
     a->store->ops->peek(a->store, name, 1, on_answer, &answer);
     CHECK_INT_EQ(vow_await_drop(f), 0);
-    note_answer(a, s, &answer);
+    note_answer(a, index_of_name(name), s, &answer);
     return answer;
 }
 
@@ -335,12 +348,22 @@ static void close_process(struct actor *a)
     CHECK_INT_EQ(vow_await_drop(s->ops->close(s)), 0);
 }
 
+/* A lost claim of the process may hold the name. */
+static bool may_hold(const struct actor *a, int name, uint64_t more_ms)
+{
+    uint64_t until_us = a->orphan_us[name];
+    return until_us != 0 && now_ns(a->h) / 1000 < until_us + more_ms * 1000;
+}
+
 /* The process dies, and another begins. */
 static void die_and_begin(struct actor *a)
 {
     a->h->deaths++;
     if (a->run != NULL)
         a->run->died = true;
+    for (int i = 0; i < NAMES; i++)
+        if (may_hold(a, i, ORPHAN_MS))
+            a->h->died_claiming[i] = true;
     a->run = NULL;
     cas_memory_kill(a->service);
     close_process(a);
@@ -518,7 +541,10 @@ static void resolve_doubt(struct actor *a, int name, uint64_t epoch)
         .flags = VOW_COMMIT_RESOLVE};
     struct run *r = find_run(h, name, epoch);
     h->doubts++;
-    EXPECT(h, r != NULL || h->died_claiming[name]); /* C6 */
+    bool told = r != NULL || h->died_claiming[name];
+    for (int i = 0; i < ACTORS; i++)
+        told = told || may_hold(&h->actors[i], name, ORPHAN_CUT_MS);
+    EXPECT(h, told); /* C6 */
     if (r != NULL)
         r->resolved = true;
     (void)do_commit(a, &q);
@@ -542,7 +568,7 @@ static bool dies_claiming(struct actor *a, int name, const vow_claim_request *q)
         CHECK_INT_EQ(lost.code, VOW_ECLOSED);
     }
     CHECK_INT_EQ(vow_await_drop(f), 0);
-    note_answer(a, s, &lost);
+    note_answer(a, name, s, &lost);
     if (lost.code == 0 && lost.status == VOW_STATUS_OWNED) {
         a->run = note_grant(a, name, &lost, sent_ns, highest);
         die_and_begin(a);

@@ -280,6 +280,9 @@ TEST(replay_order, explains_by_steps_without_an_answer)
     check_true(&free); /* the claim has not happened */
     tell_claim(&s, 20, 2, VOW_STATUS_WAITING, 5);
     check_true(&s);
+    struct story again = s;
+    tell_claim(&again, 600, 1, VOW_STATUS_OWNED, 5);
+    check_true(&again); /* and the repeat tells the owner */
     tell_claim(&s, 30, 3, VOW_STATUS_WAITING, 4); /* it has one epoch */
     check_lie(&s);
     s.n--;
