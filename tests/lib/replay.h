@@ -87,8 +87,8 @@ enum {
 
 struct replay_opts {
     uint32_t allows;
-    uint64_t skew_us; /* ends are early or late by at most this */
-    uint64_t keep_us; /* as in struct rules_now */
+    uint64_t skew_us;    /* ends are early or late by at most this */
+    uint64_t recheck_ms; /* as in struct rules_now */
     size_t effort; /* decisions of the rules until REPLAY_WIDE; 0: a default */
 };
 

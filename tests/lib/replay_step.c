@@ -313,8 +313,9 @@ static struct decision call_rule(const struct attempt *a,
                                  const struct rules_record *r)
 {
     const struct replay_step *s = a->c->step;
-    const struct rules_now now = {
-        .now_us = AT_US, .number = a->number, .keep_us = a->c->opts->keep_us};
+    const struct rules_now now = {.now_us = AT_US,
+                                  .number = a->number,
+                                  .recheck_ms = a->c->opts->recheck_ms};
     const vow_hold hold = step_hold(s);
     if (a->c->undo)
         return call_commit(a, r, now);

@@ -74,7 +74,7 @@ static void read_history(struct told_history *h, const char *line)
     h->n = 0;
     h->opts = (struct replay_opts){.allows = 0};
     if (sscanf(line, "history %63s %63s %" SCNu64 " %" SCNu64, h->name, allows,
-               &h->opts.skew_us, &h->opts.keep_us) != 4)
+               &h->opts.skew_us, &h->opts.recheck_ms) != 4)
         refuse_line(line);
     h->opts.allows = read_allows(allows);
 }

@@ -689,7 +689,7 @@ static struct replay_result explain_name(const struct history *h, int name)
         .allows = REPLAY_LEASES_LATE |
                   (h->faults.leases > 0 ? REPLAY_LEASES_EARLY : 0u),
         .skew_us = 2000 * h->plan.skew_ms + 1000,
-        .keep_us = 2000 * h->recheck_ms,
+        .recheck_ms = h->recheck_ms,
         .effort = 200000};
     return replay_run(h->steps[name], h->n_steps[name], &opts);
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LEASE_MS = 1000, STEPS = 64, LONG_MS = 3600000, KEEP_US = 2000000 };
+enum { LEASE_MS = 1000, STEPS = 64, LONG_MS = 3600000, RECHECK_MS = 1000 };
 
 /* A history: steps with answers, each a millisecond long. */
 struct story {
@@ -85,7 +85,8 @@ static struct replay_step *tell_commit(struct story *s, uint64_t at_ms,
 
 static struct replay_result judge_story(const struct story *s)
 {
-    const struct replay_opts opts = {.allows = s->allows, .keep_us = KEEP_US};
+    const struct replay_opts opts = {.allows = s->allows,
+                                     .recheck_ms = RECHECK_MS};
     return replay_run(s->steps, s->n, &opts);
 }
 
@@ -243,8 +244,8 @@ TEST(replay_order, refuses_a_waiter_that_is_lost)
     lost.steps[lost.n - 1].told_epoch = lost.steps[lost.n - 1].told_first = 7;
     lost.steps[lost.n - 1].told_takeovers = 1;
     lost.steps[lost.n - 1].told_first = 6;
-    lost.steps[lost.n - 1].sent_us += KEEP_US + 2 * LEASE_MS * 1000;
-    lost.steps[lost.n - 1].done_us += KEEP_US + 2 * LEASE_MS * 1000;
+    lost.steps[lost.n - 1].sent_us += 2 * (RECHECK_MS + LEASE_MS) * 1000;
+    lost.steps[lost.n - 1].done_us += 2 * (RECHECK_MS + LEASE_MS) * 1000;
     check_true(&lost);
 }
 
@@ -362,7 +363,7 @@ static void draw_story_step(struct story *s, struct rules_record *r,
     const struct rules_now now = {.now_us = *now_us +=
                                   1000 + test_random(random) % 400000,
                                   .number = 10 * (s->n + 1),
-                                  .keep_us = KEEP_US};
+                                  .recheck_ms = RECHECK_MS};
     bool owner = memcmp(&r->token, &bytes, sizeof(bytes)) == 0 &&
                  r->state == RULES_RUNNING;
     struct decision d;
