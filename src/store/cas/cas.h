@@ -322,10 +322,10 @@ struct cas_service_ops {
      * another epoch. */
     int (*value)(struct cas_service *s, const vow_name *name, uint64_t epoch,
                  uint64_t left, uint64_t due_ns, vow_bytes **ret_value);
-    /* Reads at most `room` chunks of the record, from number `from` on, with
-     * the record that the chunks belong to. */
-    int (*chunks)(struct cas_service *s, const vow_name *name, uint64_t from,
-                  uint64_t due_ns, struct cas_found *ret_found,
+    /* Reads at most `room` chunks of an epoch, from number `from` on, with the
+     * record, without values. After an error, too, the caller drops chunks. */
+    int (*chunks)(struct cas_service *s, const vow_name *name, uint64_t epoch,
+                  uint64_t from, uint64_t due_ns, struct cas_found *ret_found,
                   vow_bytes **ret_chunks, size_t room, size_t *ret_n);
     /* Reads at most `room` names behind `after` (zeros: from the beginning), in
      * the order of names, without values. Fewer than `room`: the end. */

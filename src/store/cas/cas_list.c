@@ -166,8 +166,9 @@ static int chunks_run(struct cas_step *step)
     struct cas_chunks *k = chunks_of(step);
     struct cas_service *service = step->cas->service;
     struct cas_found found = {.version = 0};
-    int rc = service->ops->chunks(service, &k->name, k->from, step->due_ns,
-                                  &found, k->chunks, CHUNKS_PAGE, &k->n);
+    int rc =
+        service->ops->chunks(service, &k->name, k->epoch, k->from, step->due_ns,
+                             &found, k->chunks, CHUNKS_PAGE, &k->n);
     const struct rules_record stored = vow__cas_record(&found, found.now_us);
     const struct rules_record r = vow__rules_current(&stored, found.now_us);
     if (rc == 0 && (r.state != RULES_RUNNING || r.epoch != k->epoch))
