@@ -324,7 +324,7 @@ static int change_write(struct cas_change *c, const struct cas_lease *lease)
     uint64_t version = c->found.version;
     int rc = service->ops->write(service, &w, &now);
     if (rc == VOW_EUNSURE) {
-        c->unsure = true;
+        c->unsure = c->was_unsure = true;
         c->unsure_version = version;
         return change_read(c);
     }

@@ -200,6 +200,7 @@ struct cas_change {
     bool seen;  /* `found` is as the service has the name */
     bool wrote; /* the record was written by the decision */
     bool unsure;
+    bool was_unsure;         /* at any time: a write may be what was found */
     uint64_t unsure_version; /* compared by the write that is unsure */
     vow_bytes *shown;        /* EFFECT_SHOW, counted */
 };

@@ -96,11 +96,15 @@ static struct decision decide_claim(const struct cas_change *c,
     return vow__rules_claim(r, left, c->request, 0, now);
 }
 
-/* Returns whether the step itself made the caller the owner. */
+/* Returns whether the step itself made the caller the owner, by the last write
+ * or by a write without an answer. */
 static bool claim_granted(const struct cas_change *c)
 {
-    return c->wrote && c->d.status == VOW_STATUS_OWNED &&
-           (c->d.refresh || (c->d.effects & EFFECT_TEXTS) != 0);
+    if (c->d.code != 0 || c->d.status != VOW_STATUS_OWNED ||
+        vow__cas_name_owned(c->name, c->token))
+        return false;
+    return c->was_unsure ||
+           (c->wrote && (c->d.refresh || (c->d.effects & EFFECT_TEXTS) != 0));
 }
 
 static int claim_run(struct cas_step *step)
