@@ -92,8 +92,14 @@ static void add_name(struct table *t, const vow_record *r, size_t host_most)
     table_addf(t, "%s", listing_state(r));
     add_runner(t, r->runner, host_most);
     table_addf(t, "%s", short_duration(r->age_ms, age));
-    table_addf(t, "%s", runs ? short_duration(r->pulse_ms, pulse) : "-");
-    table_addf(t, "%" PRIu32, r->waiters);
+    table_addf(t, "%s",
+               runs && r->pulse_ms != UINT64_MAX
+                   ? short_duration(r->pulse_ms, pulse)
+                   : "-");
+    if (r->waiters == UINT32_MAX)
+        table_addf(t, "-");
+    else
+        table_addf(t, "%" PRIu32, r->waiters);
     table_addf(t, "%s",
                r->left_ms == UINT64_MAX ? "-"
                                         : short_duration(r->left_ms, left));
@@ -313,8 +319,9 @@ void listing_name_json(struct text *ret_text, const vow_record *r)
     json_text(ret_text, "mode", r->mode <= VOW_ONCE ? modes[r->mode] : "");
     json_text(ret_text, "runner", r->runner);
     json_number(ret_text, "age_ms", r->age_ms);
-    json_known(ret_text, "pulse_ms", r->pulse_ms, runs);
-    json_number(ret_text, "waiters", r->waiters);
+    json_known(ret_text, "pulse_ms", r->pulse_ms,
+               runs && r->pulse_ms != UINT64_MAX);
+    json_known(ret_text, "waiters", r->waiters, r->waiters != UINT32_MAX);
     json_known(ret_text, "left_ms", r->left_ms, r->left_ms != UINT64_MAX);
     json_number(ret_text, "fence", r->epoch);
     json_number(ret_text, "takeovers", r->takeovers);

@@ -15,7 +15,10 @@
 #include "say.h"
 #include "session.h"
 
-enum { TURNS_MAX = 16 };
+enum {
+    TURNS_MAX = 16,
+    TURNS_UNKNOWN = 4 /* for a store that does not know whether others wait */
+};
 
 static vow_next on_waiters_seen(vow_value v, void *runner);
 static vow_next on_no_waiters_seen(vow_error *e, void *runner);
@@ -48,6 +51,8 @@ static vow_next on_waiters_seen(vow_value v, void *runner)
     const vow_records *seen = vow_as_ptr(v);
     if (seen->n != 1 || seen->at[0].waiters == 0)
         r->o.hopeless(r);
+    else if (seen->at[0].waiters == UINT32_MAX)
+        r->turns = TURNS_MAX - TURNS_UNKNOWN;
     return vow_follow(runner_abandon_turn(r, r->turn));
 }
 

@@ -45,11 +45,11 @@ typedef struct vow_record {
     uint64_t first;     /* OWNED, WAITING: epoch of the first owner since the
                            name was free, for `waited` of a later claim */
     uint32_t takeovers; /* lost owners before the current owner */
-    uint32_t waiters;   /* registered instances */
+    uint32_t waiters;   /* registered instances; UINT32_MAX: not known */
     bool failed;        /* settled with a failure */
     vow_bytes *value;   /* when settled; NULL: empty */
     uint64_t age_ms;    /* since the claim, or since settled */
-    uint64_t pulse_ms;  /* since the last pulse */
+    uint64_t pulse_ms;  /* since the last pulse; UINT64_MAX: not known */
     uint64_t left_ms;   /* of the lease, or of the result; UINT64_MAX: no end */
     uint64_t cost_ms;   /* run time of the work, when settled */
     const char *label;  /* for people; "": none */

@@ -530,7 +530,8 @@ static void entry_wait_for(struct vow__named_entry *e, const vow_record *r)
         if (calls) /* user code may have changed the list */
             next = e->waiters;
     }
-    uint64_t lease_ms = r->left_ms + r->pulse_ms;
+    uint64_t lease_ms =
+        r->left_ms + (r->pulse_ms == UINT64_MAX ? 0 : r->pulse_ms);
     uint64_t jitter = vow_loop_random(h->loop) % (lease_ms / 10 + 1);
     uint64_t ms = r->left_ms + jitter + 1;
     if (ms > h->opts.recheck_ms)

@@ -381,6 +381,8 @@ static vow_record record_answer(const struct cas_found *f,
                                 const struct rules_record *r, uint64_t now_us)
 {
     bool runs = r->state == RULES_RUNNING;
+    const struct cas_mark *m = runs ? vow__cas_mark(f, &r->token) : NULL;
+    bool clocked = m == NULL || m->left_us != RULES_NEVER;
     uint64_t left_us = r->end_us > now_us ? r->end_us - now_us : 0;
     if (runs && left_us > r->lease_us)
         left_us = r->lease_us;
@@ -395,7 +397,9 @@ static vow_record record_answer(const struct cas_found *f,
         .waiters = f->waiters,
         .failed = r->state == RULES_FAILED || r->state == RULES_GAVE_UP,
         .age_ms = now_us > r->since_us ? (now_us - r->since_us) / 1000 : 0,
-        .pulse_ms = runs ? (r->lease_us - left_us) / 1000 : 0,
+        .pulse_ms = !runs      ? 0
+                    : !clocked ? UINT64_MAX
+                               : (r->lease_us - left_us) / 1000,
         .left_ms = left_us == RULES_NEVER ? UINT64_MAX : (left_us + 999) / 1000,
         .cost_ms = r->cost_ms,
         .label = f->label,
