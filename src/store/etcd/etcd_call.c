@@ -86,6 +86,17 @@ void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
                              .user = user});
 }
 
+void vow__etcd_call_with(struct vow__etcd *e,
+                         const struct vow__etcd_request *request,
+                         struct vow__jot *body, vow__etcd_fn done, void *user)
+{
+    start(e, request->path, body,
+          &(const struct call){
+              .query = {.safe = request->safe, .due_ns = request->due_ns},
+              .done = done,
+              .user = user});
+}
+
 static bool is_safe(const char *path)
 {
     static const char *const all[] = {"kv/range", "lease/keepalive",

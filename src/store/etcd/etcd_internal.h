@@ -13,6 +13,7 @@
  *   etcd_examine.c  what a doctor asks
  *   etcd_news.c, etcd_near.c   what the watch means to who waits
  *        |
+ *   etcd_await.c    requests on a fiber
  *   etcd_step.c     read, judge, write; one behind another
  *   etcd_name.c     what is known of a name, from keys and to keys;
  *                   etcd_line.c, the lines that they are made of
@@ -195,6 +196,16 @@ void vow__etcd_call(struct vow__etcd *e, const char *path,
 void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
                    void *user);
 
+/* The same with more to say of it. */
+struct vow__etcd_request {
+    const char *path;
+    uint64_t due_ns; /* when the answer must be there; 0: after the timeout */
+    bool safe;       /* changes nothing: sent to another member if need be */
+};
+void vow__etcd_call_with(struct vow__etcd *e,
+                         const struct vow__etcd_request *request,
+                         struct vow__jot *body, vow__etcd_fn done, void *user);
+
 /* A stream: each line as JSON, {"result":{}}. Ends by on_end (code as above),
  * once, unless it was let go; on_end may come for a stream that never began.
  * Either may let it go, and neither is called before this returns. */
@@ -218,6 +229,25 @@ void vow__calls_leave(struct vow__etcd_calls *c);
 /* The same once more; then `done`, later, and it is freed. */
 void vow__calls_close(struct vow__etcd_calls *c,
                       void (*done)(struct vow__etcd *e));
+
+/* ---- etcd_await.c: requests on a fiber ------------------------------------ */
+
+/* Sends a request and waits for the answer; codes as of vow__etcd_fn, without
+ * VOW_EAGAIN. A request that changes something and was under way when the store
+ * was closed is VOW_EUNSURE. The body is taken over; the answer belongs to the caller. */
+int vow__etcd_await(struct vow__etcd *e, const char *path,
+                    struct vow__jot *body, bool safe, uint64_t due_ns,
+                    json_t **ret_root);
+/* The same for a transaction, which is emptied. */
+int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
+                        json_t **ret_root);
+/* Puts the value of a result into the store of results, and gives the ticket;
+ * reads the value of a ticket. */
+int vow__etcd_await_result(struct vow__etcd *e, const vow_commit_request *put,
+                           vow_bytes **ret_ticket);
+int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
+                          uint64_t epoch, vow_bytes *ticket,
+                          vow_bytes **ret_value);
 
 /* ---- etcd_lease.c: leases ----------------------------------------------- */
 
