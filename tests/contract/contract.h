@@ -70,6 +70,7 @@ struct rig_store {
     bool real_time;    /* its leases go by a clock that tests cannot move */
     bool asynchronous; /* steps are answered by the loop */
     bool counts_no_waiters; /* the number of waiters is UINT32_MAX */
+    bool tells_no_pulse;    /* pulse_ms is UINT64_MAX */
     /* Permits are ordered: no step grants a permit to another process, so a
      * request under a rate is granted by its own step only, and the 2 s to
      * fetch a permit begin when the request fits, not with the next step. New

@@ -59,6 +59,8 @@ static void end(struct rig *r)
 
 const struct rig_store rig_etcd = {.name = "etcd",
                                    .real_time = true,
+                                   .counts_no_waiters = true,
+                                   .tells_no_pulse = true,
                                    .short_ms = SHORT_MS,
                                    .lapsed = lapsed,
                                    .begin = begin,

@@ -8,7 +8,7 @@
 
 #include "etcd_fake.h"
 #include "etcd_kit.h"
-#include "store/etcd/etcd_names.h"
+#include "store/etcd/etcd_service.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -41,7 +41,7 @@ struct answer {
     int code;
     size_t n;
     uint32_t status;
-    uint64_t epoch, left_ms;
+    uint64_t epoch, first, left_ms;
     uint32_t takeovers, waiters;
     bool failed;
     char value[64];
@@ -236,6 +236,7 @@ static inline void on_records(int code, const vow_record *r, size_t n,
         return;
     a->status = r->status;
     a->epoch = r->epoch;
+    a->first = r->first;
     a->left_ms = r->left_ms;
     a->takeovers = r->takeovers;
     a->waiters = r->waiters;

@@ -14,9 +14,11 @@
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_internal.h"
+#include "store/etcd/etcd_names.h"
 
 #include "base/clock.h"
 #include "store/listener.h"
+#include "vow/watch.h"
 
 #include <sodium.h>
 #include <stdarg.h>
@@ -38,10 +40,14 @@ struct vow__etcd {
     struct vow__etcd_calls *calls;
     struct vow__etcd_leases *leases;
     struct vow__etcd_steps *steps;
-    struct vow__etcd_news *news;
+    vow_store *names;
     struct vow__etcd_places *places;
     struct vow__etcd_results *results;
+    bool littered;         /* see vow__etcd_litter() */
     vow_deferred *closing; /* NULL: it is open */
+    unsigned leaving;      /* of names and places, not closed */
+    vow_future *names_left;
+    vow_watch on_names;
     vow_call last;
     char why[VOW__ETCD_WHY];
 };
@@ -52,8 +58,11 @@ static int prepare(struct vow__etcd *e, const char *url,
 static int open_parts(struct vow__etcd *e);
 static void set_listener(vow_store *store, const vow_store_events *events);
 static vow_future *close_store(vow_store *store);
+static void close_names(struct vow__etcd *e);
 static void let_go(struct vow__etcd *e);
+static void on_names_left(vow_future *settled, void *user);
 static void on_places_left(struct vow__etcd *e);
+static void part_left(struct vow__etcd *e);
 static void on_left(struct vow__etcd *e);
 static void on_results_closed(struct vow__etcd *e);
 static void on_calls_closed(struct vow__etcd *e);
@@ -160,11 +169,11 @@ static int open_parts(struct vow__etcd *e)
     if (rc == 0)
         rc = vow__steps_open(e, &e->steps);
     if (rc == 0)
-        rc = vow__news_open(e, &e->news);
-    if (rc == 0)
         rc = vow__etcd_places_open(e, &e->places);
     if (rc == 0)
         rc = vow__results_open(e, &e->results);
+    if (rc == 0)
+        rc = vow__etcd_names_open(e, &e->names);
     return rc;
 }
 
@@ -172,7 +181,10 @@ static int open_parts(struct vow__etcd *e)
 
 static void set_listener(vow_store *store, const vow_store_events *events)
 {
-    vow__etcd_of(store)->events = vow__listener(events);
+    struct vow__etcd *e = vow__etcd_of(store);
+    e->events = vow__listener(events);
+    if (e->names != NULL && e->closing == NULL)
+        e->names->ops->listen(e->names, &e->events);
 }
 
 void vow__etcd_trouble(struct vow__etcd *e, const char *format, ...)
@@ -266,9 +278,14 @@ struct vow__etcd_steps *vow__etcd_steps(struct vow__etcd *e)
     return e->steps;
 }
 
-struct vow__etcd_news *vow__etcd_news(struct vow__etcd *e)
+vow_store *vow__etcd_names(struct vow__etcd *e)
 {
-    return e->news;
+    return e->names;
+}
+
+void vow__etcd_litter(struct vow__etcd *e)
+{
+    e->littered = true;
 }
 
 struct vow__etcd_places *vow__etcd_places(struct vow__etcd *e)
@@ -292,22 +309,55 @@ static vow_future *close_store(vow_store *store)
     set_listener(store, &(const vow_store_events){.user = NULL});
     vow__steps_close(e->steps);
     vow__calls_leave(e->calls);
+    vow__results_leave(e->results);
+    e->leaving = 2;
+    close_names(e);
     vow__etcd_places_leave(e, on_places_left);
     return f;
+}
+
+static void close_names(struct vow__etcd *e)
+{
+    e->names_left = e->names->ops->close(e->names);
+    e->names = NULL;
+    vow_watch_start(&e->on_names, e->names_left, on_names_left, e);
 }
 
 /* It was never anybody's. */
 static void let_go(struct vow__etcd *e)
 {
-    if (e->results != NULL)
+    if (e->names != NULL)
+        close_names(e);
+    else if (e->results != NULL)
         vow__results_close(e->results, on_results_closed);
     else
         on_results_closed(e);
 }
 
+static void on_names_left(vow_future *settled, void *user)
+{
+    struct vow__etcd *e = user;
+    (void)settled;
+    e->names_left = vow_future_unref(e->names_left);
+    if (e->closing != NULL)
+        part_left(e);
+    else
+        let_go(e);
+}
+
 static void on_places_left(struct vow__etcd *e)
 {
-    vow__news_leave(e, on_left);
+    part_left(e);
+}
+
+static void part_left(struct vow__etcd *e)
+{
+    if (--e->leaving > 0)
+        return;
+    if (e->littered)
+        on_left(e);
+    else
+        vow__leases_revoke(e, on_left);
 }
 
 static void on_left(struct vow__etcd *e)
@@ -345,8 +395,6 @@ static void store_free(struct vow__etcd *e)
     struct vow_alloc alloc = e->alloc;
     if (e->places != NULL)
         vow__etcd_places_close(e->places);
-    if (e->news != NULL)
-        vow__news_close(e->news);
     if (e->steps != NULL)
         vow__steps_free(e->steps);
     if (e->leases != NULL)

@@ -70,8 +70,8 @@ static void on_reply(struct vow__etcd *e, int code, const json_t *root,
     reply_end(r);
 }
 
-static void on_bytes(struct vow__etcd *e, int code, vow_bytes *bytes,
-                     void *user)
+static void on_result(struct vow__etcd *e, int code, vow_bytes *bytes,
+                      void *user)
 {
     struct reply *r = user;
     (void)e;
@@ -156,7 +156,7 @@ int vow__etcd_await_result(struct vow__etcd *e, const vow_commit_request *put,
     int rc = reply_new(e, &r, &f);
     if (rc < 0)
         return rc;
-    vow__results_put(e, put, on_bytes, r);
+    vow__results_put(e, put, on_result, r);
     return reply_await(r, f, NULL, ret_ticket);
 }
 
@@ -169,6 +169,6 @@ int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
     int rc = reply_new(e, &r, &f);
     if (rc < 0)
         return rc;
-    vow__results_get(e, name, epoch, ticket, on_bytes, r);
+    vow__results_get(e, name, epoch, ticket, on_result, r);
     return reply_await(r, f, NULL, ret_value);
 }

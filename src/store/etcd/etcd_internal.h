@@ -3,21 +3,15 @@
  * protocol is in docs/design/010-etcd.md.
  *
  *   etcd.c          the store itself: its ops, opening and closing
- *   etcd_claim.c, etcd_pulse.c, etcd_commit.c   who does the work
- *   etcd_look.c, etcd_list.c   peek, forget, cancel; list
- *   etcd_chunks.c   what an owner writes for those who follow
- *   etcd_own.c, etcd_trip.c, etcd_judge.c, etcd_ghost.c   what these have in
- *                   common
+ *   etcd_names.c    named work, by the engine in store/cas: etcd_service.h
  *   etcd_pools.c, etcd_limit.c   places and their limits: see etcd_pools.h
  *   etcd_results.c  long results, in another store
  *   etcd_examine.c  what a doctor asks
- *   etcd_news.c, etcd_near.c   what the watch means to who waits
  *        |
  *   etcd_await.c    requests on a fiber
- *   etcd_step.c     read, judge, write; one behind another
- *   etcd_name.c     what is known of a name, from keys and to keys;
- *                   etcd_line.c, the lines that they are made of
- *   etcd_lease.c, etcd_end.c   leases of etcd; what ends before its lease
+ *   etcd_step.c     steps on pools, one behind another
+ *   etcd_line.c     lines that values are made of
+ *   etcd_lease.c, etcd_end.c   leases of pools; what ends before its lease
  *   etcd_watch.c    the stream of changes
  *        |
  *   etcd_call.c     a request: which member; with etcd_auth.c (who we are),
@@ -112,6 +106,7 @@ struct vow__txn {
     struct vow__jot compare, success, failure;
 };
 enum vow__branch { VOW__THEN, VOW__ELSE };
+enum { VOW__SAME_LEASE = -1 }; /* a put keeps the lease of the key */
 enum { VOW__TREE = 1, VOW__COUNT_ONLY = 2, VOW__KEYS_ONLY = 4 };
 void vow__txn_init(struct vow__txn *t, const struct vow_alloc *alloc,
                    const char *prefix);
@@ -224,7 +219,7 @@ struct vow__etcd_calls;
 int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
                     char *why, size_t why_size);
 /* All that runs ends with VOW_ECLOSED, at once. What is called from now on is
- * sent: places that are given back. */
+ * sent: places and names that are given back. */
 void vow__calls_leave(struct vow__etcd_calls *c);
 /* The same once more; then `done`, later, and it is freed. */
 void vow__calls_close(struct vow__etcd_calls *c,
@@ -365,88 +360,6 @@ void vow__line_text(const struct vow__line *l, char to[VOW_LABEL_MAX + 1]);
 void vow__line_write(struct vow__jot *value, const char *word,
                      const char *text);
 
-/* ---- etcd_name.c: what is known of a name ------------------------------- */
-
-enum vow__er_state {
-    VOW__ER_ABSENT = 0,
-    VOW__ER_RUNS,
-    VOW__ER_DONE,
-    VOW__ER_FAILED,
-    VOW__ER_GAVE_UP
-};
-/* As a transaction has found it at `revision`. */
-struct vow__er {
-    vow_name name;
-    uint64_t revision;
-    uint64_t mod;  /* of the record; 0: absent */
-    int64_t lease; /* that the record hangs on */
-    uint8_t state;
-    bool hidden;    /* a result of ttl 0: gone for all but who waited */
-    bool canceled;  /* somebody asked to stop it */
-    bool apart;     /* its value is in v/H/EPOCH */
-    bool elsewhere; /* its value is in the store of results: this is a ticket */
-    uint32_t mode;
-    uint32_t takeovers;
-    uint32_t waiters;
-    uint64_t epoch;
-    vow_token token; /* of the owner, or of who settled it */
-    uint64_t lease_ms;
-    uint64_t ttl_ms;   /* of a result; UINT64_MAX: no end */
-    uint64_t since_us; /* wall clock of who wrote it: for people */
-    uint64_t cost_ms;
-    uint64_t alive; /* mod of n/H/a; 0: absent, the lease has lapsed */
-    int64_t alive_lease;
-    uint64_t fence; /* mod of n/H/f; 0: absent */
-    uint64_t bell;  /* mod of n/H/c; 0: there are no chunks */
-    uint64_t chunks;
-    uint64_t chunk_bytes; /* of all of them */
-    char label[VOW_LABEL_MAX + 1];
-    char runner[VOW_LABEL_MAX + 1];
-    vow_bytes *value; /* counted; NULL: empty, or apart */
-    /* The key `e`. */
-    uint64_t offset, offset_mod;
-};
-void vow__er_fini(struct vow__er *r);
-/* Operations of a branch that read a name: record, alive, bell, who waits and
- * the key `e`; VOW__ER_RANGES of them. Read them from number `first` on.
- * VOW_EIO: it is not ours, with a sentence; VOW_ENOMEM. Then there is nothing
- * to free. */
-enum { VOW__ER_RANGES = 3 };
-void vow__er_ask(struct vow__txn *t, enum vow__branch b, const vow_name *name);
-int vow__er_read(struct vow__etcd *e, const json_t *txn, size_t first,
-                 const vow_name *name, struct vow__er *ret_er);
-/* "n/H/r": the name, and the letter behind it; 0: it is another key. */
-char vow__er_key(const char *key, vow_name *ret_name);
-/* From keys one by one, as a list or a watch has them. `er` is zeros, or from
- * other keys of that name. */
-int vow__er_read_key(struct vow__etcd *e, const struct vow__kv *kv, char letter,
-                     struct vow__er *er);
-/* Hide a result that is older than its time to live: each new leader of etcd
- * lets its lease begin once more. */
-void vow__er_expire(struct vow__er *er);
-/* Values of n/H/r, or v/H/EPOCH; n/H/a; n/H/c; e. A claim writes no epoch: it
- * is the revision and the offset. */
-void vow__er_write(const struct vow__er *er, bool with_epoch,
-                   struct vow__jot *value);
-void vow__er_write_alive(const struct vow__er *er, struct vow__jot *value);
-void vow__er_write_bell(const struct vow__er *er, struct vow__jot *value);
-void vow__er_write_offset(uint64_t offset, struct vow__jot *value);
-/* At most VOW_LABEL_MAX bytes of it. NULL: none. */
-void vow__er_text(char to[VOW_LABEL_MAX + 1], const char *from);
-/* What a stranger's claim would find: says of vow/record.h. */
-uint32_t vow__er_says(const struct vow__er *er);
-/* For the caller of a step; texts and value stay where they are. */
-vow_record vow__er_record(const struct vow__er *er, uint32_t status);
-
-/* ---- etcd_news.c: who waits, who owns, and what they are told ------------ */
-
-struct vow__etcd_news;
-int vow__news_open(struct vow__etcd *e, struct vow__etcd_news **ret_news);
-/* The store is closed: leases that nothing hangs on are given back, then
- * `done`. */
-void vow__news_leave(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
-void vow__news_close(struct vow__etcd_news *n);
-
 /* ---- etcd_results.c: long results, elsewhere ----------------------------- */
 
 /* Put a value into the store of results, for as long as the ask says; `done`
@@ -465,6 +378,8 @@ void vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
 struct vow__etcd_results;
 int vow__results_open(struct vow__etcd *e,
                       struct vow__etcd_results **ret_results);
+/* Those that have not begun end with VOW_ECLOSED. */
+void vow__results_leave(struct vow__etcd_results *r);
 /* Those in flight end with VOW_ECLOSED; then `done`, and it is freed. */
 void vow__results_close(struct vow__etcd_results *r,
                         void (*done)(struct vow__etcd *e));
@@ -494,7 +409,9 @@ int vow__etcd_usable(struct vow__etcd *e);
 struct vow__etcd_calls *vow__etcd_calls(struct vow__etcd *e);
 struct vow__etcd_leases *vow__etcd_leases(struct vow__etcd *e);
 struct vow__etcd_steps *vow__etcd_steps(struct vow__etcd *e);
-struct vow__etcd_news *vow__etcd_news(struct vow__etcd *e);
+vow_store *vow__etcd_names(struct vow__etcd *e);
+/* Something hangs on leases of pools that lives on when the store is closed. */
+void vow__etcd_litter(struct vow__etcd *e);
 struct vow__etcd_places *vow__etcd_places(struct vow__etcd *e);
 struct vow__etcd_results *vow__etcd_results(struct vow__etcd *e);
 

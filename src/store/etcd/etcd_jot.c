@@ -292,7 +292,9 @@ void vow__txn_put(struct vow__txn *t, enum vow__branch b,
     put_key(t, j, key);
     if (value != NULL)
         put_value(j, value);
-    if (lease != 0)
+    if (lease == VOW__SAME_LEASE)
+        vow__jot_text(j, ",\"ignore_lease\":true");
+    else if (lease != 0)
         vow__jot_print(j, ",\"lease\":\"%lld\"", (long long)lease);
     vow__jot_text(j, "}}");
 }

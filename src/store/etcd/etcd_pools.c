@@ -28,7 +28,6 @@
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_pools.h"
-#include "store/etcd/etcd_names.h"
 
 #include "base/assert.h"
 
@@ -239,7 +238,7 @@ static void ring(struct ask *a, struct vow__txn *t)
     if (!a->over)
         return;
     vow__txn_put(t, VOW__THEN, &bell, NULL, a->lease);
-    vow__etcd_news(a->step.etcd)->littered = true; /* it outlives us */
+    vow__etcd_litter(a->step.etcd); /* it outlives us */
 }
 
 /* At the end of the queue, if it has no seat; and look. */

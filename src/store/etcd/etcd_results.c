@@ -463,6 +463,12 @@ static void gone(struct job *j)
 
 /* ---- closing ------------------------------------------------------------- */
 
+void vow__results_leave(struct vow__etcd_results *r)
+{
+    (void)vow_call_stop(&r->soon);
+    refuse_all(r, VOW_ECLOSED);
+}
+
 void vow__results_close(struct vow__etcd_results *r,
                         void (*done)(struct vow__etcd *e))
 {
