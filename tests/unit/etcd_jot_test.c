@@ -115,14 +115,12 @@ TEST(etcd_jot, a_transaction_says_what_it_compares)
 {
     struct vow__txn t;
     struct vow__key k = key("k");
-    struct vow__key tree = key("n/");
     vow__txn_init(&t, &plain, "p/");
     check_body(&t, "{\"compare\":[],\"success\":[],\"failure\":[]}");
     vow__txn_if_absent(&t, &k);
     vow__txn_if_there(&t, &k);
     vow__txn_if_mod(&t, &k, UINT64_MAX);
     vow__txn_if_created(&t, &k, 12);
-    vow__txn_if_quiet(&t, &tree, 41);
 #define KEY "{\"key\":\"cC9r\","
     check_body(&t,
                "{\"compare\":[" KEY
@@ -133,9 +131,7 @@ TEST(etcd_jot, a_transaction_says_what_it_compares)
                "\"target\":\"MOD\",\"mod_revision\":\"18446744073709551615\","
                "\"result\":\"EQUAL\"}," KEY
                "\"target\":\"CREATE\",\"create_revision\":\"12\","
-               "\"result\":\"EQUAL\"},"
-               "{\"key\":\"cC9uLw==\",\"range_end\":\"cC9uMA==\","
-               "\"target\":\"MOD\",\"mod_revision\":\"42\",\"result\":\"LESS\"}"
+               "\"result\":\"EQUAL\"}"
                "],\"success\":[],\"failure\":[]}");
 }
 
@@ -150,6 +146,7 @@ TEST(etcd_jot, a_transaction_says_what_it_does)
     vow__jot_text(&value, "foo");
     vow__txn_put(&t, VOW__THEN, &k, &value, 5);
     vow__txn_put(&t, VOW__THEN, &k, NULL, 0);
+    vow__txn_put(&t, VOW__THEN, &k, NULL, VOW__SAME_LEASE);
     vow__txn_delete(&t, VOW__THEN, &k, 0);
     vow__txn_delete(&inner, VOW__ELSE, &k, VOW__TREE);
     vow__txn_range(&t, VOW__ELSE, &k, 0);
@@ -161,6 +158,7 @@ TEST(etcd_jot, a_transaction_says_what_it_does)
         "{\"compare\":[],\"success\":["
         "{\"request_put\":{\"key\":\"cC9r\",\"value\":\"Zm9v\","
         "\"lease\":\"5\"}},{\"request_put\":{\"key\":\"cC9r\"}},"
+        "{\"request_put\":{\"key\":\"cC9r\",\"ignore_lease\":true}},"
         "{\"request_delete_range\":{\"key\":\"cC9r\"}}],\"failure\":["
         "{\"request_range\":{\"key\":\"cC9r\"}},"
         "{\"request_range\":{\"key\":\"cC9r\",\"range_end\":\"cC9s\","
@@ -431,7 +429,6 @@ TEST(etcd_jot, a_server_does_what_the_body_says)
     vow__txn_if_absent(&t, &one);
     vow__txn_put(&t, VOW__THEN, &one, &value, 0);
     /* It compares what was there before all of it. */
-    vow__txn_if_quiet(&inner, &tree, etcd_revision(&k));
     vow__txn_if_absent(&inner, &one);
     vow__txn_put(&inner, VOW__THEN, &two, &value, 0);
     vow__txn_nest(&t, VOW__THEN, &inner);

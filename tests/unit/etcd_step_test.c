@@ -162,24 +162,6 @@ TEST(etcd_step, who_gets_no_turn_in_time_is_refused)
     free(s);
 }
 
-TEST(etcd_step, what_another_store_takes_is_not_counted)
-{
-    struct steps *s = steps_new();
-    fake_etcd_open(&s->fake, no_answer);
-    uint64_t timeout = vow__etcd_where_of(s->fake.etcd)->timeout_ms;
-    step_begin(s, 1, "a");
-    step_begin(s, 2, "a");
-    world_advance_ms(s->fake.w, 3 * timeout);
-    vow__step_renew(&s->at[1].lane);
-    CHECK(!vow__step_late(&s->at[1].lane));
-    step_end(&s->at[1]);
-    world_turn(s->fake.w);
-    CHECK_STR_EQ(s->log, "+1-1+2");
-    step_end(&s->at[2]);
-    fake_etcd_close(&s->fake);
-    free(s);
-}
-
 TEST(etcd_step, thousands_that_end_at_once_need_one_frame)
 {
     struct steps *s = steps_new();

@@ -133,7 +133,8 @@ int vow__etcd_await(struct vow__etcd *e, const char *path,
         rc = reply_await(r, f, ret_root, NULL);
     } while (busy_pause(e, rc, due_ns));
     vow__jot_fini(body);
-    if (rc == VOW_ESTORE && vow_loop_now_ns(vow__etcd_loop(e)) >= due_ns)
+    if (rc == VOW_ESTORE && due_ns != 0 &&
+        vow_loop_now_ns(vow__etcd_loop(e)) >= due_ns)
         vow__etcd_late(e);
     if (rc == VOW_ECLOSED && !safe)
         return VOW_EUNSURE;

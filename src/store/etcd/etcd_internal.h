@@ -11,7 +11,7 @@
  *   etcd_await.c    requests on a fiber
  *   etcd_step.c     steps on pools, one behind another
  *   etcd_line.c     lines that values are made of
- *   etcd_lease.c, etcd_end.c   leases of pools; what ends before its lease
+ *   etcd_lease.c    leases of pools
  *   etcd_watch.c    the stream of changes
  *        |
  *   etcd_call.c     a request: which member; with etcd_auth.c (who we are),
@@ -118,11 +118,6 @@ void vow__txn_if_mod(struct vow__txn *t, const struct vow__key *key,
                      uint64_t mod);
 void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
                          uint64_t create);
-void vow__txn_if_value(struct vow__txn *t, const struct vow__key *key,
-                       const struct vow__jot *value);
-/* Nothing below it is newer. */
-void vow__txn_if_quiet(struct vow__txn *t, const struct vow__key *tree,
-                       uint64_t revision);
 void vow__txn_put(struct vow__txn *t, enum vow__branch b,
                   const struct vow__key *key, const struct vow__jot *value,
                   int64_t lease);
@@ -130,12 +125,10 @@ void vow__txn_delete(struct vow__txn *t, enum vow__branch b,
                      const struct vow__key *key, unsigned flags);
 void vow__txn_range(struct vow__txn *t, enum vow__branch b,
                     const struct vow__key *key, unsigned flags);
-/* Some of a tree: only what is newer, the oldest first if it says so. The range
- * of the answer has "more" if there is more. */
+/* Some of a tree, in the order of keys. The range of the answer has "more" if
+ * there is more. */
 struct vow__some {
     const struct vow__key *from; /* from this key on; NULL: all */
-    uint64_t newer;              /* than this revision */
-    bool by_age;                 /* else in the order of keys */
     bool keys_only;
     unsigned limit;
 };
@@ -272,21 +265,6 @@ int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases);
 void vow__leases_revoke(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
 /* All calls have ended. Leases that were not revoked end by themselves. */
 void vow__leases_close(struct vow__etcd_leases *l);
-struct vow__etcd_ends;
-struct vow__etcd_ends *vow__leases_ends(struct vow__etcd_leases *l);
-
-/* ---- etcd_end.c: what ends before its lease ------------------------------ */
-
-/* Keys that this process ends by itself, `after_ms` from now: deleted if they
- * are still of that mod revision; 0: of any. One that is named again gets the
- * new time; VOW__NEVER: not any more. A key that ends with a slash is all that
- * is below it, if nothing there is newer. VOW_ENOMEM. */
-#define VOW__NEVER UINT64_MAX
-int vow__end_key(struct vow__etcd *e, const struct vow__key *key, uint64_t mod,
-                 uint64_t after_ms);
-
-int vow__ends_open(struct vow__etcd *e, struct vow__etcd_ends **ret_ends);
-void vow__ends_close(struct vow__etcd_ends *all);
 
 /* ---- etcd_watch.c: the stream of changes -------------------------------- */
 
@@ -325,9 +303,6 @@ struct vow__step_lane {
 };
 void vow__step_begin(struct vow__etcd *e, struct vow__step_lane *step);
 void vow__step_end(struct vow__step_lane *step); /* before it is freed */
-/* Another store has answered, however long that took: the time of the step, and
- * of those behind it, begins now. */
-void vow__step_renew(struct vow__step_lane *step);
 bool vow__step_late(struct vow__step_lane *step);
 
 struct vow__etcd_steps;

@@ -259,29 +259,6 @@ void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
     compare(t, key, "CREATE", "EQUAL", create);
 }
 
-void vow__txn_if_value(struct vow__txn *t, const struct vow__key *key,
-                       const struct vow__jot *value)
-{
-    struct vow__jot *j = &t->compare;
-    begin(j, "{");
-    put_key(t, j, key);
-    vow__jot_text(j, ",\"target\":\"VALUE\",\"result\":\"EQUAL\"");
-    put_value(j, value);
-    vow__jot_text(j, "}");
-}
-
-void vow__txn_if_quiet(struct vow__txn *t, const struct vow__key *tree,
-                       uint64_t revision)
-{
-    struct vow__jot *j = &t->compare;
-    begin(j, "{");
-    put_tree(t, j, tree);
-    vow__jot_print(j,
-                   ",\"target\":\"MOD\",\"mod_revision\":\"%llu\","
-                   "\"result\":\"LESS\"}",
-                   (unsigned long long)revision + 1);
-}
-
 void vow__txn_put(struct vow__txn *t, enum vow__branch b,
                   const struct vow__key *key, const struct vow__jot *value,
                   int64_t lease)
@@ -339,11 +316,6 @@ void vow__txn_some(struct vow__txn *t, enum vow__branch b,
     } else {
         put_tree(t, j, tree);
     }
-    if (some->newer > 0)
-        vow__jot_print(j, ",\"min_mod_revision\":\"%llu\"",
-                       (unsigned long long)some->newer + 1);
-    if (some->by_age)
-        vow__jot_text(j, ",\"sort_order\":\"ASCEND\",\"sort_target\":\"MOD\"");
     if (some->keys_only)
         vow__jot_text(j, ",\"keys_only\":true");
     if (some->limit > 0)

@@ -51,7 +51,6 @@ struct vow__etcd_leases {
     vow_link *old;             /* those for results, the oldest grant first */
     vow_link *ready;           /* struct use, answered by `soon` */
     vow_call soon;
-    struct vow__etcd_ends *ends;
     size_t leaving; /* revocations without an answer */
     void (*left)(struct vow__etcd *e);
 };
@@ -132,11 +131,6 @@ int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases)
     l->etcd = e;
     l->loop = vow__etcd_loop(e);
     l->alloc = alloc;
-    int rc = vow__ends_open(e, &l->ends);
-    if (rc < 0) {
-        vow__mem_free(&alloc, l, sizeof(*l));
-        return rc;
-    }
     vow__table_init(&l->lengths, &l->alloc, vow_loop_random(l->loop));
     *ret_leases = l;
     return 0;
@@ -181,13 +175,7 @@ void vow__leases_close(struct vow__etcd_leases *l)
     while ((n = vow__table_next(&l->lengths, NULL)) != NULL)
         lease_free(VOW__OUTER(n, struct lease, named));
     vow__table_fini(&l->lengths);
-    vow__ends_close(l->ends);
     vow__mem_free(&alloc, l, sizeof(*l));
-}
-
-struct vow__etcd_ends *vow__leases_ends(struct vow__etcd_leases *l)
-{
-    return l->ends;
 }
 
 /* ---- using one ----------------------------------------------------------- */

@@ -40,6 +40,7 @@ static struct lane *lane_new(struct vow__etcd_steps *s, const vow_name *name);
 static void lane_free(struct lane *lane);
 static void on_next(void *user);
 static uint64_t due_ns(struct vow__etcd *e);
+static void lane_renew(struct vow__step_lane *step);
 static struct vow__step_lane *take(vow_link **waits);
 
 int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps)
@@ -115,11 +116,11 @@ bool vow__step_late(struct vow__step_lane *step)
 {
     vow_loop *loop = vow__etcd_loop(step->etcd);
     if (vow__http_forgive(loop, step->due_ns, &step->forgiven))
-        vow__step_renew(step);
+        lane_renew(step);
     return vow_loop_now_ns(loop) >= step->due_ns;
 }
 
-void vow__step_renew(struct vow__step_lane *step)
+static void lane_renew(struct vow__step_lane *step)
 {
     struct lane *lane = lane_find(vow__etcd_steps(step->etcd), &step->lane);
     VOW__ASSERT(lane != NULL);

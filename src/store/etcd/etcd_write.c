@@ -23,6 +23,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LEASES_GONE_MAX = 2 }; /* of one write */
+
 struct name_put {
     struct vow__etcd_service *s;
     const struct cas_write *w;
@@ -457,13 +459,15 @@ int vow__etcd_service_write(struct cas_service *service,
     int rc = put_new_value(&p, ret_found);
     if (rc == 0)
         put_prepare(&p);
-    for (int tries = 0; rc == 0 && tries < 2; tries++) {
+    for (int tries = 0; rc == 0; tries++) {
         rc = put_lease(&p);
         if (rc == 0)
             rc = put_send(&p, ret_found);
         if (rc != VOW_ENOENT)
             break;
-        rc = vow__etcd_keep_gone(p.s, p.lease, w->due_ns);
+        rc = tries < LEASES_GONE_MAX
+                 ? vow__etcd_keep_gone(p.s, p.lease, w->due_ns)
+                 : VOW_ESTORE;
     }
     vow_bytes_unref(p.value);
     return rc;
