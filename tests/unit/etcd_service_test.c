@@ -193,6 +193,24 @@ TEST(etcd_service, a_claim_without_an_answer_is_given_back)
     names_close(n);
 }
 
+TEST(etcd_service, another_claim_of_the_process_gives_it_back_first)
+{
+    struct names *n = names_open();
+    char name[] = "name 0";
+    for (uint32_t mode = VOW_SHARED; mode <= VOW_ONCE; mode++) {
+        name[5]++;
+        n->lose = 2;
+        CHECK_INT_EQ(claim(n, 0, ASK(name, 1, .mode = mode)).code, VOW_EUNSURE);
+        uint64_t epoch = peek(n, 1, name).epoch;
+        etcd_delete(n->member, whole_key("n", name, "/a"));
+        struct answer a = claim(n, 0, ASK(name, 2, .mode = mode));
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+        CHECK_UINT_EQ(a.takeovers, 0);
+        CHECK(a.epoch > epoch);
+    }
+    names_close(n);
+}
+
 TEST(etcd_service, a_claim_under_way_at_the_close_is_given_back)
 {
     struct names *n = names_open();

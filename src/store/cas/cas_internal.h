@@ -260,6 +260,9 @@ void vow__cas_leases_fini(struct cas *s);
 void vow__cas_orphan_claim(const struct cas_change *c);
 /* The caller claims again with the token: there is an answer to come. */
 void vow__cas_orphan_adopt(struct cas_name *n, const vow_token *token);
+/* Gives back the orphans of a name, before another claim. On the fiber of a
+ * step in the lane. Without success the orphans stay. */
+void vow__cas_orphans_settle(struct cas_name *n, uint64_t due_ns);
 /* Gives all back now, for the close. */
 void vow__cas_orphans_close(struct cas *s);
 

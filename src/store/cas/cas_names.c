@@ -113,6 +113,7 @@ static int claim_run(struct cas_step *step)
     struct cas_change *c = &one->change;
     struct cas_name *n = step->name;
     vow__cas_orphan_adopt(n, c->token);
+    vow__cas_orphans_settle(n, c->due_ns);
     n->renewals++;
     int rc = vow__cas_change_run(c);
     n->renewals--;

@@ -11,7 +11,8 @@
  *       written again, so that the version does not fit any more. A name
  *       without a record gets a tombstone.
  *       A further claim with the token adopts the orphan: the answer to come
- *       tells the caller.
+ *       tells the caller. A claim with another token gives the orphan back
+ *       first: in mode once, the name would else be in doubt.
  * LIMITS  A write that comes true more than CAS_KEEP_MS after the tombstone has
  *         an effect. Without memory, no orphan is looked for.
  * THREADS  the thread of the loop.
@@ -164,19 +165,38 @@ static struct decision decide_give(const struct cas_change *c,
     return d;
 }
 
-static int give_run(struct cas_step *step)
+static int give_change(struct cas_give *g, struct cas_name *n, uint64_t due_ns)
 {
-    struct cas_give *g = VOW__OUTER(step, struct cas_give, step);
     struct cas_change *c = &g->change;
-    if (orphan_find(step->name, &g->token) == NULL)
-        return 0; /* adopted */
-    c->cas = step->cas;
-    c->name = step->name;
+    c->cas = n->cas;
+    c->name = n;
     c->decide = decide_give;
     c->token = &g->token;
     c->insist = true;
-    c->due_ns = step->due_ns;
-    int rc = vow__cas_change_run(c);
+    c->due_ns = due_ns;
+    return vow__cas_change_run(c);
+}
+
+void vow__cas_orphans_settle(struct cas_name *n, uint64_t due_ns)
+{
+    int rc = 0;
+    while (rc == 0 && n->orphans != NULL) {
+        struct cas_orphan *o = orphan_at(n->orphans);
+        struct cas_give g = {.token = o->token, .version = o->version};
+        rc = give_change(&g, n, due_ns);
+        vow__cas_change_fini(&g.change);
+        o = orphan_find(n, &g.token);
+        if (rc == 0 && o != NULL)
+            orphan_free(o);
+    }
+}
+
+static int give_run(struct cas_step *step)
+{
+    struct cas_give *g = VOW__OUTER(step, struct cas_give, step);
+    if (orphan_find(step->name, &g->token) == NULL)
+        return 0; /* adopted */
+    int rc = give_change(g, step->name, step->due_ns);
     struct cas_orphan *o = orphan_find(step->name, &g->token);
     if (o == NULL)
         return rc;
