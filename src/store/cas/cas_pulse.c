@@ -4,7 +4,8 @@
  * HOW   All names of a pulse share a lease of the service. With a watch, the
  *       cache knows every change of a name: a name whose mark hangs on the
  *       living lease needs no request of its own. Names that the cache does not
- *       know are read, all together. Without a watch, the keepalive reads all
+ *       know, or not as of the token, are read, all together: that a name is
+ *       lost is no guess. Without a watch, the keepalive reads all
  *       names. Then the rules decide for each name; most decisions change
  *       nothing at the service, and the others are written one by one.
  * LIMITS  After a lease has ended, each name costs a write, one after another.
@@ -53,7 +54,8 @@ static int pulse_watch(struct cas_pulse *p)
     if (names == NULL)
         return VOW_ENOMEM;
     for (size_t i = 0; i < p->n; i++)
-        if (!p->names[i]->fresh)
+        if (!p->names[i]->fresh ||
+            vow__cas_mark(&p->names[i]->found, &p->holds[i].token) == NULL)
             names[n++] = p->holds[i].name;
     const struct cas_read read = {
         .names = names, .n = n, .due_ns = p->step.due_ns};
