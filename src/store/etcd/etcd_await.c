@@ -37,7 +37,7 @@ static int reply_new(struct vow__etcd *e, struct reply **ret_reply,
         vow_deferred_unref(r->end);
         vow_future_unref(*ret_future);
         vow__mem_free(alloc, r, sizeof(*r));
-        return rc;
+        return rc < 0 ? rc : VOW_ENOMEM;
     }
     *ret_reply = r;
     return 0;
@@ -115,8 +115,8 @@ int vow__etcd_await(struct vow__etcd *e, const char *path,
                     struct vow__jot *body, bool safe, uint64_t due_ns,
                     json_t **ret_root)
 {
-    struct reply *r;
-    vow_future *f;
+    struct reply *r = NULL;
+    vow_future *f = NULL;
     struct vow__jot copy;
     int rc;
     do {
@@ -152,8 +152,8 @@ int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
 int vow__etcd_await_result(struct vow__etcd *e, const vow_commit_request *put,
                            vow_bytes **ret_ticket)
 {
-    struct reply *r;
-    vow_future *f;
+    struct reply *r = NULL;
+    vow_future *f = NULL;
     int rc = reply_new(e, &r, &f);
     if (rc < 0)
         return rc;
@@ -165,8 +165,8 @@ int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
                           uint64_t epoch, vow_bytes *ticket,
                           vow_bytes **ret_value)
 {
-    struct reply *r;
-    vow_future *f;
+    struct reply *r = NULL;
+    vow_future *f = NULL;
     int rc = reply_new(e, &r, &f);
     if (rc < 0)
         return rc;

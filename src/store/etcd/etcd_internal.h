@@ -399,13 +399,13 @@ void vow__etcd_places_close(struct vow__etcd_places *places);
 
 /* ---- the steps, as in vow_store_ops -------------------------------------- */
 
-void vow__etcd_claim(vow_store *s, const vow_claim_request *ask,
+void vow__etcd_claim(vow_store *s, const vow_claim_request *request,
                      vow_records_fn done, void *user);
 void vow__etcd_peek(vow_store *s, const vow_name *names, size_t n,
                     vow_records_fn done, void *user);
 void vow__etcd_pulse(vow_store *s, const vow_hold *holds, size_t n,
                      uint64_t lease_ms, vow_records_fn done, void *user);
-void vow__etcd_commit(vow_store *s, const vow_commit_request *ask,
+void vow__etcd_commit(vow_store *s, const vow_commit_request *request,
                       vow_records_fn done, void *user);
 void vow__etcd_forget(vow_store *s, const vow_name *name, uint64_t epoch,
                       vow_records_fn done, void *user);

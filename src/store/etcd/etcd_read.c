@@ -234,7 +234,7 @@ int vow__etcd_name_take(struct vow__etcd_service *s, const json_t *root,
                         size_t first, const vow_name *name, uint64_t waited,
                         struct cas_found *ret_found)
 {
-    struct cas_found f;
+    struct cas_found f = found_absent(name);
     int rc = offset_take(s, vow__json_response(root, first));
     if (rc == 0)
         rc = keys_read(s, vow__json_response(root, first + 1), name, &f);

@@ -98,10 +98,10 @@ struct vow__etcd_record {
 /* VOW_EIO: the key is not one of ours; told by vow__etcd_trouble(). */
 int vow__etcd_record_read(struct vow__etcd *e, const struct vow__kv *kv,
                           struct vow__etcd_record *ret_record);
-/* Writes the lines of r->record and the value. With `numbered`, the epoch of
+/* Writes the lines of e->record and the value. With `numbered`, the epoch of
  * the owner or of the refresher is the revision of the write plus `plus`, and
  * at least the epoch in the record. */
-void vow__etcd_record_write(const struct vow__etcd_record *r,
+void vow__etcd_record_write(const struct vow__etcd_record *e,
                             enum cas_number numbered, uint64_t plus,
                             struct vow__jot *value);
 

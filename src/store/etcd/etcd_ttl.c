@@ -270,7 +270,7 @@ int vow__etcd_service_grant(struct cas_service *service, uint64_t ttl_ms,
 {
     struct vow__etcd_service *s = vow__etcd_service_of(service);
     int64_t id;
-    uint64_t sent_ns;
+    uint64_t sent_ns = 0;
     keep_begin_early(s, ttl_ms);
     int rc = lease_grant(s, ttl_ms / MS_PER_S, due_ns, &id, &sent_ns);
     if (rc < 0)
