@@ -390,9 +390,8 @@ int vow__etcd_service_list(struct cas_service *service, const vow_name *after,
 
 struct value_keys {
     struct vow__etcd_service *s;
-    uint64_t number;
-    bool there, elsewhere;
     uint64_t epoch;
+    bool there, elsewhere;
     vow_bytes *value;
     int code;
 };
@@ -402,12 +401,10 @@ static bool on_value_key(const struct vow__kv *kv, void *user)
     struct value_keys *k = user;
     struct vow__etcd_record r;
     k->code = vow__etcd_record_read(k->s->etcd, kv, &r);
-    if (k->code < 0 || k->there || r.apart ||
-        (r.record.epoch != k->number && r.record.first != k->number))
+    if (k->code < 0 || k->there || r.apart || r.record.epoch != k->epoch)
         return false;
     k->there = true;
     k->elsewhere = r.elsewhere;
-    k->epoch = r.record.epoch;
     if (r.size > 0)
         k->code = vow__bytes_make(vow__etcd_alloc(k->s->etcd), r.value, r.size,
                                   &k->value);
@@ -416,22 +413,23 @@ static bool on_value_key(const struct vow__kv *kv, void *user)
 
 /* The result left for waiters, a value apart, or the ticket in the record. */
 int vow__etcd_service_value(struct cas_service *service, const vow_name *name,
-                            uint64_t number, uint64_t due_ns,
+                            uint64_t epoch, uint64_t left, uint64_t due_ns,
                             vow_bytes **ret_value)
 {
     struct vow__etcd_service *s = vow__etcd_service_of(service);
-    const struct vow__key keys[] = {vow__etcd_left_key(name, number),
-                                    vow__etcd_value_key(name, number),
+    const struct vow__key keys[] = {left != 0
+                                        ? vow__etcd_left_key(name, left)
+                                        : vow__etcd_value_key(name, epoch),
                                     vow__key("n", name, "/r")};
-    struct value_keys k = {.s = s, .number = number};
+    struct value_keys k = {.s = s, .epoch = epoch};
     struct vow__txn t;
     json_t *root = NULL;
     bool good = true;
     vow__etcd_names_txn_init(s, &t);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 2; i++)
         vow__txn_range(&t, VOW__THEN, &keys[i], 0);
     int rc = vow__etcd_names_txn(s, &t, due_ns, &root);
-    for (size_t i = 0; rc == 0 && good && k.code == 0 && i < 3; i++)
+    for (size_t i = 0; rc == 0 && good && k.code == 0 && i < 2; i++)
         good = vow__json_each(s->etcd, vow__json_response(root, i),
                               on_value_key, &k);
     json_decref(root);
@@ -442,7 +440,7 @@ int vow__etcd_service_value(struct cas_service *service, const vow_name *name,
     if (rc == 0 && k.elsewhere) {
         vow_bytes *ticket = k.value;
         k.value = NULL;
-        rc = vow__etcd_await_value(s->etcd, name, k.epoch, ticket, &k.value);
+        rc = vow__etcd_await_value(s->etcd, name, epoch, ticket, &k.value);
         vow_bytes_unref(ticket);
     }
     *ret_value = rc == 0 ? k.value : NULL;

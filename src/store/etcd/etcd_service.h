@@ -151,7 +151,7 @@ int vow__etcd_service_list(struct cas_service *service, const vow_name *after,
                            uint64_t due_ns, struct cas_found *ret_found,
                            size_t room, size_t *ret_n);
 int vow__etcd_service_value(struct cas_service *service, const vow_name *name,
-                            uint64_t number, uint64_t due_ns,
+                            uint64_t epoch, uint64_t left, uint64_t due_ns,
                             vow_bytes **ret_value);
 int vow__etcd_service_chunks(struct cas_service *service, const vow_name *name,
                              uint64_t epoch, uint64_t from, uint64_t due_ns,
