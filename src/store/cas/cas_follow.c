@@ -32,9 +32,9 @@
 
 enum { ENTRIES_FIRST = 8, LOOK_PAUSE_MS = 20, NS_PER_US = 1000 };
 
-static void pool_check_sums(const struct cas_pool *pool,
-                            const struct cas_pool_found *found,
-                            const struct cas_row *rows, size_t n);
+static inline void pool_check_sums(const struct cas_pool *pool,
+                                   const struct cas_pool_found *found,
+                                   const struct cas_row *rows, size_t n);
 static void pool_apply(struct cas_pool *pool, const struct cas_pool_event *e);
 static void permit_apply(struct cas_permit *p, const struct cas_pool_event *e);
 static void permit_look(struct cas_permit *p, bool rated);
@@ -246,9 +246,9 @@ void vow__cas_pool_see(struct cas_pool *pool, struct cas_pool_found *found,
 }
 
 /* F1: if the read is of the newest event, both are of the same revision. */
-static void pool_check_sums(const struct cas_pool *pool,
-                            const struct cas_pool_found *found,
-                            const struct cas_row *rows, size_t n)
+static inline void pool_check_sums(const struct cas_pool *pool,
+                                   const struct cas_pool_found *found,
+                                   const struct cas_row *rows, size_t n)
 {
     if (!pool_watches(pool) || !pool->followed ||
         found->revision != pool->newest ||
