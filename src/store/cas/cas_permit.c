@@ -60,8 +60,8 @@ static struct cas_one_permit *one_permit(struct cas_step *step)
 /* ---- answers ------------------------------------------------------------- */
 
 /* When to ask again: now, if the request has its turn; when the rate has room
- * for all requests ahead and this request, which is never too late; or else when the shortest lease ends, later
- * far behind, and before the own lease ends. */
+ * for all requests ahead and this request, which is never too late; or else when
+ * the shortest lease ends, later far behind, and before the own lease ends. */
 static uint64_t again_us(const struct rules_pool *tally,
                          const struct cas_pool_found *found,
                          const struct cas_row *row, uint64_t lease_ms,

@@ -61,26 +61,28 @@ char vow__etcd_name_key(const char *key, vow_name *ret_name)
 }
 
 static struct vow__key key_print(const char *kind, const vow_name *name,
-                                 const char *format, uint64_t number)
+                                 const char *before, uint64_t number,
+                                 const char *behind)
 {
     char rest[48];
-    (void)snprintf(rest, sizeof(rest), format, number);
+    (void)snprintf(rest, sizeof(rest), "%s%" PRIu64 "%s", before, number,
+                   behind);
     return vow__key(kind, name, rest);
 }
 
 struct vow__key vow__etcd_value_key(const vow_name *name, uint64_t epoch)
 {
-    return key_print("v", name, "/%" PRIu64, epoch);
+    return key_print("v", name, "/", epoch, "");
 }
 
 struct vow__key vow__etcd_left_key(const vow_name *name, uint64_t first)
 {
-    return key_print("v", name, "/g/%" PRIu64, first);
+    return key_print("v", name, "/g/", first, "");
 }
 
 struct vow__key vow__etcd_chunks_key(const vow_name *name, uint64_t epoch)
 {
-    return key_print("c", name, "/%" PRIu64 "/", epoch);
+    return key_print("c", name, "/", epoch, "/");
 }
 
 struct vow__key vow__etcd_chunk_key(const vow_name *name, uint64_t epoch,
