@@ -590,6 +590,39 @@ TEST(cas, a_repeated_claim_adopts_the_orphan)
     world_close(&w);
 }
 
+/* ---- commits without an answer ------------------------------------------- */
+
+/* The commit has happened, and another process has claimed the name since. */
+TEST(cas, a_commit_without_an_answer_is_unsure_behind_the_next_run)
+{
+    struct world w;
+    struct scene s;
+    struct told t = {.done = 0};
+    struct cas_plan plan = plan_of(true);
+    const struct cas_plan sound = plan;
+    world_open(&w);
+    CHECK_INT_EQ(scene_open(&s, &w, &plan), 0);
+    struct told own = claim_told(&s, 0, CLAIM(1, 1));
+    const vow_commit_request q = {.hold = hold_number(1, 1, own.record.epoch),
+                                  .outcome = VOW_OUTCOME_DONE};
+    plan.lost_answers = 1000;
+    cas_world_set(s.server, &plan);
+    uint64_t writes = cas_world_writes(s.server);
+    s.store[0]->ops->commit(s.store[0], &q, on_told, &t);
+    while (cas_world_writes(s.server) == writes)
+        world_advance_ms(&w, 0);
+    cas_world_set(s.server, &sound);
+    CHECK_UINT_EQ(claim_told(&s, 1, CLAIM(1, 2)).record.status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(t.done, 0);
+    CHECK_INT_EQ(wait_told(&s, &t).code, VOW_EUNSURE);
+    CHECK_UINT_EQ(
+        commit_told(&s, 0, &q.hold, VOW_OUTCOME_DONE, NULL, 0).record.status,
+        VOW_STATUS_LOST);
+    scene_close(&s);
+    world_close(&w);
+}
+
 /* ---- closing ------------------------------------------------------------- */
 
 TEST(cas, a_close_answers_all_steps_and_gives_back_what_was_claimed)

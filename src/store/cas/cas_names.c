@@ -170,6 +170,13 @@ static struct decision decide_commit(const struct cas_change *c,
     return vow__rules_commit(r, c->request, now);
 }
 
+/* Returns whether a write of the step has perhaps settled the run, before
+ * another write replaced the result. */
+static bool commit_is_unsure(const struct cas_change *c)
+{
+    return c->was_unsure && !c->wrote && c->d.status != VOW_STATUS_OWNED;
+}
+
 /* The end of the run ends the ownership. Without an answer, the mark stays
  * until the lease is over: the caller may commit again. */
 static int commit_run(struct cas_step *step)
@@ -177,6 +184,8 @@ static int commit_run(struct cas_step *step)
     struct cas_one *one = one_of(step);
     const struct cas_change *c = &one->change;
     int rc = vow__cas_change_run(&one->change);
+    if (rc == 0 && commit_is_unsure(c))
+        rc = VOW_EUNSURE;
     if (rc == 0 && vow__cas_name_owned(step->name, c->token) &&
         vow__cas_mark(&c->found, c->token) == NULL)
         vow__cas_name_disown(step->name);
