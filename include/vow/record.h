@@ -77,6 +77,8 @@ typedef struct vow_claim_request {
     uint64_t floor;     /* the highest epoch this process has seen */
     uint64_t waited;    /* `first` of the run the caller waited for or lost: a
                            result left for waiters is answered; 0: none */
+    uint64_t refresh;   /* epoch of the result that the caller found, and would
+                           replace while the result is read; 0: none */
     const char *label;  /* may be NULL */
     const char *runner; /* may be NULL */
 } vow_claim_request;

@@ -46,6 +46,20 @@
  * every other claim, and for peek, list, forget and VOW_COMMIT_PUT, the result
  * does not exist. A store may leave out a result without registered instances.
  *
+ * Refreshes (VOW_STORE_REFRESHES). A claim with `refresh` of a name whose
+ * result has that epoch makes the caller the refresher: OWNED, with an epoch
+ * larger than the result's. The result stays, and every other claim reads the
+ * result. The refresher has a lease of its own, and pulses, commits and writes
+ * as an owner does; chunks are not kept. DONE replaces the result and wakes all
+ * registered instances. FAILED and ABANDONED keep the result, and after FAILED
+ * no refresh is granted for a second. When the result expires, the refresher is
+ * the owner. SETTLED, without the value: the result has another epoch, is a
+ * failure, is of mode VOW_ONCE, or is being refreshed; or the claim is of mode
+ * VOW_ONCE. A name without a result is claimed as without `refresh`. A claim
+ * with VOW_CLAIM_FORCE waits for the refresher. cancel is told to the
+ * refresher. forget of any epoch is WAITING while the result is refreshed; with
+ * the epoch of the result, the result goes and the refresher is the owner.
+ *
  * Pools. Every step on a pool first removes permits and requests with an
  * expired lease, then does the request, then grants waiting requests in order.
  * A permit granted by a step of another request must be fetched within 2 s, by
@@ -142,8 +156,9 @@ typedef struct vow_store_events {
 
 enum { VOW_STORE_VERSION = 2 };
 enum {
-    VOW_STORE_LOCAL = 1, /* a single instance: the authority keeps results */
-    VOW_STORE_STARTS = 2 /* a rate limit counts starts, see `acquire` */
+    VOW_STORE_LOCAL = 1,    /* a single instance: the authority keeps results */
+    VOW_STORE_STARTS = 2,   /* a rate limit counts starts, see `acquire` */
+    VOW_STORE_REFRESHES = 4 /* without it no result is refreshed */
 };
 
 typedef struct vow_store_ops {

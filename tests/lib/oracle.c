@@ -425,7 +425,7 @@ void oracle_claim(struct oracle *o, size_t instance,
         copy_text(o->runners[instance], request->runner);
     const struct decision d =
         vow__rules_claim(slot_record(slot), left == NULL ? NULL : &left->r,
-                         request, 0, oracle_now(o, slot));
+                         request, oracle_now(o, slot));
     const struct oracle_step s = {
         .o = o,
         .slot = slot,

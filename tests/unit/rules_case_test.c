@@ -40,7 +40,7 @@ TEST(rules_case, a_forced_waiter_finds_the_result_of_the_refresher)
     const uint64_t times[] = {END_US - 1, END_US, END_US + LEASE_US - 1};
     for (size_t i = 0; i < COUNT(times); i++) {
         struct rules_now now = {.now_us = times[0], .recheck_ms = RECHECK_MS};
-        struct decision wait = vow__rules_claim(&r, NULL, &claim, 0, now);
+        struct decision wait = vow__rules_claim(&r, NULL, &claim, now);
         CHECK_UINT_EQ(wait.status, VOW_STATUS_WAITING);
         CHECK_UINT_EQ(wait.epoch, REFRESH_EPOCH);
         now.now_us = times[i];
@@ -60,7 +60,7 @@ TEST(rules_case, an_epoch_above_the_most_is_refused)
     vow_commit_request commit = {
         .hold = {.token = STRANGER_TOKEN, .epoch = RULES_EPOCH_MAX + 1},
         .outcome = VOW_OUTCOME_DONE};
-    struct decision d = vow__rules_claim(NULL, NULL, &claim, 0, now);
+    struct decision d = vow__rules_claim(NULL, NULL, &claim, now);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
     CHECK_UINT_EQ(d.effects, 0);
     d = vow__rules_pulse(NULL, &commit.hold, VOW_SHARED, ASKED_LEASE_MS, now);
@@ -81,19 +81,21 @@ TEST(rules_case, no_grant_has_an_epoch_above_the_most)
                                      .floor = RULES_EPOCH_MAX};
     const vow_claim_request plain = {.token = STRANGER_TOKEN,
                                      .lease_ms = ASKED_LEASE_MS};
+    const vow_claim_request refresh = {
+        .token = STRANGER_TOKEN, .lease_ms = ASKED_LEASE_MS, .refresh = EPOCH};
     const struct rules_now now = {.now_us = END_US, .number = 1};
     const struct rules_now high = {.now_us = END_US,
                                    .number = RULES_EPOCH_MAX + 1};
     const struct rules_now before = {.now_us = END_US - 1,
                                      .number = RULES_EPOCH_MAX + 1};
     const struct rules_record done = build_record(&SUBJECTS[8]);
-    struct decision d = vow__rules_claim(NULL, NULL, &claim, 0, now);
+    struct decision d = vow__rules_claim(NULL, NULL, &claim, now);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
     CHECK_UINT_EQ(d.effects, 0);
-    d = vow__rules_claim(NULL, NULL, &plain, 0, high);
+    d = vow__rules_claim(NULL, NULL, &plain, high);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
     CHECK_UINT_EQ(d.effects, 0);
-    d = vow__rules_claim(&done, NULL, &plain, EPOCH, before);
+    d = vow__rules_claim(&done, NULL, &refresh, before);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
     CHECK_UINT_EQ(d.effects, 0);
 }
@@ -105,7 +107,7 @@ TEST(rules_case, a_mode_that_does_not_exist_is_refused)
     const vow_claim_request claim = {.token = STRANGER_TOKEN,
                                      .mode = VOW_ONCE + 1};
     const vow_hold hold = {.token = OWNER_TOKEN, .epoch = EPOCH};
-    struct decision d = vow__rules_claim(&r, NULL, &claim, 0, now);
+    struct decision d = vow__rules_claim(&r, NULL, &claim, now);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
     d = vow__rules_pulse(&r, &hold, VOW_ONCE + 1, ASKED_LEASE_MS, now);
     CHECK_INT_EQ(d.code, VOW_EINVAL);
@@ -120,13 +122,13 @@ TEST(rules_case, no_run_begins_with_a_token_of_zeros)
     const struct rules_record running = build_record(&SUBJECTS[1]);
     const struct rules_record done = build_record(&SUBJECTS[8]);
     const struct rules_now now = {.now_us = END_US - 1, .number = 1000};
-    const vow_claim_request claim = {.lease_ms = ASKED_LEASE_MS};
+    vow_claim_request claim = {.lease_ms = ASKED_LEASE_MS};
     const vow_hold hold = {.epoch = EPOCH};
     const struct rules_record *const records[] = {NULL, &running, &done};
     for (size_t i = 0; i < COUNT(records); i++)
-        for (uint64_t refresh = 0; refresh <= EPOCH; refresh += EPOCH) {
-            struct decision d =
-                vow__rules_claim(records[i], NULL, &claim, refresh, now);
+        for (claim.refresh = 0; claim.refresh <= EPOCH;
+             claim.refresh += EPOCH) {
+            struct decision d = vow__rules_claim(records[i], NULL, &claim, now);
             CHECK_INT_EQ(d.code, VOW_EINVAL);
             CHECK_UINT_EQ(d.effects, 0);
         }
@@ -178,7 +180,7 @@ TEST(rules_case, an_exact_store_refuses_a_late_result_after_a_late_takeover)
                             .number = 1000,
                             .recheck_ms = RECHECK_MS,
                             .exact = true};
-    struct decision d = vow__rules_claim(&lapsed, NULL, &claim, 0, now);
+    struct decision d = vow__rules_claim(&lapsed, NULL, &claim, now);
     CHECK_UINT_EQ(d.status, VOW_STATUS_OWNED);
     vow_commit_request commit = {
         .hold = {.token = STRANGER_TOKEN, .epoch = d.epoch},

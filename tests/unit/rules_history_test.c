@@ -368,12 +368,12 @@ static const struct process *find_runner(const struct history *h)
 }
 
 static void send_claim(struct history *h, struct process *p,
-                       const vow_claim_request *request, uint64_t refresh)
+                       const vow_claim_request *request)
 {
     const struct left *left = find_left(h, p->waited);
     struct decision d =
         vow__rules_claim(find_record(h), left == NULL ? NULL : &left->record,
-                         request, refresh, now_of(h));
+                         request, now_of(h));
     check_waiter(h, p, request, &d, left);
     if (d.status == VOW_STATUS_WAITING) { /* with the number of the run */
         EXPECT(h, find_runner(h) != NULL);
@@ -417,11 +417,11 @@ static void step_claim(struct history *h, struct process *p)
         request.floor = h->number + pick_number(h, 10);
         h->number = request.floor + 1;
     }
-    send_claim(h, p, &request, 0);
+    send_claim(h, p, &request);
     if (wants_repeat(h) && (p->holds || p->waited != 0)) {
         const bool held = p->holds;
         const uint64_t epoch = p->epoch;
-        send_claim(h, p, &request, 0);
+        send_claim(h, p, &request);
         EXPECT(h, p->holds == held && p->epoch == epoch);
     }
 }
@@ -437,12 +437,12 @@ static void step_refresh(struct history *h, struct process *p)
                                  .mode = p->mode,
                                  .flags = VOW_CLAIM_NOWAIT,
                                  .lease_ms = LEASE_MS,
-                                 .takeovers = 1};
-    const uint64_t refresh = h->record.epoch;
-    send_claim(h, p, &request, refresh);
+                                 .takeovers = 1,
+                                 .refresh = h->record.epoch};
+    send_claim(h, p, &request);
     if (wants_repeat(h) && p->holds) {
         const uint64_t epoch = p->epoch;
-        send_claim(h, p, &request, refresh);
+        send_claim(h, p, &request);
         EXPECT(h, p->holds && p->epoch == epoch);
     }
 }

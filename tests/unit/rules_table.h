@@ -230,9 +230,8 @@ struct step {
     uint32_t options;
     vow_claim_request claim;
     vow_commit_request commit;
-    vow_hold hold;    /* of pulse and chunk */
-    uint64_t refresh; /* of claim */
-    uint32_t mode;    /* of pulse */
+    vow_hold hold; /* of pulse and chunk */
+    uint32_t mode; /* of pulse */
     uint64_t lease_ms;
     uint64_t epoch; /* of forget */
     uint32_t number;
@@ -248,7 +247,7 @@ static inline struct decision run_step(const struct rules_record *r,
     switch (s->kind) {
     case CLAIM:
         return vow__rules_claim(r, left ? &LEFT_RESULT : NULL, &s->claim,
-                                s->refresh, s->now);
+                                s->now);
     case PULSE:
         return vow__rules_pulse(r, &s->hold, s->mode, s->lease_ms, s->now);
     case COMMIT:

@@ -628,9 +628,9 @@ static void run_claims(struct scene *x, const vow_token *token,
             q->flags |= (options & NOWAIT) != 0 ? VOW_CLAIM_NOWAIT : 0;
             q->flags |= (options & FORCE) != 0 ? VOW_CLAIM_FORCE : 0;
             if ((options & REFRESH) != 0)
-                x->step.refresh = x->found.epoch;
+                x->step.claim.refresh = x->found.epoch;
             if ((options & REFRESH_OTHER) != 0)
-                x->step.refresh = x->found.epoch + 1;
+                x->step.claim.refresh = x->found.epoch + 1;
             run_scene(x, token, 0);
         }
 }

@@ -93,7 +93,7 @@ static struct decision decide_claim(const struct cas_change *c,
                                     const struct rules_record *left,
                                     struct rules_now now)
 {
-    return vow__rules_claim(r, left, c->request, 0, now);
+    return vow__rules_claim(r, left, c->request, now);
 }
 
 /* Returns whether the step itself made the caller the owner, by the last write

@@ -112,7 +112,7 @@ static struct decision decide_claim(const struct vow__file_change *c,
                                     const struct rules_record *left,
                                     struct rules_now now)
 {
-    return vow__rules_claim(r, left, c->request, 0, now);
+    return vow__rules_claim(r, left, c->request, now);
 }
 
 /* ---- pulse -------------------------------------------------------------- */

@@ -72,7 +72,7 @@ int vow__memory_claim(const struct vow__memory_step *s,
     if (request->waited != 0)
         left = vow__memory_slot_find_left(m, slot, name, request->waited);
     const struct decision d =
-        vow__rules_claim(slot_record(slot), slot_record(left), request, 0,
+        vow__rules_claim(slot_record(slot), slot_record(left), request,
                          rules_now_of(m, slot));
     return finish_decision(
         s, name, &d,

@@ -441,7 +441,7 @@ static void wait_for_owner(const struct step *s, const vow_claim_request *q,
  * the epoch that the caller read gets a refresher, unless a refresher is at
  * work or has failed a moment ago. Mode once is never refreshed: keeps R4. */
 static void claim_refresh(const struct step *s, const vow_claim_request *q,
-                          uint64_t refresh, struct decision *d)
+                          struct decision *d)
 {
     const struct rules_refresh *f = &s->r->refresh;
     uint64_t lease_us = us_from_ms(q->lease_ms);
@@ -452,7 +452,7 @@ static void claim_refresh(const struct step *s, const vow_claim_request *q,
         d->status = VOW_STATUS_OWNED;
         return;
     }
-    if (once || s->r->state != RULES_DONE || s->r->epoch != refresh ||
+    if (once || s->r->state != RULES_DONE || s->r->epoch != q->refresh ||
         (f->epoch != 0 && f->end_us > s->now->now_us)) {
         keep_record(s, VOW_STATUS_SETTLED, 0, d);
         return;
@@ -493,7 +493,7 @@ static void claim_other(const struct step *s, const vow_claim_request *q,
 struct decision vow__rules_claim(const struct rules_record *r,
                                  const struct rules_record *left,
                                  const vow_claim_request *request,
-                                 uint64_t refresh, struct rules_now now)
+                                 struct rules_now now)
 {
     struct step s;
     struct decision d;
@@ -514,8 +514,8 @@ struct decision vow__rules_claim(const struct rules_record *r,
         d.left = true;
         d.epoch = left->epoch;
         d.first = left->first;
-    } else if (refresh != 0 && s.view == RULES_VIEW_SETTLED) {
-        claim_refresh(&s, request, refresh, &d);
+    } else if (request->refresh != 0 && s.view == RULES_VIEW_SETTLED) {
+        claim_refresh(&s, request, &d);
     } else {
         claim_other(&s, request, &d);
     }

@@ -193,14 +193,14 @@ uint64_t vow__rules_keep_us(uint64_t recheck_ms, bool replaced);
  * twice has the same answer and no second effect. */
 
 /* `left`: the result left under (name, first of the run that the caller waited
- * for), or NULL. `refresh`: epoch of the result to refresh; 0: none. A result
- * of mode once is not refreshed, and a claim of mode once refreshes nothing:
- * the answer is SETTLED. The epoch of a grant is larger than all epochs of the
- * record, also of an expired record. A token of zeros is VOW_EINVAL. */
+ * for), or NULL. A result of mode once is not refreshed, and a claim of mode
+ * once refreshes nothing: the answer is SETTLED. The epoch of a grant is larger
+ * than all epochs of the record, also of an expired record. A token of zeros is
+ * VOW_EINVAL. */
 struct decision vow__rules_claim(const struct rules_record *r,
                                  const struct rules_record *left,
                                  const vow_claim_request *request,
-                                 uint64_t refresh, struct rules_now now);
+                                 struct rules_now now);
 /* `mode`: enum vow_mode of the hold; a larger number is VOW_EINVAL. A record
  * that has vanished is made again only for VOW_SHARED; a token of zeros is then
  * VOW_EINVAL. */
