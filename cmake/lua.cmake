@@ -13,7 +13,8 @@
 
 set(VOW_LUA_NAMES claim pulse commit peek forget cancel write read acquire
   release renew limit pool) # as in enum vow__script
-set(VOW_LUA_SHARED places view clock) # a part may have those behind it
+set(VOW_LUA_SHARED # a part may have those behind it
+  places promote refresher view clock)
 
 function(vow_lua_literal file ret ret_sha)
   file(READ "${file}" text)

@@ -11,48 +11,6 @@
 
 static const char *const STATUS_NAMES[] = {
     "NONE", "OWNED", "WAITING", "SETTLED", "DOUBT", "LOST", "CANCELED", "BUSY"};
-static const char *const VIEW_NAMES[] = {"NONE",  "RUNNING", "LAPSED",
-                                         "DOUBT", "SETTLED", "SPENT"};
-
-/* Views are bits, 1 << enum rules_view. */
-#define ALL 63u
-#define HELD                                                                   \
-    (1u << RULES_VIEW_RUNNING | 1u << RULES_VIEW_LAPSED |                      \
-     1u << RULES_VIEW_DOUBT)
-#define ENDED (1u << RULES_VIEW_SETTLED | 1u << RULES_VIEW_SPENT)
-
-/* The name of each line, and the views in which the line can be reached. */
-static const struct {
-    const char *name;
-    unsigned views;
-} LINES[LINE_N] = {[LINE_CLAIM_SAME] = {"claim, same", HELD | ENDED},
-                   [LINE_CLAIM_LEFT] = {"claim, left", ALL},
-                   [LINE_CLAIM_OTHER] = {"claim, other", ALL},
-                   [LINE_CLAIM_NOWAIT] = {"claim, nowait", ALL},
-                   [LINE_CLAIM_FORCE] = {"claim, force", ALL},
-                   [LINE_PULSE_SAME] = {"pulse, same", HELD | ENDED},
-                   [LINE_PULSE_OTHER] = {"pulse, other", ALL},
-                   [LINE_PULSE_STRICT] = {"pulse, fenced or once", ALL},
-                   [LINE_COMMIT_SAME] = {"commit, same", HELD | ENDED},
-                   [LINE_COMMIT_OTHER] = {"commit, other", HELD | ENDED},
-                   [LINE_COMMIT_NEWER] = {"commit, newer", ALL},
-                   [LINE_COMMIT_STRICT] = {"commit, strict", ALL},
-                   [LINE_ABANDON_SAME] = {"abandon, same", HELD | ENDED},
-                   [LINE_ABANDON_OTHER] = {"abandon, other", ALL},
-                   [LINE_PUT_OTHER] = {"put, other", HELD | ENDED},
-                   [LINE_PUT_NEWER] = {"put, newer", ALL},
-                   [LINE_RESOLVE_SAME] = {"resolve, same", HELD | ENDED},
-                   [LINE_RESOLVE_OTHER] = {"resolve, other", ALL},
-                   [LINE_FORGET_SAME] = {"forget, same", HELD | ENDED},
-                   [LINE_FORGET_ANY] = {"forget, any", ALL},
-                   [LINE_FORGET_OTHER] = {"forget, other", ALL},
-                   [LINE_CANCEL] = {"cancel", ALL},
-                   [LINE_CHUNK_SAME] = {"chunk, same", HELD},
-                   [LINE_CHUNK_REPEATED] = {"chunk, repeated", HELD},
-                   [LINE_CHUNK_BEYOND] = {"chunk, beyond", HELD},
-                   [LINE_CHUNK_OTHER] = {"chunk, other", ALL},
-                   [LINE_PEEK] = {"peek", ALL}};
-
 void oracle_init(struct oracle *o, const struct oracle_opts *opts)
 {
     memset(o, 0, sizeof(*o));
@@ -172,16 +130,17 @@ static void leave_result(struct oracle_slot *slot,
 
 /* Texts of the record that is written over `before`. */
 static void write_texts(const struct oracle_step *s, uint8_t before,
-                        uint32_t effects)
+                        const struct decision *d)
 {
     struct oracle_record *record = &s->slot->record;
-    bool ran = before == RULES_RUNNING;
-    if (s->runner != NULL && (effects & EFFECT_TEXTS) != 0) {
+    uint32_t effects = d->effects;
+    bool texts = (effects & EFFECT_TEXTS) != 0;
+    if (s->runner != NULL && texts) {
         copy_text(record->label, s->label);
         copy_text(record->runner, s->runner);
         return;
     }
-    if (!ran) {
+    if (before == RULES_NONE || (texts && before != RULES_RUNNING)) {
         record->label[0] = 0;
         copy_text(record->runner, s->o->runners[s->instance]);
     }
@@ -192,10 +151,15 @@ static void write_texts(const struct oracle_step *s, uint8_t before,
 static void write_record(const struct oracle_step *s, const struct decision *d)
 {
     struct oracle_slot *slot = s->slot;
-    enum rules_view view = vow__rules_view(slot_record(slot), s->o->now_us);
-    uint8_t before =
-        view == RULES_VIEW_NONE ? RULES_NONE : slot->record.r.state;
+    uint8_t before = s->o->seen.state;
+    bool works =
+        d->status == VOW_STATUS_OWNED || d->status == VOW_STATUS_CANCELED;
     vow__rules_check(&d->next);
+    if (slot->record.r.state == RULES_DONE && slot->there &&
+        (before == RULES_RUNNING ||
+         (d->next.state == RULES_RUNNING && (d->effects & EFFECT_TEXTS) == 0)))
+        memcpy(slot->record.runner, slot->record.refresher,
+               sizeof(slot->record.runner));
     slot->there = d->next.state != RULES_NONE;
     if (d->next.state == RULES_RUNNING && d->next.epoch != slot->run.epoch) {
         slot->earlier = slot->run;
@@ -204,7 +168,15 @@ static void write_record(const struct oracle_step *s, const struct decision *d)
         slot->run =
             (struct oracle_run){d->next.token, d->next.epoch, d->next.first};
     }
+    if (d->next.refresh.epoch > slot->refresher.epoch) {
+        slot->refresher = (struct oracle_run){d->next.refresh.token,
+                                              d->next.refresh.epoch, d->epoch};
+        if (d->epoch > s->o->highest)
+            s->o->highest = d->epoch;
+        copy_text(slot->record.refresher, s->runner);
+    }
     if (d->keep_until_us != slot->keep_until_us || !slot->there ||
+        (d->refresh && works) || d->next.state != slot->record.r.state ||
         d->next.lease_us != slot->record.r.lease_us)
         slot->kept_us = d->keep_until_us == RULES_NEVER
                             ? RULES_NEVER
@@ -212,9 +184,9 @@ static void write_record(const struct oracle_step *s, const struct decision *d)
     slot->record.r = d->next;
     slot->keep_until_us = d->keep_until_us;
     if (slot->there)
-        write_texts(s, before, d->effects);
-    if (d->next.state == RULES_RUNNING &&
-        (d->status == VOW_STATUS_OWNED || d->status == VOW_STATUS_CANCELED))
+        write_texts(s, before, d);
+    if (works && (d->next.state == RULES_RUNNING ||
+                  (d->refresh && !d->next.refresh.failed)))
         slot->owner = s->instance;
 }
 
@@ -300,7 +272,11 @@ static void end_step(const struct oracle_step *s, const struct decision *d,
         clamp_lease(s);
     ret->record = d->left ? *left : s->slot->record;
     if (!d->left)
-        ret->record.r = d->next;
+        ret->record.r = d->refresh ? vow__rules_refresher(&d->next) : d->next;
+    if (!d->left && ret->record.r.state == RULES_RUNNING &&
+        s->slot->record.r.state == RULES_DONE)
+        memcpy(ret->record.runner, s->slot->record.refresher,
+               sizeof(ret->record.runner));
     if (ret->record.r.state == RULES_RUNNING)
         ret->waiters = oracle_waiters(s->slot);
 }
@@ -342,70 +318,37 @@ void oracle_print_lines(const struct oracle *o, size_t from, size_t to,
         fprintf(out, "# %s\n", o->lines[i % ORACLE_LINES]);
 }
 
-bool oracle_missing(const struct oracle *o, uint64_t count, char *text,
-                    size_t size)
-{
-    for (size_t line = 0; line < LINE_N; line++)
-        for (size_t view = 0; view < ORACLE_VIEWS; view++)
-            if ((LINES[line].views & 1u << view) != 0 &&
-                o->reached[line][view] < count) {
-                snprintf(text, size, "%s, view %s: %" PRIu64 " of %" PRIu64,
-                         LINES[line].name, VIEW_NAMES[view],
-                         o->reached[line][view], count);
-                return true;
-            }
-    return false;
-}
-
 /* The record as a rule sees the record; NULL: the view is NONE. */
 static const struct rules_record *seen_record(struct oracle *o,
                                               const struct oracle_slot *slot,
                                               enum rules_view *ret_view)
 {
     *ret_view = vow__rules_view(slot_record(slot), o->now_us);
-    return *ret_view == RULES_VIEW_NONE ? NULL : &slot->record.r;
+    o->seen = *ret_view == RULES_VIEW_NONE
+                  ? (struct rules_record){.state = RULES_NONE}
+                  : vow__rules_current(slot_record(slot), o->now_us);
+    o->reached[LINE_PROMOTED][*ret_view] +=
+        o->seen.state != RULES_NONE && o->seen.state != slot->record.r.state;
+    return *ret_view == RULES_VIEW_NONE ? NULL : &o->seen;
 }
 
-static bool same_token(const struct rules_record *r, const vow_token *token)
+/* The same for a step that may write, see `promotes`. */
+static const struct rules_record *found_record(struct oracle *o,
+                                               struct oracle_slot *slot,
+                                               enum rules_view *ret_view)
 {
-    return r != NULL && memcmp(&r->token, token, sizeof(*token)) == 0;
-}
-
-static bool same_owner(const struct rules_record *r, const vow_hold *hold)
-{
-    return same_token(r, &hold->token) && r->epoch == hold->epoch;
-}
-
-static enum oracle_line claim_line(const struct rules_record *r,
-                                   const vow_claim_request *q, bool left)
-{
-    if (same_token(r, &q->token))
-        return LINE_CLAIM_SAME;
-    if ((q->flags & VOW_CLAIM_FORCE) != 0)
-        return LINE_CLAIM_FORCE;
-    if (left)
-        return LINE_CLAIM_LEFT;
-    return (q->flags & VOW_CLAIM_NOWAIT) != 0 ? LINE_CLAIM_NOWAIT
-                                              : LINE_CLAIM_OTHER;
-}
-
-static enum oracle_line commit_line(const struct rules_record *r,
-                                    const vow_commit_request *q)
-{
-    bool newer = r == NULL || q->hold.epoch > r->epoch;
-    bool same = same_owner(r, &q->hold);
-    if ((q->flags & VOW_COMMIT_RESOLVE) != 0)
-        return r != NULL && r->epoch == q->hold.epoch ? LINE_RESOLVE_SAME
-                                                      : LINE_RESOLVE_OTHER;
-    if ((q->flags & VOW_COMMIT_PUT) != 0)
-        return newer ? LINE_PUT_NEWER : LINE_PUT_OTHER;
-    if (q->outcome == VOW_OUTCOME_ABANDONED)
-        return same ? LINE_ABANDON_SAME : LINE_ABANDON_OTHER;
-    if (same)
-        return LINE_COMMIT_SAME;
-    if ((q->flags & VOW_COMMIT_STRICT) != 0)
-        return LINE_COMMIT_STRICT;
-    return newer ? LINE_COMMIT_NEWER : LINE_COMMIT_OTHER;
+    struct oracle_record *record = &slot->record;
+    const struct rules_record *seen = seen_record(o, slot, ret_view);
+    const struct rules_record now =
+        vow__rules_current(slot_record(slot), o->now_us);
+    if (!o->opts.promotes || !slot->there || now.state == record->r.state)
+        return seen;
+    slot->earlier = slot->run;
+    slot->run = (struct oracle_run){now.token, now.epoch, now.first};
+    memcpy(record->runner, record->refresher, sizeof(record->runner));
+    record->value.n = 0;
+    record->r = now;
+    return seen;
 }
 
 /* ---- steps --------------------------------------------------------------- */
@@ -417,10 +360,10 @@ void oracle_claim(struct oracle *o, size_t instance,
     const struct oracle_record *left =
         oracle_left(o, &request->name, request->waited);
     enum rules_view view;
-    const struct rules_record *seen = seen_record(o, slot, &view);
+    const struct rules_record *seen = found_record(o, slot, &view);
     const struct oracle_record copy =
         left == NULL ? (struct oracle_record){.label = ""} : *left;
-    o->reached[claim_line(seen, request, left != NULL)][view]++;
+    o->reached[oracle_claim_line(o, seen, request, left != NULL)][view]++;
     if (request->runner != NULL && request->runner[0] != 0)
         copy_text(o->runners[instance], request->runner);
     const struct decision d =
@@ -435,10 +378,11 @@ void oracle_claim(struct oracle *o, size_t instance,
     end_step(&s, &d, &copy, ret);
     note_step(o, slot, ret,
               "%zu claims by %u, mode %u, flags %u, lease %" PRIu64
-              ", takeovers %u, floor %" PRIu64 ", waited %" PRIu64,
+              ", takeovers %u, floor %" PRIu64 ", waited %" PRIu64
+              ", refresh %" PRIu64,
               instance, request->token.bytes[0], request->mode, request->flags,
               request->lease_ms, request->takeovers, request->floor,
-              request->waited);
+              request->waited, request->refresh);
 }
 
 void oracle_pulse(struct oracle *o, size_t instance, const vow_hold *hold,
@@ -446,10 +390,8 @@ void oracle_pulse(struct oracle *o, size_t instance, const vow_hold *hold,
 {
     struct oracle_slot *slot = oracle_slot(o, &hold->name);
     enum rules_view view;
-    const struct rules_record *seen = seen_record(o, slot, &view);
-    o->reached[same_token(seen, &hold->token) ? LINE_PULSE_SAME
-               : hold->mode == VOW_SHARED     ? LINE_PULSE_OTHER
-                                              : LINE_PULSE_STRICT][view]++;
+    const struct rules_record *seen = found_record(o, slot, &view);
+    o->reached[oracle_pulse_line(seen, hold)][view]++;
     const struct decision d = vow__rules_pulse(
         slot_record(slot), hold, hold->mode, lease_ms, oracle_now(o, slot));
     const struct oracle_step s = {.o = o, .slot = slot, .instance = instance};
@@ -465,8 +407,8 @@ void oracle_commit(struct oracle *o, size_t instance,
 {
     struct oracle_slot *slot = oracle_slot(o, &request->hold.name);
     enum rules_view view;
-    const struct rules_record *seen = seen_record(o, slot, &view);
-    o->reached[commit_line(seen, request)][view]++;
+    const struct rules_record *seen = found_record(o, slot, &view);
+    o->reached[oracle_commit_line(seen, request)][view]++;
     const struct decision d =
         vow__rules_commit(slot_record(slot), request, oracle_now(o, slot));
     const struct oracle_step s = {.o = o,
@@ -487,11 +429,8 @@ void oracle_forget(struct oracle *o, const vow_name *name, uint64_t epoch,
 {
     struct oracle_slot *slot = oracle_slot(o, name);
     enum rules_view view;
-    const struct rules_record *seen = seen_record(o, slot, &view);
-    o->reached[epoch == 0 ? LINE_FORGET_ANY
-               : seen != NULL && epoch == seen->epoch
-                   ? LINE_FORGET_SAME
-                   : LINE_FORGET_OTHER][view]++;
+    const struct rules_record *seen = found_record(o, slot, &view);
+    o->reached[oracle_forget_line(o, seen, epoch)][view]++;
     const struct decision d =
         vow__rules_forget(slot_record(slot), epoch, oracle_now(o, slot));
     const struct oracle_step s = {.o = o, .slot = slot};
@@ -504,8 +443,8 @@ void oracle_cancel(struct oracle *o, const vow_name *name,
 {
     struct oracle_slot *slot = oracle_slot(o, name);
     enum rules_view view;
-    (void)seen_record(o, slot, &view);
-    o->reached[LINE_CANCEL][view]++;
+    const struct rules_record *seen = found_record(o, slot, &view);
+    o->reached[oracle_cancel_line(o, seen)][view]++;
     const struct decision d =
         vow__rules_cancel(slot_record(slot), oracle_now(o, slot));
     const struct oracle_step s = {.o = o, .slot = slot};
@@ -518,12 +457,9 @@ void oracle_write(struct oracle *o, const vow_hold *hold, uint64_t number,
 {
     struct oracle_slot *slot = oracle_slot(o, &hold->name);
     enum rules_view view;
-    const struct rules_record *seen = seen_record(o, slot, &view);
+    const struct rules_record *seen = found_record(o, slot, &view);
     size_t most = o->opts.chunk_bytes == 0 ? SIZE_MAX : o->opts.chunk_bytes;
-    o->reached[!same_owner(seen, hold) ? LINE_CHUNK_OTHER
-               : number < seen->chunks ? LINE_CHUNK_REPEATED
-               : number > seen->chunks ? LINE_CHUNK_BEYOND
-                                       : LINE_CHUNK_SAME][view]++;
+    o->reached[oracle_chunk_line(seen, hold, number)][view]++;
     const struct decision d =
         vow__rules_chunk(slot_record(slot), hold, number, vow_bytes_size(chunk),
                          most, oracle_now(o, slot));
@@ -545,6 +481,10 @@ void oracle_peek(struct oracle *o, const vow_name *name,
         .status = vow__rules_peek(slot_record(slot), o->now_us)};
     if (seen != NULL) {
         ret->record = slot->record;
+        ret->record.r = *seen;
+        if (seen->state != slot->record.r.state)
+            memcpy(ret->record.runner, slot->record.refresher,
+                   sizeof(ret->record.runner));
         ret->epoch = seen->epoch;
         ret->first = seen->first;
     }

@@ -59,7 +59,8 @@ struct oracle_record {
     struct rules_record r;
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
-    struct oracle_value value; /* of a result that is not left */
+    char refresher[VOW_LABEL_MAX + 1]; /* runner of r.refresh */
+    struct oracle_value value;         /* of a result that is not left */
 };
 
 struct oracle_run {
@@ -76,7 +77,8 @@ struct oracle_slot {
     uint64_t kept_us;          /* the same, from the step that set it */
     struct oracle_run run;     /* the last that was granted or revived */
     struct oracle_run earlier; /* the run before */
-    size_t owner;              /* instance of the owner */
+    struct oracle_run refresher; /* the last that was granted */
+    size_t owner;                /* instance of the owner or refresher */
     bool waits[ORACLE_INSTANCES];
     struct oracle_value chunks[ORACLE_CHUNKS];
     size_t n_left;
@@ -113,6 +115,8 @@ struct oracle_opts {
                            of other names; else the number is the clock */
     bool clamps;         /* a claim that waits shortens a lease with more left
                            than its length: the clock was set back */
+    bool promotes;       /* each step but peek stores the record of a refresher
+                            beside an expired result as that of the owner */
     bool leaves_all;     /* also results that no instance waits for */
     size_t chunk_bytes;  /* of all chunks of a run; 0: any */
 };
@@ -124,15 +128,22 @@ enum oracle_line {
     LINE_CLAIM_OTHER,
     LINE_CLAIM_NOWAIT,
     LINE_CLAIM_FORCE,
+    LINE_CLAIM_REFRESH,
+    LINE_CLAIM_BEHIND, /* with force, while the result is refreshed */
+    LINE_CLAIM_REFRESHER,
     LINE_PULSE_SAME,
     LINE_PULSE_OTHER,
     LINE_PULSE_STRICT, /* another token, mode fenced or once */
+    LINE_PULSE_REFRESHER,
     LINE_COMMIT_SAME,
     LINE_COMMIT_OTHER, /* of a smaller epoch */
     LINE_COMMIT_NEWER,
     LINE_COMMIT_STRICT, /* another token or epoch */
     LINE_ABANDON_SAME,
     LINE_ABANDON_OTHER,
+    LINE_COMMIT_REFRESHER,
+    LINE_FAIL_REFRESHER, /* or to abandon */
+    LINE_FAIL_REPEATED,  /* the refresh has ended without a result */
     LINE_PUT_OTHER,
     LINE_PUT_NEWER,
     LINE_RESOLVE_SAME, /* the epoch of the record */
@@ -140,12 +151,16 @@ enum oracle_line {
     LINE_FORGET_SAME, /* the epoch of the record */
     LINE_FORGET_ANY,
     LINE_FORGET_OTHER,
+    LINE_FORGET_REFRESHING,
     LINE_CANCEL,
+    LINE_CANCEL_REFRESHING,
     LINE_CHUNK_SAME,
     LINE_CHUNK_REPEATED,
     LINE_CHUNK_BEYOND,
     LINE_CHUNK_OTHER,
+    LINE_CHUNK_REFRESHER,
     LINE_PEEK,
+    LINE_PROMOTED, /* any step on the stored record of an expired result */
     LINE_N
 };
 enum { ORACLE_VIEWS = RULES_VIEW_SPENT + 1 };
@@ -154,7 +169,8 @@ struct oracle {
     struct oracle_opts opts;
     uint64_t now_us;
     uint64_t number;
-    uint64_t highest; /* epoch that was granted or revived */
+    uint64_t highest;         /* epoch that was granted or revived */
+    struct rules_record seen; /* by the step under way */
     struct oracle_slot slots[ORACLE_NAMES];
     size_t n_slots;
     char runners[ORACLE_INSTANCES][VOW_LABEL_MAX + 1];
@@ -222,10 +238,14 @@ struct oracle_request {
     char bytes[ORACLE_VALUE];  /* value or chunk, a text */
 };
 
-/* How many requests there are to choose from. */
+/* How many requests there are to choose from; the first oracle_plain_choices()
+ * are not about refreshes. The three choices after these make a result that is
+ * being refreshed. */
 size_t oracle_choices(void);
-/* Draws a choice; choices that lead to rare cells come more often. */
-size_t oracle_draw(uint64_t *seed);
+size_t oracle_plain_choices(void);
+/* Draws the choice of a step, counted from 0: choices that lead to rare cells
+ * come more often, and now and then a result is refreshed. */
+size_t oracle_draw(uint64_t *seed, size_t step);
 /* Makes request number `choice` for a name, at o->now_us or later, relative to
  * the record of the name. Leases and results last for whole minutes. */
 void oracle_choose(struct oracle *o, const vow_name *name, size_t choice,
@@ -251,6 +271,21 @@ void oracle_print(const struct oracle *o, FILE *out);
 /* Prints the lines from number `from` to number `to`, as far as there. */
 void oracle_print_lines(const struct oracle *o, size_t from, size_t to,
                         FILE *out);
+/* The line of a step on a record as the step finds the record; NULL: none. */
+enum oracle_line oracle_claim_line(const struct oracle *o,
+                                   const struct rules_record *r,
+                                   const vow_claim_request *q, bool left);
+enum oracle_line oracle_pulse_line(const struct rules_record *r,
+                                   const vow_hold *hold);
+enum oracle_line oracle_commit_line(const struct rules_record *r,
+                                    const vow_commit_request *q);
+enum oracle_line oracle_forget_line(const struct oracle *o,
+                                    const struct rules_record *r,
+                                    uint64_t epoch);
+enum oracle_line oracle_cancel_line(const struct oracle *o,
+                                    const struct rules_record *r);
+enum oracle_line oracle_chunk_line(const struct rules_record *r,
+                                   const vow_hold *hold, uint64_t number);
 /* Writes the name of a cell that can be reached and was reached less than
  * `count` times; false: there is none. */
 bool oracle_missing(const struct oracle *o, uint64_t count, char *text,

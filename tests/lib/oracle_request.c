@@ -12,6 +12,7 @@
 
 #define LEASE_MS UINT64_C(3600000)
 #define TTL_MS UINT64_C(7200000)
+#define LONG_MS UINT64_C(10800000) /* longer than a result */
 #define SECOND_US UINT64_C(1000000)
 
 /* Whose token, and which epoch. */
@@ -19,11 +20,12 @@ enum subject {
     RUN,     /* token and epoch of the last run */
     EARLIER, /* of the run before; without, epoch 1 and token 1 */
     NEWER,   /* token 2, and an epoch above all */
+    FRESHER, /* of the last refresher */
     OTHER    /* token 2, and the epoch of the last run */
 };
 
 /* When: relative to the end of the record's lease or result. */
-enum moment { NOW, BEFORE_END, AT_END, MINUTE_AFTER, DAY_AFTER, BACK };
+enum moment { NOW, BEFORE_END, AT_END, MINUTE_AFTER, DAY_AFTER, SOON, BACK };
 
 struct choice {
     enum oracle_kind kind;
@@ -33,7 +35,8 @@ struct choice {
     uint32_t mode; /* or outcome of a commit */
     uint32_t more; /* takeovers; chunks beyond the next */
     enum moment when;
-    bool waited; /* the claim names the last run; EARLIER: the run before */
+    bool refresh; /* the claim refreshes the result */
+    bool waited;  /* the claim names the last run; EARLIER: the run before */
 };
 
 static const struct choice CHOICES[] = {
@@ -97,6 +100,27 @@ static const struct choice CHOICES[] = {
     {ORACLE_WRITE, OTHER, .when = NOW},
     {ORACLE_PEEK, .when = BEFORE_END},
     {ORACLE_PEEK, .when = AT_END},
+    {ORACLE_CLAIM, OTHER, LEASE_MS, .more = 3}, /* N_PLAIN: of refreshes */
+    {ORACLE_COMMIT, RUN, TTL_MS, .mode = VOW_OUTCOME_DONE},
+    {ORACLE_CLAIM, OTHER, LONG_MS, .refresh = true},
+    {ORACLE_CLAIM, OTHER, 0, .when = SOON, .refresh = true},
+    {ORACLE_CLAIM, FRESHER, LONG_MS, .refresh = true},
+    {ORACLE_CLAIM, NEWER, LEASE_MS, .mode = VOW_ONCE, .refresh = true},
+    {ORACLE_CLAIM, NEWER, LEASE_MS, VOW_CLAIM_FORCE, .when = AT_END},
+    {ORACLE_CLAIM, OTHER, LEASE_MS, VOW_CLAIM_FORCE, .more = 1},
+    {ORACLE_PULSE, FRESHER, LONG_MS, .when = NOW},
+    {ORACLE_PULSE, FRESHER, 0, .when = NOW},
+    {ORACLE_PULSE, FRESHER, LEASE_MS, .when = AT_END},
+    {ORACLE_COMMIT, FRESHER, TTL_MS, .mode = VOW_OUTCOME_DONE},
+    {ORACLE_COMMIT, FRESHER, 0, .mode = VOW_OUTCOME_DONE},
+    {ORACLE_COMMIT, FRESHER, 0, .mode = VOW_OUTCOME_DONE, .when = AT_END},
+    {ORACLE_COMMIT, FRESHER, TTL_MS, VOW_COMMIT_STRICT, VOW_OUTCOME_FAILED,
+     .when = NOW},
+    {ORACLE_COMMIT, FRESHER, 0, .mode = VOW_OUTCOME_ABANDONED},
+    {ORACLE_WRITE, FRESHER, .when = NOW},
+    {ORACLE_CANCEL_STEP, .when = NOW},
+    {ORACLE_FORGET, .ms = 0},
+    {ORACLE_FORGET, RUN, 1, .when = NOW},
 };
 
 /* Steps that lead to rare cells, drawn more often. */
@@ -116,6 +140,10 @@ static const struct choice OFTEN[] = {
     {ORACLE_CLAIM, OTHER, LEASE_MS, .more = 3},
     {ORACLE_COMMIT, RUN, 0, .mode = VOW_OUTCOME_DONE},
     {ORACLE_COMMIT, RUN, 0, .mode = VOW_OUTCOME_DONE},
+    {ORACLE_COMMIT, RUN, 0, .mode = VOW_OUTCOME_ABANDONED, .when = AT_END},
+    {ORACLE_COMMIT, RUN, 0, .mode = VOW_OUTCOME_ABANDONED, .when = AT_END},
+    {ORACLE_CLAIM, NEWER, LEASE_MS, .mode = VOW_ONCE, .more = 1},
+    {ORACLE_CLAIM, OTHER, LEASE_MS, VOW_CLAIM_NOWAIT, .when = AT_END},
     {ORACLE_WRITE, RUN, .flags = 0},
     {ORACLE_WRITE, RUN, .flags = 1, .when = AT_END},
     {ORACLE_WRITE, RUN, .flags = 1, .when = AT_END},
@@ -124,7 +152,9 @@ static const struct choice OFTEN[] = {
 
 enum {
     N_CHOICES = sizeof(CHOICES) / sizeof(CHOICES[0]),
-    N_OFTEN = sizeof(OFTEN) / sizeof(OFTEN[0])
+    N_PLAIN = N_CHOICES - 20,
+    N_OFTEN = sizeof(OFTEN) / sizeof(OFTEN[0]),
+    REFRESH_EVERY = 40 /* steps */
 };
 
 size_t oracle_choices(void)
@@ -132,8 +162,17 @@ size_t oracle_choices(void)
     return N_CHOICES;
 }
 
-size_t oracle_draw(uint64_t *seed)
+size_t oracle_plain_choices(void)
 {
+    return N_PLAIN;
+}
+
+size_t oracle_draw(uint64_t *seed, size_t step)
+{
+    if (step % REFRESH_EVERY < 3)
+        return N_PLAIN + step % REFRESH_EVERY;
+    if (step % REFRESH_EVERY < 8)
+        return N_PLAIN + test_random(seed) % (N_CHOICES - N_PLAIN);
     return test_random(seed) % (N_CHOICES + N_OFTEN);
 }
 
@@ -149,7 +188,8 @@ static vow_token fresh_token(const struct oracle_slot *slot, unsigned from)
 {
     vow_token token = token_of(from);
     while (memcmp(&token, &slot->run.token, sizeof(token)) == 0 ||
-           memcmp(&token, &slot->earlier.token, sizeof(token)) == 0)
+           memcmp(&token, &slot->earlier.token, sizeof(token)) == 0 ||
+           memcmp(&token, &slot->refresher.token, sizeof(token)) == 0)
         token = token_of(from += 3);
     return token;
 }
@@ -165,7 +205,9 @@ static struct oracle_run choose_run(const struct oracle *o,
         return slot->earlier.epoch != 0
                    ? slot->earlier
                    : (struct oracle_run){token_of(1), 1, 1};
-    if (subject == RUN)
+    if (subject == FRESHER && slot->refresher.epoch != 0)
+        return slot->refresher;
+    if (subject == RUN || subject == FRESHER)
         return run;
     run.token = fresh_token(slot, subject == NEWER ? 'C' : 'B');
     if (subject == NEWER)
@@ -184,6 +226,8 @@ static uint64_t choose_time(const struct oracle *o,
                      : when == MINUTE_AFTER ? end_us + RULES_MINUTE_US
                      : when == DAY_AFTER    ? end_us + RULES_DAY_US
                                             : 0;
+    if (when == SOON)
+        return o->now_us + RULES_REFRESH_PAUSE_US;
     if (when == BACK)
         return o->now_us - 10 * SECOND_US;
     return at_us > o->now_us ? at_us : o->now_us;
@@ -205,6 +249,9 @@ static void choose_claim(const struct oracle *o, const struct oracle_slot *slot,
         .waited = !c->waited              ? 0
                   : c->subject == EARLIER ? slot->earlier.first
                                           : slot->run.first,
+        .refresh = !c->refresh   ? 0
+                   : slot->there ? slot->record.r.epoch
+                                 : 1,
         .label = c->mode == VOW_ONCE ? "a label" : NULL,
         .runner = runners[ret->instance]};
 }
@@ -216,11 +263,13 @@ void oracle_choose(struct oracle *o, const vow_name *name, size_t choice,
     const struct choice *c =
         choice < N_CHOICES ? &CHOICES[choice] : &OFTEN[choice - N_CHOICES];
     const struct oracle_run run = choose_run(o, slot, c->subject);
-    *ret = (struct oracle_request){
-        .kind = c->kind,
-        .instance = c->subject == NEWER ? 2 : c->subject == OTHER,
-        .now_us = choose_time(o, slot, c->when),
-        .name = *name};
+    *ret = (struct oracle_request){.kind = c->kind,
+                                   .instance = c->subject == NEWER
+                                                   ? 2
+                                                   : c->subject == OTHER ||
+                                                         c->subject == FRESHER,
+                                   .now_us = choose_time(o, slot, c->when),
+                                   .name = *name};
     ret->hold = (vow_hold){*name, run.token, run.epoch, c->mode};
     snprintf(ret->bytes, sizeof(ret->bytes), "bytes %zu of choice %zu",
              o->n_lines, choice);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 200, ENOUGH = 100, HISTORIES_MAX = 5000, INSTANCES = 3 };
+enum { STEPS = 200, ENOUGH = 100, HISTORIES_MAX = 20000, INSTANCES = 3 };
 #define START_US (UINT64_C(1000) * RULES_DAY_US)
 #define RECHECK_MS UINT64_C(300000)
 
@@ -211,8 +211,7 @@ static void run_history(struct twins *t, const vow_name *names, size_t n)
         struct oracle_answer a;
         vow_bytes *value;
         const vow_name *name = &names[test_random(&t->seed) % n];
-        oracle_choose(&oracle, name, test_random(&t->seed) % oracle_choices(),
-                      &q);
+        oracle_choose(&oracle, name, oracle_draw(&t->seed, (size_t)i), &q);
         if (q.now_us < oracle.now_us)
             q.now_us = oracle.now_us;
         if (expires_awaited(q.now_us))

@@ -36,7 +36,7 @@ TEST(rules_oracle, random_requests_reach_every_cell)
             struct oracle_answer a;
             struct oracle_event e;
             vow_bytes *value;
-            oracle_choose(&oracle, &name, oracle_draw(&seed), &q);
+            oracle_choose(&oracle, &name, oracle_draw(&seed, (size_t)i), &q);
             CHECK_INT_EQ(
                 vow_bytes_new(w.loop, q.bytes, strlen(q.bytes), &value), 0);
             oracle_do(&oracle, &q, value, &a);

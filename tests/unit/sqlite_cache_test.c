@@ -163,6 +163,21 @@ TEST(sqlite_cache, has_values_of_all_sizes_but_those_between)
     folder_close(&f);
 }
 
+TEST(sqlite_cache, the_answer_to_a_refresh_has_no_value_for_it)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    settle(f.path, "a", 'v', 300, KIT_LONG_MS);
+    kit_open(&k, f.path);
+    vow_claim_request request = kit_ask("a", 2);
+    request.refresh = 1; /* of another result */
+    CHECK_UINT_EQ(kit_claim_as(&k, &request).status, VOW_STATUS_SETTLED);
+    kit_close(&k);
+    check_cached(f.path, "a", 'v', 300);
+    folder_close(&f);
+}
+
 TEST(sqlite_cache, a_forgotten_result_is_gone)
 {
     struct folder f;

@@ -16,7 +16,8 @@ TEST(store, memory_is_opened_by_its_address)
     CHECK_INT_EQ(vow_loop_run_until(w.loop, f), 0);
     vow_store *s = vow_as_ptr(vow_get(f));
     CHECK_STR_EQ(s->ops->kind, "memory");
-    CHECK_UINT_EQ(s->ops->flags, VOW_STORE_LOCAL | VOW_STORE_STARTS);
+    CHECK_UINT_EQ(s->ops->flags,
+                  VOW_STORE_LOCAL | VOW_STORE_STARTS | VOW_STORE_REFRESHES);
     CHECK_UINT_EQ(s->ops->modes, 7);
     CHECK_UINT_EQ(claim(s, 1, 1).status, VOW_STATUS_OWNED);
     close_store(w.loop, s);
@@ -78,7 +79,7 @@ TEST(store_memory, instances_meet_and_the_memory_outlives_its_handle)
     vow_memory *m = open_memory(&w);
     vow_store *a = open_store(&w, m);
     vow_store *b = open_store(&w, m);
-    CHECK_UINT_EQ(a->ops->flags, VOW_STORE_STARTS);
+    CHECK_UINT_EQ(a->ops->flags, VOW_STORE_STARTS | VOW_STORE_REFRESHES);
     vow_memory_unref(vow_memory_ref(m));
     m = vow_memory_unref(m);
     CHECK(m == NULL);

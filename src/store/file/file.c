@@ -29,7 +29,7 @@ static void on_closed(uv_handle_t *handle);
 static const vow_store_ops operations = {
     .version = VOW_STORE_VERSION,
     .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
-    .flags = VOW_STORE_STARTS,
+    .flags = VOW_STORE_STARTS | VOW_STORE_REFRESHES,
     .recheck_ms = FILE_RECHECK_MS,
     .kind = "sqlite",
     .listen = set_listener,

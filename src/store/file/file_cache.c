@@ -221,7 +221,7 @@ void vow__file_cache_claim(vow_store *store, const vow_claim_request *request,
     struct cached_claim claim = {.store = s, .done = done, .user = user};
     bool first = !s->claimed;
     s->claimed = true;
-    if (!first) {
+    if (!first || request->refresh != 0) { /* the answer may lack the value */
         vow__file_claim(store, request, done, user);
         return;
     }

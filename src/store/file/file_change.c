@@ -62,7 +62,8 @@ int vow__file_change(struct vow__file *s, struct vow__file_change *c)
 /* The answer shows a running name. */
 static bool change_runs(const struct vow__file_change *c)
 {
-    return c->decision.next.state == RULES_RUNNING && !c->decision.left;
+    const struct decision *d = &c->decision;
+    return (d->next.state == RULES_RUNNING || d->refresh) && !d->left;
 }
 
 /* ---- deciding ----------------------------------------------------------- */
@@ -80,6 +81,7 @@ static int change_look(struct vow__file *s, struct vow__file_change *c)
         rc = vow__file_left_find(s, &c->row, c->waited, &c->left);
     if (rc == 0)
         vow__file_row_bury(s, &c->row, c->token);
+    c->promoted = rc == 0 && vow__file_row_promoted(s, &c->row);
     c->known = c->row.record.state != RULES_NONE;
     c->was_firm = vow__file_is_firm(&c->row.record);
     return rc;
@@ -208,16 +210,22 @@ static int change_apply(struct vow__file *s, struct vow__file_change *c)
     return rc;
 }
 
-/* Texts of the record that is written over the row. A claim brings both; other
- * steps keep the texts of a run. */
+/* Texts of the record that is written over the row. A claim brings both, and a
+ * claimed refresh the runner; other steps keep the texts of a run. */
 static void apply_texts(struct vow__file *s, struct vow__file_change *c)
 {
     struct vow__file_row *row = &c->row;
     const bool texts = (c->decision.effects & EFFECT_TEXTS) != 0;
     const bool claims = texts && c->decision.next.state == RULES_RUNNING;
-    const bool ran = vow__rules_view(record_found(row), (uint64_t)s->now_us) !=
-                         RULES_VIEW_NONE &&
-                     (row->record.state == RULES_RUNNING || !texts);
+    const bool ran =
+        vow__rules_view(record_found(row), (uint64_t)s->now_us) !=
+            RULES_VIEW_NONE &&
+        (row->record.state == RULES_RUNNING || c->promoted || !texts);
+    if (row->record.refresh.epoch != 0 && !texts &&
+        c->decision.next.state == RULES_RUNNING) /* the refresher owns now */
+        vow__file_text_cut(row->runner, row->refresher);
+    else if (c->decision.next.refresh.epoch > row->record.refresh.epoch)
+        vow__file_text_cut(row->refresher, c->runner);
     if (claims) {
         vow__file_text_cut(row->label, c->label);
         vow__file_text_cut(row->runner, c->runner);
@@ -456,7 +464,7 @@ vow_record vow__file_change_record(const struct vow__file *s,
     out.value = c->shown;
     if (r.state != RULES_NONE) {
         out.label = from->label;
-        out.runner = from->runner;
+        out.runner = d->refresh ? from->refresher : from->runner;
     }
     return out;
 }

@@ -57,6 +57,12 @@ static void answer(struct vow__file *s, vow__file_fn fn, struct file_look *l,
     vow__file_pile_free(s, &l->texts);
 }
 
+static bool row_runs(const struct vow__file *s, const struct vow__file_row *row)
+{
+    return vow__rules_current(&row->record, (uint64_t)s->now_us).state ==
+           RULES_RUNNING;
+}
+
 static int peek_step(struct vow__file *s, void *arg)
 {
     struct file_look *l = arg;
@@ -67,7 +73,7 @@ static int peek_step(struct vow__file *s, void *arg)
     for (size_t i = 0; i < l->n && rc == 0; i++) {
         uint32_t waiters = 0;
         rc = vow__file_row_find(s, &l->names[i], &row);
-        if (rc == 0 && row.record.state == RULES_RUNNING)
+        if (rc == 0 && row_runs(s, &row))
             rc = vow__file_waiters_count(s, &row.name, &waiters);
         if (rc == 0)
             rc = look_add_row(s, l, &row, waiters);
@@ -89,11 +95,11 @@ static int list_step(struct vow__file *s, void *arg)
         uint32_t waiters = 0;
         vow__file_bytes_read(q, 0, row.name.hash, sizeof(row.name.hash));
         rc = vow__file_row_read(q, 1, &row);
-        if (rc == 0 && row.record.state != RULES_RUNNING &&
+        if (rc == 0 && !row_runs(s, &row) &&
             vow__rules_peek(&row.record, (uint64_t)s->now_us) ==
                 VOW_STATUS_NONE)
             continue;
-        if (rc == 0 && row.record.state == RULES_RUNNING)
+        if (rc == 0 && row_runs(s, &row))
             rc = count_living(s, &row.name, &waiters);
         if (rc == 0)
             rc = look_add_row(s, l, &row, waiters);
@@ -126,6 +132,7 @@ static int look_add_row(struct vow__file *s, struct file_look *l,
                         struct vow__file_row *row, uint32_t waiters)
 {
     vow__file_row_bury(s, row, NULL);
+    (void)vow__file_row_promoted(s, row);
     row->record = vow__rules_current(&row->record, (uint64_t)s->now_us);
     uint32_t status = vow__rules_peek(&row->record, (uint64_t)s->now_us);
     if (row->record.state != RULES_RUNNING && status == VOW_STATUS_NONE)

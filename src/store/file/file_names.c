@@ -236,8 +236,9 @@ static int give_back_step(struct vow__file *s, void *arg)
     struct vow__file_row row;
     int rc = vow__file_row_find(s, c->name, &row);
     c->owned = 0;
-    if (rc != 0 || row.record.state != RULES_RUNNING ||
-        row.record.mode != VOW_SHARED)
+    if (rc != 0 || row.record.mode != VOW_SHARED ||
+        (row.record.state != RULES_RUNNING &&
+         row.record.refresh.epoch != request->hold.epoch))
         return rc;
     abandon.outcome = VOW_OUTCOME_ABANDONED;
     abandon.flags = VOW_COMMIT_STRICT;

@@ -16,8 +16,8 @@
 enum { /* bits of FLAGS */
        ROW_CANCELED = 1,
        ROW_SPENT = 2,
-       ROW_REFRESH =
-           4, /* a refresher follows the texts: token and REFRESH_... */
+       ROW_REFRESH = 4, /* a refresher follows the texts: token, REFRESH_...
+                           and the runner */
        ROW_REFRESH_FAILED = 8,
        ROW_REFRESH_CANCELED = 16,
        ROW_LEFT = 32 /* see struct vow__file_row */
@@ -44,17 +44,18 @@ enum {
     REFRESH_SINCE,
     REFRESH_END,
     REFRESH_LEASE,
+    REFRESH_RUNNER, /* bytes of the text */
     REFRESH_NUMBERS
 };
 enum { NUMBER_MAX = 10 };
 enum {
     BODY_MAX = 2 * sizeof(vow_token) +
-               (NUMBERS + REFRESH_NUMBERS) * NUMBER_MAX + 2 * VOW_LABEL_MAX
+               (NUMBERS + REFRESH_NUMBERS) * NUMBER_MAX + 3 * VOW_LABEL_MAX
 };
 
 static void body_read_row(struct vow__file_body *b, struct vow__file_row *row);
 static void body_read_refresh(struct vow__file_body *b, uint64_t flags,
-                              struct rules_refresh *f);
+                              struct vow__file_row *row);
 static bool refresh_sound(const struct rules_record *r);
 static size_t body_write_row(const struct vow__file_row *row,
                              unsigned char to[BODY_MAX]);
@@ -139,16 +140,19 @@ static void body_read_row(struct vow__file_body *b, struct vow__file_row *row)
     r->cost_ms = n[COST];
     r->chunk_bytes = n[BYTES];
     r->refresh = (struct rules_refresh){.epoch = 0};
+    row->refresher[0] = '\0';
     if (b->sound && (n[FLAGS] & ROW_REFRESH) != 0)
-        body_read_refresh(b, n[FLAGS], &r->refresh);
+        body_read_refresh(b, n[FLAGS], row);
 }
 
 static void body_read_refresh(struct vow__file_body *b, uint64_t flags,
-                              struct rules_refresh *f)
+                              struct vow__file_row *row)
 {
+    struct rules_refresh *f = &row->record.refresh;
     uint64_t n[REFRESH_NUMBERS] = {0};
     vow__file_body_bytes(b, &f->token, sizeof(f->token));
     vow__file_body_numbers(b, n, REFRESH_NUMBERS);
+    vow__file_body_text(b, row->refresher, n[REFRESH_RUNNER]);
     b->sound = b->sound && n[REFRESH_EPOCH] != 0;
     f->epoch = n[REFRESH_EPOCH];
     f->since_us = n[REFRESH_SINCE];
@@ -237,7 +241,9 @@ static size_t body_write_row(const struct vow__file_row *row,
     const uint64_t more[REFRESH_NUMBERS] = {[REFRESH_EPOCH] = f->epoch,
                                             [REFRESH_SINCE] = f->since_us,
                                             [REFRESH_END] = f->end_us,
-                                            [REFRESH_LEASE] = f->lease_us};
+                                            [REFRESH_LEASE] = f->lease_us,
+                                            [REFRESH_RUNNER] =
+                                                strlen(row->refresher)};
     unsigned char *at = put_bytes(to, &r->token, sizeof(r->token));
     at = vow__file_body_put(at, n, NUMBERS);
     at = put_bytes(at, row->label, n[LABEL]);
@@ -245,6 +251,7 @@ static size_t body_write_row(const struct vow__file_row *row,
     if (f->epoch != 0) {
         at = put_bytes(at, &f->token, sizeof(f->token));
         at = vow__file_body_put(at, more, REFRESH_NUMBERS);
+        at = put_bytes(at, row->refresher, more[REFRESH_RUNNER]);
     }
     return (size_t)(at - to);
 }
@@ -262,6 +269,7 @@ static int row_select(struct vow__file *s, sqlite3_stmt *q,
     row->left = false;
     row->label[0] = '\0';
     row->runner[0] = '\0';
+    row->refresher[0] = '\0';
     row->file[0] = '\0';
     vow__file_bind(q, 1, name->hash, sizeof(name->hash));
     if (vow__file_row(s, q, &rc)) {
@@ -406,6 +414,17 @@ void vow__file_row_bury(struct vow__file *s, struct vow__file_row *row,
         !owner_died(s, row->inst))
         return;
     *end_us = now_us;
+}
+
+bool vow__file_row_promoted(const struct vow__file *s,
+                            struct vow__file_row *row)
+{
+    const struct rules_record now =
+        vow__rules_current(&row->record, (uint64_t)s->now_us);
+    if (now.state == row->record.state)
+        return false;
+    memcpy(row->runner, row->refresher, sizeof(row->runner));
+    return true;
 }
 
 /* ---- reading and telling ------------------------------------------------ */

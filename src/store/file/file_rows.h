@@ -16,7 +16,8 @@ struct vow__file_row {
     unsigned char inst[FILE_ID];
     char label[VOW_LABEL_MAX + 1];
     char runner[VOW_LABEL_MAX + 1];
-    char file[FILE_NAME_MAX]; /* of the value; "" without a file */
+    char refresher[VOW_LABEL_MAX + 1]; /* runner of record.refresh */
+    char file[FILE_NAME_MAX];          /* of the value; "" without a file */
     bool left; /* a spent record whose value, for the claims that waited, is in
                   the same row */
 };
@@ -69,6 +70,10 @@ int vow__file_left_keep(struct vow__file *s, const struct vow__file_row *row);
  * token of the owner lives; NULL: a stranger. */
 void vow__file_row_bury(struct vow__file *s, struct vow__file_row *row,
                         const vow_token *token);
+/* Whether the refresher of an expired result is the owner: then the runner of
+ * the row is the refresher's from now on. */
+bool vow__file_row_promoted(const struct vow__file *s,
+                            struct vow__file_row *row);
 /* The record as the caller of a step sees the record; texts are borrowed. */
 vow_record vow__file_record(const struct vow__file *s,
                             const struct vow__file_row *row, uint32_t status);
@@ -132,6 +137,8 @@ struct vow__file_change {
     unsigned char dead[FILE_ID];
 
     /* For file_change.c. */
+    bool promoted; /* row.record is a result that has expired, row.runner the
+                      refresher's, who owns the name */
     bool known;    /* there was a record */
     bool listed;   /* s->waiting is the list of this step */
     bool was_firm; /* see vow__file_is_firm() */

@@ -165,7 +165,8 @@ int vow__store_memory_open(vow_loop *loop, vow_memory *m, size_t value_max,
     s->quick = real && vow__clock_has_cycles();
     s->ops = OPS;
     s->ops.value_max = value_max;
-    s->ops.flags = VOW_STORE_STARTS | (m == NULL ? VOW_STORE_LOCAL : 0);
+    s->ops.flags = VOW_STORE_STARTS | VOW_STORE_REFRESHES |
+                   (m == NULL ? VOW_STORE_LOCAL : 0);
     s->store.ops = &s->ops;
     int rc = 0;
     if (m == NULL)

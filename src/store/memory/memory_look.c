@@ -15,6 +15,8 @@ static size_t size_of_record(const struct vow__memory_slot *slot)
         size += slot->label->length + 1;
     if (slot != NULL && slot->runner != NULL)
         size += slot->runner->length + 1;
+    if (slot != NULL && slot->refresher != NULL)
+        size += slot->refresher->length + 1;
     return size;
 }
 
@@ -61,9 +63,9 @@ static void add_record(const struct vow__memory_state *m,
         vow__rules_current(&slot->record, m->now_us);
     vow__memory_record_fill(m, &now, name, r);
     r->status = vow__rules_peek(&now, m->now_us);
-    r->waiters = slot->n_waits;
+    r->waiters = now.state == RULES_RUNNING ? slot->n_waits : 0;
     r->label = pack_text(slot->label, texts);
-    r->runner = pack_text(slot->runner, texts);
+    r->runner = pack_text(vow__memory_runner_of(slot, &now), texts);
 }
 
 int vow__memory_peek(const struct vow__memory_step *s, const vow_name *names,

@@ -71,9 +71,8 @@ int vow__memory_claim(const struct vow__memory_step *s,
     struct vow__memory_slot *left = NULL;
     if (request->waited != 0)
         left = vow__memory_slot_find_left(m, slot, name, request->waited);
-    const struct decision d =
-        vow__rules_claim(slot_record(slot), slot_record(left), request,
-                         rules_now_of(m, slot));
+    const struct decision d = vow__rules_claim(
+        slot_record(slot), slot_record(left), request, rules_now_of(m, slot));
     return finish_decision(
         s, name, &d,
         &(const struct vow__memory_input){

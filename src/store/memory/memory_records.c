@@ -117,6 +117,7 @@ static struct vow__memory_slot *make_slot(struct vow__memory_state *m,
     slot->value = NULL;
     slot->label = NULL;
     slot->runner = NULL;
+    slot->refresher = NULL;
     slot->chunks = NULL;
     slot->n_chunks = 0;
     slot->chunks_room = 0;
@@ -212,6 +213,7 @@ void vow__memory_slot_free(struct vow__memory_state *m,
     clear_contents(m, slot);
     vow__memory_text_unref(m, slot->label);
     vow__memory_text_unref(m, slot->runner);
+    vow__memory_text_unref(m, slot->refresher);
     vow__slab_give(slot->slab, slot);
 }
 
@@ -489,26 +491,36 @@ static void set_text(struct vow__memory_state *m, struct vow__memory_text **to,
     *to = t;
 }
 
-/* A claim brings both texts. A result or revived record without a run has the
- * runner of the caller; else a commit only adds a label. */
+/* A claim brings both texts, and a claimed refresh the runner. A refresher that
+ * has become the owner brings its runner. A result or revived record without a
+ * run has the runner of the caller; else a commit only adds a label. */
 static void write_texts(const struct vow__memory_step *s,
                         struct vow__memory_slot *slot, const struct decision *d,
                         const struct vow__memory_input *input,
                         const struct parts *p)
 {
     bool texts = (d->effects & EFFECT_TEXTS) != 0;
-    bool ran = slot->record.state == RULES_RUNNING;
+    const struct rules_record now =
+        vow__rules_current(&slot->record, s->state->now_us);
+    bool ran = now.state == RULES_RUNNING;
     bool fresh = texts ? input->claim || !ran : p->fresh != NULL;
     struct vow__memory_text *runner = s->instance->runner;
     if (input->claim && (input->runner == NULL || input->runner[0] == 0))
         runner = NULL;
+    if (slot->record.state == RULES_DONE &&
+        (ran || (d->next.state == RULES_RUNNING && !texts))) {
+        set_text(s->state, &slot->runner, slot->refresher);
+        slot->refresher = NULL;
+    }
     if (fresh || p->label != NULL)
         set_text(s->state, &slot->label, p->label);
-    if (!fresh)
+    bool refreshes = d->next.refresh.epoch != slot->record.refresh.epoch &&
+                     d->next.refresh.epoch != 0;
+    if (!fresh && !refreshes)
         return;
     if (runner != NULL)
         runner->refs++;
-    set_text(s->state, &slot->runner, runner);
+    set_text(s->state, fresh ? &slot->runner : &slot->refresher, runner);
 }
 
 static void write_contents(struct vow__memory_state *m,
@@ -517,8 +529,11 @@ static void write_contents(struct vow__memory_state *m,
                            const struct vow__memory_input *input,
                            const struct parts *p)
 {
-    if ((d->effects & EFFECT_CLEAR) != 0 &&
-        (slot->value != NULL || slot->chunks != NULL))
+    if ((d->effects & (EFFECT_CLEAR | EFFECT_CHUNK)) ==
+        (EFFECT_CLEAR | EFFECT_CHUNK)) /* the first chunk has room already */
+        slot->value = vow_bytes_unref(slot->value);
+    else if ((d->effects & EFFECT_CLEAR) != 0 &&
+             (slot->value != NULL || slot->chunks != NULL))
         clear_contents(m, slot);
     if ((d->effects & EFFECT_VALUE) != 0)
         slot->value = vow_bytes_ref(input->bytes);
@@ -641,6 +656,8 @@ static inline void fill_decided(const struct vow__memory_state *m,
         other = (struct rules_record){.state = RULES_NONE};
         if (d->status != VOW_STATUS_NONE)
             other = vow__rules_refresher(&d->next);
+        if (other.end_us > vow__memory_us_plus(m->now_us, other.lease_us))
+            other.end_us = m->now_us + other.lease_us; /* a pause is longer */
         r = &other;
     }
     fill_record(m, r, name, out);
@@ -649,7 +666,8 @@ static inline void fill_decided(const struct vow__memory_state *m,
     out->status = d->status;
     out->epoch = d->epoch;
     out->first = d->first;
-    out->waiters = slot == NULL || slot->record.spent ? 0 : slot->n_waits;
+    out->waiters =
+        slot != NULL && r->state == RULES_RUNNING ? slot->n_waits : 0;
 }
 
 void vow__memory_decided_fill(const struct vow__memory_state *m,
@@ -676,8 +694,12 @@ void vow__memory_answer_fill(const struct vow__memory_state *m,
         return;
     if (slot->label != NULL)
         out->record.label = copy_slot_text(slot->label, out->label);
-    if (slot->runner != NULL)
-        out->record.runner = copy_slot_text(slot->runner, out->runner);
+    const struct rules_record r =
+        d->refresh ? vow__rules_refresher(&d->next) : d->next;
+    const struct vow__memory_text *runner =
+        d->left ? slot->runner : vow__memory_runner_of(slot, &r);
+    if (runner != NULL)
+        out->record.runner = copy_slot_text(runner, out->runner);
     if ((d->effects & EFFECT_SHOW) != 0)
         out->record.value = vow_bytes_ref(slot->value);
 }

@@ -37,7 +37,8 @@ struct vow__memory_slot {
     vow_bytes *value;
     struct vow__memory_text *label;
     struct vow__memory_text *runner;
-    vow_bytes **chunks; /* n_chunks of them */
+    struct vow__memory_text *refresher; /* runner of record.refresh */
+    vow_bytes **chunks;                 /* n_chunks of them */
     uint32_t n_chunks;
     uint32_t chunks_room;
     struct vow__memory_sent cancel;
@@ -55,6 +56,17 @@ struct vow__memory_wait {
     vow_link in_instance;
     struct vow__memory_sent sent;
 };
+
+/* The runner of what a step sees: `r` is the record as of now, or the run of
+ * the refresher. */
+static inline struct vow__memory_text *
+vow__memory_runner_of(const struct vow__memory_slot *slot,
+                      const struct rules_record *r)
+{
+    return r->state == RULES_RUNNING && slot->record.state == RULES_DONE
+               ? slot->refresher
+               : slot->runner;
+}
 
 void vow__memory_slot_check(const struct vow__memory_slot *slot);
 

@@ -57,7 +57,7 @@ static void store_free(struct vow__redis *r);
 static const vow_store_ops operations = {
     .version = VOW_STORE_VERSION,
     .modes = 1u << VOW_SHARED,
-    .flags = VOW_STORE_STARTS,
+    .flags = VOW_STORE_STARTS | VOW_STORE_REFRESHES,
     .kind = "redis",
     .listen = set_listener,
     .claim = vow__redis_claim,

@@ -42,6 +42,7 @@ struct step {
     uint32_t may_say;         /* STATUS(...) of what makes sense */
     uint32_t rowless;         /* of these, what comes without a row */
     bool valued;              /* a result comes with its value */
+    bool refreshes;           /* the same, or without */
     uint64_t epoch;           /* of a commit or chunk */
     uint64_t waited;          /* of a claim */
     struct again *again;      /* of a claim whose result may be over */
@@ -137,6 +138,7 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
                                   .name = ask->name,
                                   .valued = true,
                                   .waited = ask->waited,
+                                  .refreshes = ask->refresh != 0,
                                   .may_say = STATUS(OWNED) | STATUS(WAITING) |
                                              STATUS(SETTLED) | STATUS(DOUBT)},
                    &c);
@@ -158,6 +160,7 @@ void vow__redis_claim(vow_store *store, const vow_claim_request *ask,
     add_text(c, ask->label);
     add_text(c, ask->runner);
     vow__call_text(c, s->text);
+    vow__call_uint(c, ask->refresh);
     vow__call_send(c, on_record, s);
 }
 
@@ -458,9 +461,10 @@ static int read_record(struct vow__redis *r, const struct step *s,
         return state < 0 ? state : 0;
     if (state == VOW__STATE_RUNS)
         return VOW_EIO;
-    return s->valued ? vow__redis_value(r, rec, state, vow__resp_at(reply, 4),
-                                        &rec->value)
-                     : 0;
+    bool valued = s->valued && !(s->refreshes && reply->n == 4);
+    return valued ? vow__redis_value(r, rec, state, vow__resp_at(reply, 4),
+                                     &rec->value)
+                  : 0;
 }
 
 /* ---- steps on many names ------------------------------------------------ */

@@ -11,6 +11,8 @@
 --       L  lease (ms)                i  channel of the owner
 --       h  1: settled with a time to live of 0 (spent); without value
 --       v  value of a result
+--       g  the refresher of a result, see refresher.lua. A version without
+--          refreshers drops this field with the record
 --       x  1: the owner was asked to stop; of state R only, as are
 --       n  number of chunks, and     b  their bytes
 --   p:{H}:w  hash  channel of each registered instance -> 1
@@ -24,6 +26,9 @@
 -- themselves, but a running record of mode once: a lapsed lease is kept for a
 -- day.
 --
+-- A result beside a refresher is kept as long as the refresher would be, were
+-- it the owner; the other fields say when the result expires.
+--
 -- A record is told as: status, now, registered instances, row, value. The row
 -- is s m e f a t d c l r L of the hash.
 --
@@ -34,9 +39,10 @@
 -- KEYS  p:{H}, p:{H}:w, p:{H}:c, p:{H}:v:WAITED if the caller waited for a
 --       run, p:{H}:e
 -- ARGV  token, channel, lease (ms), takeovers that are allowed, flags (1 do not
---       wait, 2 force), floor, mode, label, runner, H
--- gives the record (1 owned, 2 waiting, 3 settled, 4 doubt); 255: the floor is
---       refused
+--       wait, 2 force), floor, mode, label, runner, H, epoch of the result to
+--       refresh (0: none)
+-- gives the record (1 owned, 2 waiting, 3 settled, 4 doubt), the value only if
+--       no refresh was asked for; 255: the floor is refused
 --
 -- No functions: they would be made anew by each call.
 local rec, waits, chunks, highest = KEYS[1], KEYS[2], KEYS[3], KEYS[#KEYS]
@@ -45,6 +51,7 @@ local flags = tonumber(ARGV[5])
 local nowait, force = flags % 2 == 1, flags >= 2
 local DAY = 86400000
 local MINUTE = 60000
+local FOREVER = 9007199254740992
 local WAITS_MAX = 4096
 
 local call, format = redis.call, string.format
@@ -54,12 +61,13 @@ if tonumber(ARGV[6]) > now + DAY * 1000 then
 end
 
 local f = call('HMGET', rec, 's', 'm', 'e', 'f', 'a', 't', 'd', 'c', 'l', 'r',
-    'L', 'o', 'h')
-local state, ends, mine = f[1], tonumber(f[7] or 0), f[12] == token
+    'L', 'h', 'g', 'o')
+--@ promote
+local state, ends, mine = f[1], tonumber(f[7] or 0), f[14] == token
 local runs, once = state == 'R', f[2] == '2'
 if state and not (runs and once) and
     ends + (runs and DAY * 1000 or 0) <= now then -- view NONE
-    state, runs, mine = false, false, false
+    state, runs, mine, fresh = false, false, false, nil
 end
 local lapsed = runs and ends <= now
 
@@ -75,9 +83,28 @@ if KEYS[5] and not mine and not force then
     end
 end
 
--- The decision. `first`: the run that a takeover continues.
+-- The decision. `first`: the run that a takeover continues. `refreshes`: the
+-- caller is or becomes the refresher. `works`: a refresher has a lease.
 local status, grants, takeovers, first = 1, false, 0, nil
-if not state or (not runs and not mine and (f[13] or force)) then
+local refreshes = false
+local works = fresh and fresh[5] ~= 'F' and tonumber(fresh[3]) > now
+if ARGV[11] ~= '0' and state and not runs and not mine and not f[12] then
+    local free = not fresh or tonumber(fresh[3]) <= now
+    refreshes = not once and ARGV[7] ~= '2'
+    if refreshes and fresh and fresh[5] ~= 'F' and
+        string.sub(fresh[7], 1, 16) == token then
+        grants = false
+    elseif refreshes and state == 'D' and f[3] == ARGV[11] and free then
+        grants = true
+    else
+        call('HDEL', waits, me)
+        return {3, now, 0, {unpack(f, 1, 11)}}
+    end
+elseif works and force and not mine then
+    status, ends = 2, tonumber(fresh[3])
+    f = {'R', f[2], fresh[1], fresh[1], '0', fresh[2], fresh[3], '0', f[9],
+        string.sub(fresh[7], 17), fresh[4]}
+elseif not state or (not runs and not mine and (f[12] or force)) then
     grants = true
 elseif not runs then
     status = 3
@@ -98,11 +125,30 @@ end
 local value = ''
 if status == 1 then
     local over = format('%.0f', now + lease * 1000)
+    local epoch
     if grants then
-        local epoch = format('%.0f', math.max(now, (f[3] or 0) + 1,
-            ARGV[6] + 1, (call('GET', highest) or 0) + 1))
+        epoch = format('%.0f', math.max(now, (f[3] or 0) + 1,
+            (fresh and fresh[1] or 0) + 1, ARGV[6] + 1,
+            (call('GET', highest) or 0) + 1))
         local all = string.find(highest, '{-', 1, true)
         call('SET', highest, epoch, 'PX', all and DAY or DAY / 144)
+    end
+    if refreshes then
+        if grants then
+            fresh = {epoch, format('%.0f', now), over, lease, 'R', me,
+                token .. ARGV[9]}
+        else
+            fresh[3], fresh[4], fresh[6] = over, lease, me
+        end
+        call('HSET', rec, 'g', table.concat(fresh, ' '))
+        if ends < FOREVER then
+            call('PEXPIRE', rec, format('%.0f',
+                (math.max(ends, over + DAY * 1000) - now) / 1000))
+        end
+        f = {'R', f[2], fresh[1], fresh[1], '0', fresh[2], over, '0', f[9],
+            string.sub(fresh[7], 17), lease}
+        once = true -- the key has its time
+    elseif grants then
         if f[1] then
             call('DEL', rec, chunks)
         end
@@ -126,11 +172,11 @@ elseif state == 'G' and runs then
     call('HDEL', rec, 'o')
     call('HSET', rec, 's', 'G', 't', f[6], 'd', f[7])
     call('PEXPIRE', rec, MINUTE)
-elseif status == 3 and f[1] ~= 'G' and not f[13] then
+elseif status == 3 and f[1] ~= 'G' and not f[12] then
     value = call('HGET', rec, 'v') or ''
 end
 
-if status == 2 and f[11] and ends > now + f[11] * 1000 then
+if status == 2 and runs and f[11] and ends > now + f[11] * 1000 then
     -- The clock was set back: waiters wait at most one more lease.
     ends = now + f[11] * 1000
     f[7] = format('%.0f', ends)
@@ -149,5 +195,4 @@ if status == 3 and runs and waiting > 0 then -- given up
     end
     call('DEL', waits)
 end
-f[12], f[13] = nil, nil
-return {status, now, f[1] == 'R' and waiting or 0, f, value}
+return {status, now, f[1] == 'R' and waiting or 0, {unpack(f, 1, 11)}, value}

@@ -20,6 +20,8 @@ local token, epoch, outcome = ARGV[1], ARGV[2], ARGV[3]
 local value = ARGV[13]
 local DAY = 86400000
 local FOREVER = '9007199254740992'
+local MINUTE = 60000 -- a key must not go before the result in it
+local PAUSE = 1000000
 local SENT_MAX = 4194304
 
 local call, format = redis.call, string.format
@@ -29,18 +31,24 @@ if tonumber(epoch) > now + DAY * 1000 then
 end
 
 local f = call('HMGET', rec, 's', 'm', 'e', 'f', 'a', 't', 'd', 'c', 'l', 'r',
-    'L', 'o', 'h', 'n')
+    'L', 'h', 'g', 'o', 'n')
+local chunks = f[15]
+--@ promote
 local state, ends = f[1], tonumber(f[7] or 0)
-local runs, once, spent = state == 'R', f[2] == '2', f[13]
+local runs, once, spent = state == 'R', f[2] == '2', f[12]
 if state and not (runs and once) and
     ends + (runs and DAY * 1000 or 0) <= now then -- view NONE
-    state, runs = false, false
+    state, runs, fresh = false, false, nil
 end
-local same = state and f[3] == epoch and f[12] == token
+local same = state and f[3] == epoch and f[14] == token
 local flags = tonumber(ARGV[4])
 local strict, put, resolve = flags % 2 == 1, flags % 4 >= 2, flags >= 4
 
--- The decision; `settles`: the step takes effect.
+-- The decision; `settles`: the step takes effect. A refresh that has failed can
+-- only fail again.
+local refreshes = fresh and fresh[1] == epoch and
+    string.sub(fresh[7], 1, 16) == token and
+    (fresh[5] ~= 'F' or outcome ~= 'D')
 local status, settles = 1, false
 if runs and resolve then
     settles = once and ends <= now and f[3] == epoch
@@ -52,6 +60,17 @@ elseif state and same then -- the step came twice
     status = 1
 elseif resolve then
     status = not state and 0 or spent and 5 or 3
+elseif refreshes and outcome == 'D' then
+    settles = true
+elseif refreshes then -- the result stays
+    if fresh[5] ~= 'F' then
+        fresh[5], fresh[3] = 'F', format('%.0f', outcome == 'E' and now + PAUSE
+            or now)
+        call('HSET', rec, 'g', table.concat(fresh, ' '))
+        if ends < tonumber(FOREVER) then
+            call('PEXPIRE', rec, format('%.0f', (ends - now) / 1000 + MINUTE))
+        end
+    end
 elseif not state or ((put or spent) and tonumber(epoch) > tonumber(f[3] or 0)) or
     (put and spent) then
     settles = outcome ~= 'A' and not strict
@@ -70,7 +89,7 @@ end
 
 local waiting = call('HKEYS', waits)
 local message = 'A' .. ARGV[12]
-if f[14] then
+if chunks then
     call('DEL', KEYS[3])
 end
 if outcome == 'A' then
@@ -80,7 +99,7 @@ else
     local leaves = ms == 0
     if leaves then
         ms = runs and f[4] ~= epoch and ARGV[11] or ARGV[10]
-        ms = ms + (runs and f[11] or 0)
+        ms = ms + (runs and f[11] or refreshes and fresh[4] or 0)
         ttl = format('%.0f', ms)
     end
     local since = format('%.0f', now)
@@ -93,6 +112,9 @@ else
         runner = f[10] or runner
         label = label == '' and f[9] or label
     else
+        if refreshes then
+            mode, lease = f[2] or mode, fresh[4]
+        end
         call('DEL', rec)
         call('HSET', rec, 'm', mode, 'e', epoch, 'f', first, 'a', takeovers,
             'r', runner, 'L', lease)

@@ -11,7 +11,8 @@ local call = redis.call
 local out = {now}
 for i = 1, #KEYS / 2 do
     local f = call('HMGET', KEYS[2 * i - 1], 's', 'm', 'e', 'f', 'a', 't', 'd',
-        'c', 'l', 'r', 'L', 'h')
+        'c', 'l', 'r', 'L', 'h', 'g')
+    --@ refresher
     --@ view
     if status == 0 and not runs then
         out[i + 1] = {0, 0}

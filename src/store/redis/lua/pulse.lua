@@ -9,6 +9,7 @@
 --       6 asked to stop), epoch, takeovers
 local lease, me = ARGV[1], ARGV[2]
 local DAY = 86400000
+local FOREVER = 9007199254740992
 
 local call, format = redis.call, string.format
 --@ clock
@@ -31,7 +32,14 @@ end
 local out = {}
 for i = 1, #KEYS - 1 do
     local rec, token, epoch = KEYS[i], ARGV[3 * i + 1], ARGV[3 * i + 2]
-    local f = call('HMGET', rec, 's', 'o', 'e', 'd', 'a', 'x', 'm')
+    local row = call('HMGET', rec, 's', 'o', 'e', 'd', 'a', 'x', 'm', 'g')
+    local f = {nil, row[7], nil, nil, nil, nil, row[4], [13] = row[8]}
+    --@ promote
+    if owns then
+        f = {'R', f[14], f[3], f[7], '0', f[16], f[2]}
+    else
+        f = row
+    end
     local runs, over = f[1] == 'R', tonumber(f[4] or 0)
     local once = f[7] == '2'
     local status, number, takeovers = 1, f[3], f[5]
@@ -44,6 +52,15 @@ for i = 1, #KEYS - 1 do
             revive(rec, token, epoch)
             number = epoch
         end
+    elseif not runs and fresh and fresh[5] ~= 'F' and
+        string.sub(fresh[7], 1, 16) == token then
+        fresh[3], fresh[4], fresh[6] = ends, lease, me
+        call('HSET', rec, 'g', table.concat(fresh, ' '))
+        if over < FOREVER then
+            call('PEXPIRE', rec, format('%.0f',
+                (math.max(over, ends + DAY * 1000) - now) / 1000))
+        end
+        status, number, takeovers = fresh[5] == 'X' and 6 or 1, fresh[1], '0'
     elseif not runs then
         status = 3
     elseif f[2] ~= token then

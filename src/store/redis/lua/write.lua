@@ -11,7 +11,18 @@ local rec, waits, chunks = KEYS[1], KEYS[2], KEYS[3]
 local DAY = 86400000
 local call = redis.call
 --@ clock
-local f = call('HMGET', rec, 's', 'e', 'o', 'n', 'b', 'L', 'd', 'm')
+local row = call('HMGET', rec, 's', 'e', 'o', 'n', 'b', 'L', 'd', 'm', 'g')
+local f = {nil, row[8], nil, nil, nil, nil, row[7], [13] = row[9]}
+--@ promote
+if owns then
+    f = {'R', f[3], f[14], false, false, f[11], f[7], f[2]}
+else
+    f = row
+end
+if fresh and fresh[5] ~= 'F' and fresh[1] == ARGV[2] and
+    string.sub(fresh[7], 1, 16) == ARGV[1] then
+    return {1, now} -- no follower can read the chunk
+end
 if f[1] ~= 'R' or f[2] ~= ARGV[2] or f[3] ~= ARGV[1] or
     (f[8] ~= '2' and (f[7] or 0) + DAY * 1000 <= now) then
     return {5, now}
