@@ -695,8 +695,7 @@ TEST(redis_rules, random_histories_reach_every_cell)
     rig_close(rig);
 }
 
-/* Runs all histories of two steps of the first `n` choices, each after `n_first`
- * steps. */
+/* Runs all histories of two steps of `n` choices, after the steps `first`. */
 static void run_histories(struct rig *rig, size_t n, const size_t *first,
                           size_t n_first)
 {

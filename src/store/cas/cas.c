@@ -295,6 +295,7 @@ static void cas_examine(vow_store *store, vow_findings_fn done, void *user)
 
 static const vow_store_ops OPS = {
     .version = VOW_STORE_VERSION,
+    .flags = VOW_STORE_REFRESHES,
     .listen = cas_listen,
     .claim = vow__cas_claim,
     .peek = vow__cas_peek,
