@@ -31,10 +31,6 @@
 /* Time for a store that cannot be used to accept the result. */
 enum { PUBLISH_MS = 5000 };
 
-/* For stale_ms: no result is so old. But stale_ms is always set, so that a
- * refresh in another process is waited for if the old result expires. */
-#define NEVER_STALE UINT64_MAX
-
 static struct {
     struct shared shared;
     vow_name name;
@@ -135,10 +131,10 @@ static void share_start(void)
         session_authority(), &share.name, share_work, NULL,
         VOW_SHARE(.mode = s->mode, .flags = flags, .label = share.label,
                   .ttl_ms = s->ttl_ms, .fail_ttl_ms = s->fail_ttl_ms,
-                  .stale_ms = s->stale_ms > 0 ? s->stale_ms : NEVER_STALE,
-                  .lease_ms = s->store.lease_ms, .pulse_ms = s->store.pulse_ms,
-                  .takeovers = s->takeovers, .store_down = s->store.down,
-                  .on_chunk = on_share_chunk, .info = &share.info));
+                  .stale_ms = s->stale_ms, .lease_ms = s->store.lease_ms,
+                  .pulse_ms = s->store.pulse_ms, .takeovers = s->takeovers,
+                  .store_down = s->store.down, .on_chunk = on_share_chunk,
+                  .info = &share.info));
     if (vow_done(vow_future_ref(share.result), on_share_result,
                  on_share_failure, NULL) < 0)
         die(EXIT_BROKEN, "out of memory");

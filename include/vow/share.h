@@ -33,8 +33,10 @@ enum {
     VOW_SHARE_KEEP = 32,        /* a lost lease does not cancel the work */
     VOW_SHARE_FOLLOW = 64,      /* send chunks, receive chunks by on_chunk */
     VOW_SHARE_NO_REFRESH = 128, /* do not refresh a stale result */
-    VOW_SHARE_REFRESH = 256     /* refresh in the background now, unless a
-                                   refresh runs, as if the result were stale */
+    VOW_SHARE_REFRESH = 256     /* refresh a result that was found stale, unless
+                                   the result is being or has been refreshed:
+                                   then VOW_EBUSY with VOW_SHARE_NOWAIT, else
+                                   the result that there is */
 };
 
 #define VOW_NO_TAKEOVER UINT32_MAX
@@ -78,9 +80,8 @@ typedef struct vow_share_opts {
     uint64_t ttl_ms;       /* keep results; 0: only for waiters */
     uint64_t fail_ttl_ms;  /* keep failures; 0: only for waiters */
     uint64_t stale_ms;     /* return an older result, and let one of all callers
-                              refresh the result in the background; 0: never;
-                              UINT64_MAX: never, but if the result has expired,
-                              wait for a running refresh. Not with VOW_ONCE */
+                              refresh the result in the background; 0 and
+                              UINT64_MAX: never. Not with VOW_ONCE */
     double early;          /* refresh before the result expires, by chance, more
                               likely the longer the work takes: 1 is usual,
                               larger is earlier; 0: never */

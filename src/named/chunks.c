@@ -158,7 +158,7 @@ static void chunk_receive(void *chunk_message)
 
 void vow__named_chunks_changed(const vow_name *name, void *hub)
 {
-    struct vow__named_entry *e = vow__named_entry_find(hub, name);
+    struct vow__named_entry *e = vow__named_entry_find(hub, name, false);
     if (e != NULL)
         vow__named_chunks_read(e);
 }

@@ -59,8 +59,8 @@ void vow__named_lease_commit(struct vow__named_entry *e, vow_future *outcome)
     (void)vow_future_ref(outcome);
     vow_future_unref(e->outcome);
     e->outcome = outcome;
-    if (l->waiter->refresh)
-        vow__named_refresh_commit(e, &e->commit);
+    if (e->refresh && good)
+        vow__named_refresh_keep(e);
     if (l->alone) {
         commit_forget(e);
         settle_without_store(e, outcome);
@@ -163,7 +163,9 @@ static void on_committed(int code, const vow_record *r, size_t n, void *entry)
             vow__named_waiter_refuse(worker, VOW_EDOUBT,
                                      "its result came too late");
         commit_came_late(e);
-        if (r->status == VOW_STATUS_SETTLED)
+        if (e->refresh)
+            vow__named_refresh_refused(e, r->status);
+        else if (r->status == VOW_STATUS_SETTLED)
             vow__named_entry_settle_record(e, r);
         else
             vow__named_entry_claim_again(e);

@@ -47,14 +47,9 @@ static void claim_unstored(struct vow__named_entry *e);
 static void entry_claim(struct vow__named_entry *e);
 static bool busy_store_may_retry(struct vow__named_entry *e);
 static void entry_apply_record(struct vow__named_entry *e, const vow_record *r);
+static bool result_is_too_old(struct vow__named_entry *e, const vow_record *r);
 static bool claim_has_lapsed(const struct vow__named_entry *e);
 static void entry_owned(struct vow__named_entry *e, const vow_record *r);
-static bool other_run_name(const struct vow__named_entry *e,
-                           vow_name *ret_name);
-static void peek_other_run(struct vow__named_entry *e, const vow_name *name);
-static void on_other_run_peeked(int code, const vow_record *r, size_t n,
-                                void *entry);
-static void wait_for_refresh(struct vow__named_entry *e);
 static void entry_wait_for(struct vow__named_entry *e, const vow_record *r);
 static void on_idle_check(void *entry);
 
@@ -76,7 +71,7 @@ void vow__named_entry_add_waiter(struct vow__named_hub *h,
         return;
     }
     if (e == NULL)
-        e = vow__named_entry_new(h, &w->name);
+        e = vow__named_entry_new(h, &w->name, w->refresh);
     if (e == NULL) {
         vow__named_waiter_refuse(w, VOW_ENOMEM, NULL);
         return;
@@ -88,7 +83,8 @@ void vow__named_entry_add_waiter(struct vow__named_hub *h,
 }
 
 struct vow__named_entry *vow__named_entry_new(struct vow__named_hub *h,
-                                              const vow_name *name)
+                                              const vow_name *name,
+                                              bool refresh)
 {
     struct vow__slab *slab;
     struct vow__named_entry *e = vow__slab_take(&h->entries, &slab);
@@ -98,7 +94,8 @@ struct vow__named_entry *vow__named_entry_new(struct vow__named_hub *h,
     e->name = *name;
     VOW__CLEAR(e, state, claimed_ns);
     e->node.name = (const char *)e->name.hash;
-    e->node.length = sizeof(e->name.hash);
+    e->node.length = sizeof(e->name.hash) - refresh;
+    e->refresh = refresh;
     if (vow__table_add(&h->names, &e->node) < 0) {
         vow__slab_give(slab, e);
         return NULL;
@@ -108,10 +105,11 @@ struct vow__named_entry *vow__named_entry_new(struct vow__named_hub *h,
 }
 
 struct vow__named_entry *vow__named_entry_find(const struct vow__named_hub *h,
-                                               const vow_name *name)
+                                               const vow_name *name,
+                                               bool refresh)
 {
     struct vow__table_node *n = vow__table_find(
-        &h->names, (const char *)name->hash, sizeof(name->hash));
+        &h->names, (const char *)name->hash, sizeof(name->hash) - refresh);
     return n == NULL ? NULL : VOW__OUTER(n, struct vow__named_entry, node);
 }
 
@@ -299,6 +297,8 @@ static void entry_claim(struct vow__named_entry *e)
         return;
     }
     e->unstored = false;
+    if (e->refresh && vow__named_refresh_peek(e))
+        return;
     if (waiters_need_no_store(e)) {
         claim_unstored(e);
         return;
@@ -310,7 +310,8 @@ static void entry_claim(struct vow__named_entry *e)
                                  .lease_ms = vow__named_waiter_lease_ms(first),
                                  .takeovers = first->opts->takeovers,
                                  .floor = h->floor,
-                                 .waited = e->first,
+                                 .waited = e->refresh ? 0 : e->first,
+                                 .refresh = first->refreshed,
                                  .label = first->label,
                                  .runner = h->runner};
     bool wait = false;
@@ -321,7 +322,7 @@ static void entry_claim(struct vow__named_entry *e)
         wait = wait || (flags & (VOW_SHARE_NOWAIT | VOW_SHARE_PEEK)) == 0;
         e->forced = e->forced || ((flags & VOW_SHARE_FORCE) != 0 && !w->waited);
     }
-    if (!wait)
+    if (!wait || e->refresh)
         request.flags |= VOW_CLAIM_NOWAIT;
     if (e->forced || e->valueless)
         request.flags |= VOW_CLAIM_FORCE;
@@ -384,6 +385,10 @@ static void entry_apply_record(struct vow__named_entry *e, const vow_record *r)
 {
     if (r->epoch > vow__named_entry_hub(e)->floor)
         vow__named_entry_hub(e)->floor = r->epoch;
+    if (r->status == VOW_STATUS_SETTLED && result_is_too_old(e, r)) {
+        vow__named_entry_claim_again(e);
+        return;
+    }
     e->epoch = r->epoch;
     if (e->early_result != NULL) {
         if (vow__named_early_result_settle(e, r))
@@ -397,6 +402,8 @@ static void entry_apply_record(struct vow__named_entry *e, const vow_record *r)
     } else if (r->status == VOW_STATUS_OWNED) {
         e->token_unused = false;
         entry_owned(e, r);
+    } else if (e->refresh) {
+        vow__named_refresh_refused(e, r->status);
     } else if (r->status == VOW_STATUS_WAITING) {
         entry_wait_for(e, r);
     } else if (r->status == VOW_STATUS_SETTLED) {
@@ -409,6 +416,23 @@ static void entry_apply_record(struct vow__named_entry *e, const vow_record *r)
                               r->runner == NULL ? "its owner" : r->runner);
         vow__named_entry_reject(e, error);
     }
+}
+
+/* Returns whether waiters that want no result from before have waited for a
+ * refresh, which has failed: the result is older than the run. */
+static bool result_is_too_old(struct vow__named_entry *e, const vow_record *r)
+{
+    bool any = false;
+    if (e->first == 0 || r->epoch >= e->epoch)
+        return false;
+    for (vow_link *l = e->waiters; l != NULL; l = l->next) {
+        struct vow__named_waiter *w = vow__named_waiter_of(l);
+        if ((w->opts->flags & VOW_SHARE_FORCE) == 0 || !w->waited)
+            continue;
+        w->waited = false;
+        any = true;
+    }
+    return any;
 }
 
 /* Returns whether the answer took a lease or longer: another process may own
@@ -436,74 +460,7 @@ static void entry_owned(struct vow__named_entry *e, const vow_record *r)
     e->takeovers = r->takeovers;
     e->first = r->first;
     e->chunks_written = 0;
-    vow_name name;
-    if (other_run_name(e, &name))
-        peek_other_run(e, &name);
-    else
-        vow__named_lease_begin(e, false);
-}
-
-/* Returns whether a second run could make the same result, and the name of that
- * run. A result is made under its own name, or, while the result exists, under
- * the name of the refresh. The owner of one of the two names peeks at the other
- * name before the work begins: of two owners, at least the later owner sees the
- * other. */
-static bool other_run_name(const struct vow__named_entry *e, vow_name *ret_name)
-{
-    bool aging = false;
-    for (vow_link *l = e->waiters; l != NULL; l = l->next) {
-        const struct vow__named_waiter *w = vow__named_waiter_of(l);
-        if (w->refresh) {
-            *ret_name = w->target;
-            return true;
-        }
-        aging = aging || w->opts->stale_ms > 0 || w->opts->early > 0;
-    }
-    if (aging) /* else no hash of the name is made */
-        *ret_name = vow__named_refresh_name(&e->name);
-    return aging;
-}
-
-static void peek_other_run(struct vow__named_entry *e, const vow_name *name)
-{
-    struct vow__named_hub *h = vow__named_entry_hub(e);
-    e->steps++;
-    vow__named_step_begins(h);
-    h->store->ops->peek(h->store, name, 1, on_other_run_peeked, e);
-}
-
-/* Begins the work, unless another run exists. A refresh gives way to the run of
- * the name, also to a later run: an ordinary run makes an expired result. */
-static void on_other_run_peeked(int code, const vow_record *r, size_t n,
-                                void *entry)
-{
-    struct vow__named_entry *e = entry;
-    bool known = code == 0 && n == 1;
-    bool refresh =
-        e->waiters != NULL && vow__named_waiter_of(e->waiters)->refresh;
-    e->steps--;
-    vow__named_step_ended(vow__named_entry_hub(e), code);
-    if (known && refresh && r->status != VOW_STATUS_SETTLED)
-        vow__named_refresh_give_way(e);
-    else if (known && !refresh && r->status == VOW_STATUS_WAITING)
-        wait_for_refresh(e);
-    else
-        vow__named_lease_begin(e, false);
-}
-
-/* Waits for the refresh as for an owner of the name. */
-static void wait_for_refresh(struct vow__named_entry *e)
-{
-    vow_link *next;
-    for (vow_link *l = e->waiters; l != NULL; l = next) {
-        struct vow__named_waiter *w = vow__named_waiter_of(l);
-        next = l->next;
-        if ((w->opts->flags & VOW_SHARE_NOWAIT) != 0)
-            vow__named_waiter_refuse(w, VOW_EBUSY,
-                                     "another runner does the work");
-    }
-    e->hold_off = true;
-    vow__named_lease_give_back(e);
+    vow__named_lease_begin(e, false);
 }
 
 /* ---- waiting ------------------------------------------------------------ */
@@ -548,7 +505,7 @@ static void entry_wait_for(struct vow__named_entry *e, const vow_record *r)
 
 void vow__named_entry_changed(const vow_record *r, void *hub)
 {
-    struct vow__named_entry *e = vow__named_entry_find(hub, &r->name);
+    struct vow__named_entry *e = vow__named_entry_find(hub, &r->name, false);
     if (e == NULL)
         return;
     /* an event may be late: the result of a run before has a smaller epoch */

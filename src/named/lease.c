@@ -437,13 +437,16 @@ static void lease_cancel_by_message(void *lease)
 
 void vow__named_lease_stop(const vow_name *name, void *hub)
 {
-    struct vow__named_entry *e = vow__named_entry_find(hub, name);
-    if (e == NULL || e->state != ENTRY_RUNNING || e->lease->stopped)
-        return;
-    VOW_AUTO(vow_error)
-    why = vow_error_new(vow__named_entry_hub(e)->loop, VOW_ECANCELED,
-                        "a cancel of the work was requested");
-    vow__named_lease_cancel(e->lease, why, true);
+    for (int refresh = 0; refresh <= 1; refresh++) {
+        struct vow__named_entry *e =
+            vow__named_entry_find(hub, name, refresh != 0);
+        if (e == NULL || e->state != ENTRY_RUNNING || e->lease->stopped)
+            continue;
+        VOW_AUTO(vow_error)
+        why = vow_error_new(vow__named_entry_hub(e)->loop, VOW_ECANCELED,
+                            "a cancel of the work was requested");
+        vow__named_lease_cancel(e->lease, why, true);
+    }
 }
 
 void vow__named_lease_yield(vow_lease *l)

@@ -41,12 +41,7 @@ static void on_records_listed(int code, const vow_record *r, size_t n,
                               void *request);
 static void on_pools_listed(int code, const vow_pool_info *p, size_t n,
                             void *request);
-static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
-                                 void *request);
-static void forget_name(struct request *r);
 static void on_forget_answer(int code, const vow_record *r, size_t n,
-                             void *request);
-static void on_name_canceled(int code, const vow_record *rec, size_t n,
                              void *request);
 static void on_cancel_answer(int code, const vow_record *r, size_t n,
                              void *request);
@@ -306,7 +301,8 @@ static void on_records_listed(int code, const vow_record *records, size_t n,
         copy[i].runner = list_block_add_text(b, records[i].runner);
         if (!list && records[i].status == VOW_STATUS_NONE)
             (void)unstored_record(
-                vow__named_entry_find(r->handle->hub, &r->names[i]), &copy[i]);
+                vow__named_entry_find(r->handle->hub, &r->names[i], false),
+                &copy[i]);
     }
     if (unstored > 0)
         n += list_unstored(r->handle->hub, copy + n);
@@ -341,32 +337,11 @@ static void on_pools_listed(int code, const vow_pool_info *pools, size_t n,
 
 /* ---- changing ----------------------------------------------------------- */
 
-/* Forgets the result of any fence only if no refresh runs, because the refresh
- * would store a newer result. */
 static void begin_forget(struct request *r)
 {
     vow_store *s = r->handle->hub->store;
-    vow_name refresh = vow__named_refresh_name(&r->name);
-    if (r->fence == 0)
-        s->ops->forget(s, &refresh, 0, on_refresh_forgotten, r);
-    else
-        forget_name(r);
-}
-
-static void on_refresh_forgotten(int code, const vow_record *rec, size_t n,
-                                 void *request)
-{
-    if (code != 0 || (n == 1 && rec->status == VOW_STATUS_WAITING))
-        on_forget_answer(code, rec, n, request);
-    else
-        forget_name(request);
-}
-
-static void forget_name(struct request *r)
-{
-    vow_store *s = r->handle->hub->store;
     vow_record runs;
-    if (unstored_record(vow__named_entry_find(r->handle->hub, &r->name),
+    if (unstored_record(vow__named_entry_find(r->handle->hub, &r->name, false),
                         &runs)) {
         on_forget_answer(0, &runs, 1, r);
         return;
@@ -391,26 +366,13 @@ static void begin_cancel(struct request *r)
 {
     vow_store *s = r->handle->hub->store;
     vow_record runs;
-    if (unstored_record(vow__named_entry_find(r->handle->hub, &r->name),
+    if (unstored_record(vow__named_entry_find(r->handle->hub, &r->name, false),
                         &runs)) {
         vow__named_lease_stop(&r->name, r->handle->hub);
         on_cancel_answer(0, &runs, 1, r);
         return;
     }
-    s->ops->cancel(s, &r->name, on_name_canceled, r);
-}
-
-/* If no runner works under the name, a refresh may run. */
-static void on_name_canceled(int code, const vow_record *rec, size_t n,
-                             void *request)
-{
-    struct request *r = request;
-    vow_store *s = r->handle->hub->store;
-    vow_name refresh = vow__named_refresh_name(&r->name);
-    if (code != 0 || (n == 1 && rec->status == VOW_STATUS_WAITING))
-        on_cancel_answer(code, rec, n, request);
-    else
-        s->ops->cancel(s, &refresh, on_cancel_answer, r);
+    s->ops->cancel(s, &r->name, on_cancel_answer, r);
 }
 
 static void on_cancel_answer(int code, const vow_record *rec, size_t n,

@@ -96,6 +96,7 @@ struct vow__named_waiter {
     vow_future *watched; /* by result_watch, while that is pending; borrowed;
                             owned by the waiter's loop */
     size_t next_chunk;
+    uint64_t refreshed;  /* refresh: epoch of the old result; 0: not known */
     atomic_uint refs;    /* by the hub, by own watches, leases and messages */
     atomic_uint working; /* running calls of work, for held or lost leases */
     atomic_bool claim_pending; /* claim_settler is not settled yet */
@@ -107,7 +108,7 @@ struct vow__named_waiter {
                                   process */
     bool tried;                /* has got a lease once */
     bool left;    /* the future is settled; for loops other than the hub's */
-    bool refresh; /* made by refresh.c, or by VOW_SHARE_REFRESH */
+    bool refresh; /* in the entry of a refresh, see refresh.c */
     /* to here */
     vow_link link; /* in entry->waiters or entry->postponed */
     struct vow__named_settler claim_settler; /* settles a vow_claim */
@@ -115,7 +116,6 @@ struct vow__named_waiter {
     vow_watch result_watch; /* of the result, on a loop other than the hub's */
     vow_watch claim_watch;  /* of the vow_claim, on a loop other than the
                                hub's */
-    vow_name target;        /* refresh: the name that gets the result */
     vow_share_opts own_opts;
     vow_share_info info; /* for opts->info */
 };
@@ -134,6 +134,7 @@ struct vow__named_entry {
     bool commit_again;   /* the pause, or the commit in flight, repeats a
                             commit */
     bool unwanted;       /* no waiter is left, and the work is canceled */
+    bool refresh;        /* of a refresh, see refresh.c */
     bool unstored;       /* the store, private to this process, has no record of
                             the run */
     bool forced;         /* the claim in flight is for VOW_SHARE_FORCE */
@@ -469,12 +470,15 @@ void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
                            vow_future *f, uint64_t ttl_ms);
 /* Checks soon whether a waiter is left. */
 void vow__named_entry_check_idle(struct vow__named_entry *e);
+/* `refresh`: the entry of the refresh of the name, see refresh.c. */
 struct vow__named_entry *vow__named_entry_new(struct vow__named_hub *h,
-                                              const vow_name *name);
+                                              const vow_name *name,
+                                              bool refresh);
 struct vow__named_entry *vow__named_entry_find(const struct vow__named_hub *h,
-                                               const vow_name *name);
+                                               const vow_name *name,
+                                               bool refresh);
 /* Claims again after a growing pause: the waiters are busy with work of lost
- * leases, have abandoned the work, or wait for a refresh. */
+ * leases, or have abandoned the work. */
 void vow__named_entry_hold_off(struct vow__named_entry *e);
 /* Applies the policies of the waiters when the store cannot be used. */
 void vow__named_entry_down(struct vow__named_entry *e);
@@ -641,21 +645,21 @@ void vow__named_pulse_soon(vow_lease *l);
 bool vow__named_refresh_due(struct vow__named_hub *h,
                             const struct vow__named_waiter *w,
                             const vow_record *r);
-/* refresh_for starts a refresh with the work and options of `because`, which
- * stays. refresh_start turns `w` into the waiter of a refresh. */
+/* refresh_for starts a refresh of the result with the epoch `refreshed`, with
+ * the work and options of `because`, which stays. refresh_start turns `w` into
+ * the waiter of a refresh. */
 void vow__named_refresh_for(struct vow__named_hub *h,
-                            const struct vow__named_waiter *because);
+                            const struct vow__named_waiter *because,
+                            uint64_t refreshed);
 void vow__named_refresh_start(struct vow__named_hub *h,
-                              struct vow__named_waiter *w);
-/* Returns the name that a refresh of `name` claims. */
-vow_name vow__named_refresh_name(const vow_name *name);
-/* Handles a granted refresh without an old result: gives the claim back, and
- * the waiters claim the name. */
-void vow__named_refresh_give_way(struct vow__named_entry *e);
-/* Commits the result of a refresh to the name, and changes `commit`, the commit
- * of the refresh name. */
-void vow__named_refresh_commit(struct vow__named_entry *e,
-                               vow_commit_request *commit);
+                              struct vow__named_waiter *w, uint64_t refreshed);
+/* Looks for the epoch of the old result, before the claim. Returns false if the
+ * epoch is known. */
+bool vow__named_refresh_peek(struct vow__named_entry *e);
+/* Handles a claim or commit that the store has answered with this status. */
+void vow__named_refresh_refused(struct vow__named_entry *e, uint32_t status);
+/* Before the commit: keeps the value for a store that keeps no values. */
+void vow__named_refresh_keep(struct vow__named_entry *e);
 
 /* ---- chunks.c: results in parts ----------------------------------------- */
 

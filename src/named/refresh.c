@@ -4,35 +4,34 @@
  * WHY   A caller that finds an old result wants that result now, and a new
  *       result soon. Of all callers that find the old result, in all processes,
  *       one must make the new result.
- * HOW   A refresh is named work too, under a name derived from the name of the
- *       result. The owner of the derived name does the work and replaces the
- *       old result, which stays until then. The derived name stays settled
- *       until the new result is old, so that a later caller does nothing; after
- *       a failure, for a while, so that not every caller tries again. A refresh
- *       does not move the hard expiry.
+ * HOW   A refresh is a claim with the epoch of the old result: the store has
+ *       one refresher for a result, and the old result stays until the new one
+ *       is there (vow/store.h). After a failure the store grants no refresh for
+ *       a while, so that not every caller tries again. A refresh does not move
+ *       the hard expiry: when the old result expires, the refresher is the
+ *       owner, and callers wait for the refresher.
+ *       In a process, a refresh has an entry of its own beside the entry of the
+ *       name: callers read the old result meanwhile. The key of that entry is a
+ *       byte shorter than the name. A refresh without an old result becomes an
+ *       ordinary request.
  *       Early (XFetch): with the run time t of the work, and a random u in
  *       (0, 1], a refresh is due when t * early * -ln(u) reaches the time left.
- *       A caller that finds the old result expired during a refresh waits for
- *       the refresh. A refresh that finds the old result expired becomes an
- *       ordinary request. Each of the two names is claimed first, then the
- *       other name is peeked: two runs never overlap, if all callers give
- *       stale_ms or early (docs/model/refresh.pml).
  * THREADS  the hub's loop.
  */
 #include "named/named_internal.h"
 
-enum { AFTER_FAILURE_MS = 1000 };
-
 static double random_exponential(uint64_t random);
-static void on_result_replaced(int code, const vow_record *r, size_t n,
-                               void *entry);
+static void on_old_result_peeked(int code, const vow_record *r, size_t n,
+                                 void *entry);
+static bool result_is_old(const vow_share_opts *o, const vow_record *r);
 
 bool vow__named_refresh_due(struct vow__named_hub *h,
                             const struct vow__named_waiter *w,
                             const vow_record *r)
 {
     const vow_share_opts *o = w->opts;
-    if (w->refresh || w->waited || w->work == NULL ||
+    if (w->refresh || w->waited || w->work == NULL || r->mode == VOW_ONCE ||
+        (h->store->ops->flags & VOW_STORE_REFRESHES) == 0 ||
         (o->flags & (VOW_SHARE_NO_REFRESH | VOW_SHARE_PEEK)) != 0)
         return false;
     if (o->stale_ms > 0 && r->age_ms > o->stale_ms)
@@ -62,10 +61,11 @@ static double random_exponential(uint64_t random)
 /* Starts at most one refresh of the name in this process: a refresh may have to
  * wait, and a second refresh would only wait too. */
 void vow__named_refresh_for(struct vow__named_hub *h,
-                            const struct vow__named_waiter *because)
+                            const struct vow__named_waiter *because,
+                            uint64_t refreshed)
 {
-    vow_name name = vow__named_refresh_name(&because->name);
-    const struct vow__named_entry *e = vow__named_entry_find(h, &name);
+    const struct vow__named_entry *e =
+        vow__named_entry_find(h, &because->name, true);
     if (e != NULL && (e->n_waiters > 0 || e->lease != NULL))
         return;
     struct vow__named_waiter *w = vow__named_waiter_new(
@@ -80,80 +80,97 @@ void vow__named_refresh_for(struct vow__named_hub *h,
     w->own_opts.flags |= VOW_SHARE_NOWAIT;
     vow__list_push(&w->handle->waiters, &w->in_handle);
     vow__named_count(&h->counts.waiting, 1);
-    vow__named_refresh_start(h, w);
+    vow__named_refresh_start(h, w, refreshed);
 }
 
 void vow__named_refresh_start(struct vow__named_hub *h,
-                              struct vow__named_waiter *w)
+                              struct vow__named_waiter *w, uint64_t refreshed)
 {
+    if ((h->store->ops->flags & VOW_STORE_REFRESHES) == 0) {
+        vow__named_waiter_refuse(w, VOW_ENOTSUP,
+                                 "this store cannot refresh results");
+        return;
+    }
     w->refresh = true;
-    w->target = w->name;
-    w->name = vow__named_refresh_name(&w->target);
+    w->refreshed = refreshed;
     w->own_opts.flags &= ~(uint32_t)(VOW_SHARE_FORCE | VOW_SHARE_FOLLOW);
-    vow__named_entry_add_waiter(h, vow__named_entry_find(h, &w->name), w);
+    vow__named_entry_add_waiter(h, vow__named_entry_find(h, &w->name, true), w);
 }
 
-void vow__named_refresh_give_way(struct vow__named_entry *e)
+bool vow__named_refresh_peek(struct vow__named_entry *e)
+{
+    struct vow__named_hub *h = vow__named_entry_hub(e);
+    if (vow__named_waiter_of(e->waiters)->refreshed != 0)
+        return false;
+    vow__named_entry_move(e, ENTRY_CLAIMING);
+    e->claimed_ns = vow__named_hub_now_ns(h);
+    e->steps++;
+    vow__named_step_begins(h);
+    h->store->ops->peek(h->store, &e->name, 1, on_old_result_peeked, e);
+    return true;
+}
+
+static void on_old_result_peeked(int code, const vow_record *r, size_t n,
+                                 void *entry)
+{
+    struct vow__named_entry *e = entry;
+    if (code != 0) {
+        vow__named_entry_claimed(code, r, n, e);
+        return;
+    }
+    e->steps--;
+    vow__named_step_ended(vow__named_entry_hub(e), code);
+    if (r->status != VOW_STATUS_SETTLED ||
+        (e->waiters != NULL &&
+         !result_is_old(vow__named_waiter_of(e->waiters)->opts, r))) {
+        vow__named_refresh_refused(e, r->status);
+        return;
+    }
+    for (vow_link *l = e->waiters; l != NULL; l = l->next)
+        vow__named_waiter_of(l)->refreshed = r->epoch;
+    vow__named_entry_claim_again(e);
+}
+
+/* Returns whether the result was not replaced since a caller found the result
+ * old: of callers that come one after another, only one refreshes. */
+static bool result_is_old(const vow_share_opts *o, const vow_record *r)
+{
+    uint64_t fresh_ms = o->stale_ms > 0 ? o->stale_ms
+                        : o->early > 0  ? r->cost_ms
+                                        : 0;
+    return fresh_ms == 0 || r->age_ms > fresh_ms;
+}
+
+/* The result was replaced, or is being refreshed: a waiter that does not wait
+ * is refused. All others request the name, as callers that found no old result.
+ */
+void vow__named_refresh_refused(struct vow__named_entry *e, uint32_t status)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
     vow_link *all = vow__named_entry_take_waiters(e);
-    vow__named_lease_give_back(e);
+    vow__named_entry_claim_again(e); /* only if others have come */
     while (all != NULL) {
         struct vow__named_waiter *w =
             vow__named_waiter_of(vow__list_take(&all));
         w->refresh = false;
-        w->name = w->target;
+        w->refreshed = 0;
         w->own_opts.flags |= VOW_SHARE_NO_REFRESH; /* was a refresh */
         if (w->own_opts.store_down == VOW_DOWN_DEFAULT)
             w->own_opts.store_down = VOW_DOWN_FAIL; /* no caller waits */
-        vow__named_entry_add_waiter(h, vow__named_entry_find(h, &w->name), w);
+        if (status == VOW_STATUS_SETTLED &&
+            (w->own_opts.flags & VOW_SHARE_NOWAIT) != 0)
+            vow__named_waiter_refuse(w, VOW_EBUSY,
+                                     "another runner refreshes the result");
+        else
+            vow__named_entry_add_waiter(
+                h, vow__named_entry_find(h, &w->name, false), w);
     }
 }
 
-vow_name vow__named_refresh_name(const vow_name *name)
-{
-    vow_field field = vow_field_text("refresh");
-    return vow_name_step(NULL, name, &field, 1);
-}
-
-/* Sends the result to the target name; the derived name only records that the
- * refresh was done. */
-void vow__named_refresh_commit(struct vow__named_entry *e,
-                               vow_commit_request *commit)
+void vow__named_refresh_keep(struct vow__named_entry *e)
 {
     struct vow__named_hub *h = vow__named_entry_hub(e);
-    const struct vow__named_waiter *w = e->lease->waiter;
-    if (commit->outcome == VOW_OUTCOME_FAILED) {
-        if (commit->ttl_ms < AFTER_FAILURE_MS)
-            commit->ttl_ms = AFTER_FAILURE_MS;
-        return;
-    }
     vow__named_count(&h->counts.refreshes, 1);
-    vow_commit_request put = *commit;
-    put.hold.name = w->target;
-    put.flags = VOW_COMMIT_PUT;
     if ((h->store->ops->flags & VOW_STORE_LOCAL) != 0)
-        vow__named_entry_keep(h, &w->target, e->outcome, put.ttl_ms);
-    e->steps++;
-    vow__named_step_begins(h);
-    h->store->ops->commit(h->store, &put, on_result_replaced, e);
-    vow_bytes_unref(commit->value);
-    commit->value = NULL;
-    uint64_t fresh_ms =
-        w->opts->stale_ms > 0 ? w->opts->stale_ms : commit->cost_ms;
-    commit->ttl_ms = fresh_ms < commit->ttl_ms ? fresh_ms : commit->ttl_ms;
-}
-
-/* Ignores a failure: the old result stays, and the derived name says for a
- * while that the refresh was done. The next refresh comes soon enough. */
-static void on_result_replaced(int code, const vow_record *r, size_t n,
-                               void *entry)
-{
-    struct vow__named_entry *e = entry;
-    (void)r;
-    (void)n;
-    e->steps--;
-    vow__named_step_ended(vow__named_entry_hub(e), code);
-    if (e->state == ENTRY_NEW && e->n_waiters == 0 && e->steps == 0)
-        vow__named_entry_free(e);
+        vow__named_entry_keep(h, &e->name, e->outcome, e->commit.ttl_ms);
 }

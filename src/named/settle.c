@@ -59,9 +59,9 @@ static void entry_run_over(struct vow__named_entry *e, uint64_t keep_ms)
 void vow__named_entry_keep(struct vow__named_hub *h, const vow_name *name,
                            vow_future *f, uint64_t ttl_ms)
 {
-    struct vow__named_entry *e = vow__named_entry_find(h, name);
+    struct vow__named_entry *e = vow__named_entry_find(h, name, false);
     if (e == NULL)
-        e = vow__named_entry_new(h, name);
+        e = vow__named_entry_new(h, name, false);
     if (e == NULL)
         return;
     (void)vow_future_ref(f);
@@ -89,7 +89,7 @@ void vow__named_entry_settle(struct vow__named_entry *e, vow_future *outcome)
     vow__named_chunks_flush(e);
     vow_link *all = vow__named_entry_take_waiters(e);
     bool ok = vow_state_of(outcome) == VOW_FULFILLED;
-    uint64_t keep_ms = local && ok ? e->commit.ttl_ms : 0;
+    uint64_t keep_ms = local && ok && !e->refresh ? e->commit.ttl_ms : 0;
     vow_value v = ok ? vow_get(outcome) : vow_nothing();
     bool again = ok && vow__named_value_travels(v);
     if (keep_ms > 0 && e->outcome != outcome) {
@@ -150,7 +150,7 @@ void vow__named_entry_settle_record(struct vow__named_entry *e,
             vow__named_refresh_due(h, vow__named_waiter_of(l), r))
             refresher = vow__named_waiter_of(l);
     if (refresher != NULL)
-        vow__named_refresh_for(h, refresher);
+        vow__named_refresh_for(h, refresher, r->epoch);
     while (all != NULL)
         waiter_settle_record(vow__named_waiter_of(vow__list_take(&all)), r,
                              failure, kept);

@@ -55,7 +55,7 @@ vow_future *vow_share_at(const char *site, vow_authority *a,
                                 .opts = opts};
     if (vow__named_is_hub_loop(a) && !a->closing && opts_are_plain(opts)) {
         req.entry_known = true;
-        req.entry = vow__named_entry_find(a->hub, name);
+        req.entry = vow__named_entry_find(a->hub, name, false);
     }
     if (req.entry == NULL || req.entry->waiters == NULL || req.entry->unwanted)
         return share_send(&req);
@@ -87,7 +87,7 @@ static vow_future *join_shared_waiter(const struct share_request *req)
                            NULL, NULL, NULL);
     }
     VOW_AUTO(vow_future) shared_result = share_send(req);
-    e = vow__named_entry_find(h, req->name);
+    e = vow__named_entry_find(h, req->name, false);
     if (e == NULL || e->waiters == NULL ||
         vow_state_of(shared_result) != VOW_PENDING)
         return vow_future_ref(shared_result);

@@ -206,11 +206,12 @@ static void waiter_arrive(void *waiter)
         vow_call_at(&w->deadline, h->loop,
                     vow_loop_due_ns(h->loop, w->opts->deadline_ms),
                     on_waiter_deadline, w);
-    if ((w->opts->flags & VOW_SHARE_REFRESH) != 0 && !w->refresh)
-        vow__named_refresh_start(h, w);
+    if ((w->opts->flags & VOW_SHARE_REFRESH) != 0)
+        vow__named_refresh_start(h, w, 0);
     else
         vow__named_entry_add_waiter(
-            h, w->entry_known ? e : vow__named_entry_find(h, &w->name), w);
+            h, w->entry_known ? e : vow__named_entry_find(h, &w->name, false),
+            w);
 }
 
 /* ---- leaving ------------------------------------------------------------ */

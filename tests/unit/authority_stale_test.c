@@ -353,6 +353,96 @@ TEST(authority_stale, a_store_that_is_down_leaves_the_old_result_to_nobody)
     cache_close(&c);
 }
 
+TEST(authority_stale, who_ignores_the_result_waits_for_the_refresh)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    check_get(&c, 0, "old", VOW_ROLE_STALE);
+    VOW_AUTO(vow_future) f = ask(&c, 1, VOW_SHARE_FORCE);
+    world_turn(&c.s.w);
+    CHECK_PENDING(f);
+    CHECK_INT_EQ(c.l.n, 2);
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    CHECK_TEXT(f, "new");
+    CHECK_INT_EQ(c.l.n, 2);
+    f = vow_future_unref(f);
+    cache_close(&c);
+}
+
+TEST(authority_stale, who_ignores_the_result_works_after_a_failed_refresh)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    check_get(&c, 0, "old", VOW_ROLE_STALE);
+    vow_future *f[1] = {ask(&c, 1, VOW_SHARE_FORCE)};
+    world_turn(&c.s.w);
+    CHECK_PENDING(f[0]);
+    labor_fail(&c.l, VOW_EIO, "no");
+    world_advance_ms(&c.s.w, 2 * LEASE);
+    CHECK_PENDING(f[0]); /* not the old result */
+    CHECK_INT_EQ(c.l.n, 3);
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    CHECK_TEXT(f[0], "new");
+    let_go(f, 1);
+    cache_close(&c);
+}
+
+TEST(authority_stale, a_failed_refresh_is_not_followed_at_once)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    check_get(&c, 0, "old", VOW_ROLE_STALE);
+    labor_fail(&c.l, VOW_EIO, "no");
+    world_advance_ms(&c.s.w, 500);
+    check_get(&c, 1, "old", VOW_ROLE_STALE);
+    CHECK_INT_EQ(c.l.n, 2);
+    world_advance_ms(&c.s.w, 500);
+    check_get(&c, 1, "old", VOW_ROLE_STALE);
+    CHECK_INT_EQ(c.l.n, 3);
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    check_get(&c, 0, "new", VOW_ROLE_CACHED);
+    cache_close(&c);
+}
+
+TEST(authority_stale, of_callers_one_after_another_one_refreshes)
+{
+    struct cache c;
+    cache_open(&c, 2);
+    VOW_AUTO(vow_future)
+    f = ask(&c, 0, VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT);
+    world_turn(&c.s.w);
+    CHECK_INT_EQ(c.l.n, 2);
+    labor_end(&c.l, "new");
+    world_advance_ms(&c.s.w, 10);
+    CHECK_TEXT(f, "new");
+    VOW_AUTO(vow_future)
+    late = ask(&c, 1, VOW_SHARE_REFRESH | VOW_SHARE_NOWAIT);
+    world_advance_ms(&c.s.w, 10);
+    CHECK_CODE(late, VOW_EBUSY);
+    CHECK_INT_EQ(c.l.n, 2);
+    f = vow_future_unref(f);
+    late = vow_future_unref(late);
+    cache_close(&c);
+}
+
+TEST(authority_stale, a_store_that_cannot_refresh_hands_the_old_result_out)
+{
+    struct cache c;
+    cache_open(&c, 1);
+    c.s.at[0].flaky.ops.flags &= ~(uint32_t)VOW_STORE_REFRESHES;
+    check_get(&c, 0, "old", VOW_ROLE_STALE);
+    world_advance_ms(&c.s.w, 10);
+    CHECK_INT_EQ(c.l.n, 1);
+    VOW_AUTO(vow_future) f = ask(&c, 0, VOW_SHARE_REFRESH);
+    world_turn(&c.s.w);
+    CHECK_CODE(f, VOW_ENOTSUP);
+    f = vow_future_unref(f);
+    cache_close(&c);
+}
+
 /* ---- earlier than it must be --------------------------------------------- */
 
 TEST(authority_stale, what_is_quick_to_make_is_not_made_early)
