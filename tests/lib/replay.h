@@ -64,7 +64,8 @@ struct replay_step {
     uint64_t ms; /* lease, or time to live of a result */
     uint32_t takeovers;
     uint64_t floor, waited;
-    uint64_t number; /* of a chunk */
+    uint64_t refresh; /* epoch of the result that the claim refreshes */
+    uint64_t number;  /* of a chunk */
     /* the answer */
     int code;
     uint32_t status;

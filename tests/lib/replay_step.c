@@ -271,6 +271,7 @@ static struct decision call_claim(const struct attempt *a,
                                  .flags = s->flags,
                                  .lease_ms = s->ms,
                                  .takeovers = s->takeovers,
+                                 .refresh = scaled(s->refresh),
                                  .floor =
                                      us_max(scaled(s->floor), a->way->top)};
     struct rules_record left = {.state = RULES_DONE};
@@ -278,7 +279,7 @@ static struct decision call_claim(const struct attempt *a,
         left.epoch = a->left->epoch;
         left.first = a->left->first;
     }
-    return vow__rules_claim(r, a->left == NULL ? NULL : &left, &q, 0, now);
+    return vow__rules_claim(r, a->left == NULL ? NULL : &left, &q, now);
 }
 
 static struct decision call_commit(const struct attempt *a,

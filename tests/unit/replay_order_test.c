@@ -382,7 +382,7 @@ static void draw_story_step(struct story *s, struct rules_record *r,
         bytes.bytes[0] = (unsigned char)token;
         const vow_claim_request q = {
             .token = bytes, .lease_ms = LEASE_MS, .takeovers = 1000};
-        d = vow__rules_claim(r, NULL, &q, 0, now);
+        d = vow__rules_claim(r, NULL, &q, now);
         step = tell_claim(s, 0, token, d.status, d.epoch);
     }
     CHECK_INT_EQ(d.code, 0);
