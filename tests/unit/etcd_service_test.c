@@ -331,3 +331,53 @@ TEST(etcd_service, an_epoch_is_above_the_floor_and_stays_so_for_all)
     CHECK_UINT_EQ(claim(n, 1, ASK("b", 3)).epoch, b.epoch);
     names_close(n);
 }
+
+/* ---- refreshers ---------------------------------------------------------- */
+
+static uint64_t record_lease(struct names *n, const char *text)
+{
+    char key64[256];
+    jot64(key64, sizeof(key64), whole_key("n", text, "/r"));
+    return etcd_number(
+        etcd_say(n->member, "kv/range", "{\"key\":\"%s\"}", key64), "lease");
+}
+
+TEST(etcd_service, a_refresh_is_one_more_transaction_than_a_claim)
+{
+    struct names *n = names_open();
+    (void)claim(n, 0, ASK("warm", 9));
+    uint64_t old = claim(n, 0, ASK("a", 1)).epoch;
+    (void)commit(n, 0, COMMIT("a", 1, old), "old");
+    n->txns = n->leases = 0;
+    uint64_t epoch = claim(n, 0, ASK("a", 2, .refresh = old)).epoch;
+    CHECK_UINT_EQ(n->txns, 2); /* the result is read, and written again */
+    CHECK_UINT_EQ(pulse(n, 0, hold_of("a", 2, epoch), LONG_MS).status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(n->txns, 2);
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 2, epoch), "new").status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(n->txns, 3);
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/b")), 0);
+    names_close(n);
+}
+
+/* The lease of the process that forgets may end with this process. */
+TEST(etcd_service, a_refresher_without_the_result_keeps_the_record)
+{
+    struct names *n = names_open();
+    uint64_t old = claim(n, 0, ASK("a", 1)).epoch;
+    (void)commit(n, 0, COMMIT("a", 1, old), "old");
+    uint64_t epoch = claim(n, 1, ASK("a", 2, .refresh = old)).epoch;
+    uint64_t lease = record_lease(n, "a");
+    CHECK(lease != 0);
+    CHECK_UINT_EQ(forget(n, 0, "a", old).status, VOW_STATUS_NONE);
+    CHECK(strncmp(record_text(n, "a"), "state runs\n", 11) == 0);
+    CHECK_UINT_EQ(record_lease(n, "a"), lease);
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/a")), 1);
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/b")), 0);
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 3)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(commit(n, 1, COMMIT("a", 2, epoch), "new").status,
+                  VOW_STATUS_OWNED);
+    CHECK_STR_EQ(claim(n, 0, ASK("a", 3)).value, "new");
+    names_close(n);
+}

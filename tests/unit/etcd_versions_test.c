@@ -204,3 +204,89 @@ TEST(etcd_versions, chunks_of_both_are_counted_alike)
     CHECK_STR_EQ(read_text(n, 1, hold).value, "one|two|");
     names_close(n);
 }
+
+/* ---- refreshers ---------------------------------------------------------- */
+
+/* Store 0 has made the result of "a", and store 1 refreshes with token 2.
+ * Returns the epoch of the refresher. */
+static uint64_t refresh_begun(struct names *n, uint64_t *ret_old)
+{
+    *ret_old = claim(n, 0, ASK("a", OLD)).epoch;
+    (void)commit(n, 0, COMMIT("a", OLD, *ret_old), "old");
+    struct answer a = claim(n, 1, ASK("a", 2, .refresh = *ret_old));
+    CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+    CHECK(a.epoch > *ret_old);
+    return a.epoch;
+}
+
+TEST(etcd_versions, an_earlier_version_reads_a_result_beside_a_refresher)
+{
+    struct names *n = names_open();
+    const char *refresher = "02000000000000000000000000000001";
+    char line[64];
+    uint64_t old;
+    uint64_t epoch = refresh_begun(n, &old);
+    const char *record = whole_key("n", "a", "/r");
+    snprintf(line, sizeof(line), "\nepoch %" PRIu64 "\ntakeovers 0\n", old);
+    CHECK(strncmp(etcd_get(n->member, record), "state done\n", 11) == 0);
+    check_line(n, record, "\ntoken " TOKEN "\n");
+    check_line(n, record, line);
+    check_line(n, record, "\nttl 3600000\n");
+    check_line(n, record, "\n\nold");
+    snprintf(line, sizeof(line), "\nrefresh-token %s\n", refresher);
+    check_line(n, record, line);
+    check_line(n, record, "\nrefresh-lease 3600000\n");
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/a")), 0);
+    snprintf(line, sizeof(line), "token %s\nlease 3600000\n", refresher);
+    CHECK_STR_EQ(etcd_get(n->member, whole_key("n", "a", "/b")), line);
+    CHECK_UINT_EQ(cancel(n, 0, "a").status, VOW_STATUS_WAITING);
+    record = whole_key("n", "a", "/r");
+    snprintf(line, sizeof(line), "\nrefresh-epoch %" PRIu64 "\n", epoch);
+    check_line(n, record, line);
+    check_line(n, record, "\nrefresh-canceled yes\n");
+    check_line(n, record, "\n\nold");
+    names_close(n);
+}
+
+TEST(etcd_versions, the_end_of_a_refresh_is_a_line_and_the_mark_goes)
+{
+    struct names *n = names_open();
+    uint64_t old;
+    uint64_t epoch = refresh_begun(n, &old);
+    const vow_commit_request *fails =
+        COMMIT("a", 2, epoch, .outcome = VOW_OUTCOME_FAILED);
+    CHECK_UINT_EQ(commit(n, 1, fails, "bad").status, VOW_STATUS_OWNED);
+    check_line(n, whole_key("n", "a", "/r"), "\nrefresh-until ");
+    check_line(n, whole_key("n", "a", "/r"), "\n\nold");
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/b")), 0);
+    CHECK_UINT_EQ(commit(n, 0, fails, "bad").status, VOW_STATUS_OWNED);
+    CHECK_STR_EQ(claim(n, 0, ASK("a", 3)).value, "old");
+    names_close(n);
+}
+
+/* An earlier version takes the name: the lines of the refresher go. */
+TEST(etcd_versions, an_owner_of_an_earlier_version_ends_a_refresh)
+{
+    struct names *n = names_open();
+    uint64_t old;
+    uint64_t epoch = refresh_begun(n, &old);
+    put_record(n, "a", "runs", "shared", "");
+    put_alive(n, "a");
+    CHECK_UINT_EQ(claim(n, 0, ASK("a", 3)).status, VOW_STATUS_WAITING);
+    CHECK_UINT_EQ(commit(n, 1, COMMIT("a", 2, epoch), "new").status,
+                  VOW_STATUS_LOST);
+    CHECK_UINT_EQ(pulse(n, 1, hold_of("a", 2, epoch), LONG_MS).status,
+                  VOW_STATUS_LOST);
+    put_record(n, "a", "done", "shared", "ttl 60000\ncost 5\n\ntheirs");
+    etcd_delete(n->member, whole_key("n", "a", "/a"));
+    CHECK_UINT_EQ(commit(n, 1, COMMIT("a", 2, epoch), "new").status,
+                  VOW_STATUS_SETTLED);
+    struct answer a = claim(n, 0, ASK("a", 4));
+    CHECK_STR_EQ(a.value, "theirs");
+    struct answer b = claim(n, 0, ASK("a", 5, .refresh = a.epoch));
+    CHECK_UINT_EQ(b.status, VOW_STATUS_OWNED); /* the old mark is overwritten */
+    CHECK_UINT_EQ(commit(n, 0, COMMIT("a", 5, b.epoch), "ours").status,
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(etcd_count(n->member, whole_key("n", "a", "/b")), 0);
+    names_close(n);
+}

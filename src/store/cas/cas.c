@@ -60,7 +60,6 @@ int vow__cas_open(vow_loop *loop, struct cas_service *service,
     s->ops = OPS;
     s->ops.kind = ops->kind;
     s->ops.modes = ops->modes;
-    s->ops.flags = VOW_STORE_STARTS;
     s->ops.value_max = ops->value_max;
     s->ops.recheck_ms = ops->recheck_ms;
     if (ops->examine == NULL)
@@ -295,7 +294,7 @@ static void cas_examine(vow_store *store, vow_findings_fn done, void *user)
 
 static const vow_store_ops OPS = {
     .version = VOW_STORE_VERSION,
-    .flags = VOW_STORE_REFRESHES,
+    .flags = VOW_STORE_STARTS | VOW_STORE_REFRESHES,
     .listen = cas_listen,
     .claim = vow__cas_claim,
     .peek = vow__cas_peek,

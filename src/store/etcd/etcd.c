@@ -71,7 +71,7 @@ static void store_free(struct vow__etcd *e);
 
 static const vow_store_ops operations = {
     .version = VOW_STORE_VERSION,
-    .flags = VOW_STORE_STARTS,
+    .flags = VOW_STORE_STARTS | VOW_STORE_REFRESHES,
     .modes = 1u << VOW_SHARED | 1u << VOW_FENCED | 1u << VOW_ONCE,
     .value_advice = "--results ADDRESS keeps it elsewhere (redis://HOST, or on "
                     "one machine a folder)",

@@ -9,6 +9,9 @@
  *       owner: the lease is of the owner's process. A result inside the record
  *       must be written again with the record, and is read before.
  *       A write without an answer is VOW_EUNSURE, and is never repeated here.
+ *       Marks have a key for each role, with the token as the value. When a
+ *       result expires, the refresher owns the name by the mark in n/H/b; the
+ *       next write of the record puts the mark into n/H/a.
  * INVARIANTS
  *   W1  the record is put before other keys: a watch sees the result before the
  *       end of the mark
@@ -49,6 +52,11 @@ static bool tokens_match(const vow_token *a, const vow_token *b)
 static bool has_refresher(const struct rules_record *r)
 {
     return r->refresh.epoch != 0 && !r->refresh.failed;
+}
+
+static uint64_t highest_epoch(const struct rules_record *r)
+{
+    return r->refresh.epoch > r->epoch ? r->refresh.epoch : r->epoch;
 }
 
 static uint64_t ms_between(uint64_t from_us, uint64_t to_us)
@@ -154,11 +162,13 @@ static int put_new_value(struct name_put *p, struct cas_found *ret_found)
     return 0;
 }
 
-/* Returns whether the record keeps the lease of another process. */
+/* Returns whether the record keeps the lease of another process: of the owner,
+ * or of the refresher whom the write makes the owner. */
 static bool put_keeps_lease(const struct name_put *p)
 {
+    const struct rules_record *was = &p->was->record;
     return p->next.state == RULES_RUNNING && p->w->token == NULL &&
-           p->was->record.state == RULES_RUNNING;
+           (was->state == RULES_RUNNING || has_refresher(was));
 }
 
 static int put_lease(struct name_put *p)
@@ -212,11 +222,9 @@ static void put_offset(struct name_put *p, struct vow__txn *t)
 {
     const struct vow__etcd_service *s = p->s;
     const struct vow__key key = vow__key("e", NULL, "");
-    uint64_t epoch = p->next.epoch;
+    uint64_t epoch = highest_epoch(&p->next);
     uint64_t number = s->revision + 1 + s->offset;
     struct vow__jot value;
-    if (p->next.refresh.epoch > epoch)
-        epoch = p->next.refresh.epoch;
     p->offset = s->offset;
     p->numbered = p->w->number != CAS_NUMBER_NONE || epoch > number;
     if (!p->numbered)
@@ -423,8 +431,8 @@ static void put_done(struct name_put *p, uint64_t revision,
     memcpy(f.label, p->record.label, sizeof(f.label));
     memcpy(f.runner, p->record.runner, sizeof(f.runner));
     *ret_found = f;
-    if (w->number != CAS_NUMBER_NONE && number < p->next.epoch)
-        raise_offset(s, p->next.epoch, w->due_ns);
+    if (w->number != CAS_NUMBER_NONE && number < highest_epoch(&p->next))
+        raise_offset(s, highest_epoch(&p->next), w->due_ns);
 }
 
 /* One transaction. VOW_ENOENT: one of the leases has ended. */
