@@ -25,7 +25,8 @@
  * was told.
  *
  * LIMITS  64 steps of a name at once; beyond, or beyond the effort allowed, the
- *         verdict is REPLAY_WIDE. Refreshes are not replayed.
+ *         verdict is REPLAY_WIDE. A way has no refresher: a history in which a
+ *         refresh is granted cannot be replayed.
  */
 #ifndef TEST_REPLAY_H
 #define TEST_REPLAY_H

@@ -20,8 +20,12 @@
  *
  * C1 does not hold in histories in which the service loses leases.
  *
- * Beside the ledger, all steps on a name must have an order that the rules
- * explain (replay.h).
+ * Results of one name expire, and are refreshed: a refresher is a run like any
+ * other for the ledger, and C1 to C6 hold beside the result and when the
+ * refresher has become the owner.
+ *
+ * Beside the ledger, all steps on the other names must have an order that the
+ * rules explain (replay.h).
  */
 #include "cas_memory.h"
 #include "replay.h"
@@ -34,7 +38,9 @@
 enum {
     SEEDS = 2000,
     ACTORS = 4,
-    NAMES = 3,
+    REPLAYED = 3, /* names */
+    AGING = 3,    /* the name whose results are refreshed */
+    NAMES = 4,
     ROUNDS = 8,
     RUNS_MAX = 400,
     STEPS_MAX = 4000,
@@ -81,14 +87,15 @@ struct history {
     uint64_t tokens, recheck_ms;
     uint64_t highest[NAMES]; /* epoch that was told */
     bool died_claiming[NAMES];
-    uint64_t settled, takeovers, doubts, orphans, deaths;
+    uint64_t settled, takeovers, doubts, orphans, deaths, refreshes;
     struct cas_faults faults;
     struct replay_step steps[NAMES][STEPS_MAX];
     size_t n_steps[NAMES];
     uint64_t explained; /* names; the others had too many orders */
 };
 
-static const uint32_t MODES[NAMES] = {VOW_SHARED, VOW_FENCED, VOW_ONCE};
+static const uint32_t MODES[NAMES] = {VOW_SHARED, VOW_FENCED, VOW_ONCE,
+                                      VOW_SHARED};
 
 #define EXPECT(h, cond)                                                        \
     ((cond) ? (void)0                                                          \
@@ -465,6 +472,13 @@ static bool is_open(int code)
     return code == VOW_EUNSURE || code == VOW_ESTORE || code == VOW_EAGAIN;
 }
 
+static uint64_t draw_ttl_ms(struct history *h, int name, uint64_t how)
+{
+    if (name == AGING)
+        return how < 2 ? 0 : 500 + draw(h, 6000);
+    return how < 6 ? 0 : LONG_TTL_MS;
+}
+
 /* Commits, again and again; in some histories gives up. */
 static void end_run(struct actor *a, const vow_hold *hold)
 {
@@ -481,7 +495,7 @@ static void end_run(struct actor *a, const vow_hold *hold)
                                                 : VOW_OUTCOME_DONE,
                             .flags = VOW_COMMIT_STRICT,
                             .value = value,
-                            .ttl_ms = how < 6 ? 0 : LONG_TTL_MS};
+                            .ttl_ms = draw_ttl_ms(h, r->name, how)};
     r->sent = true;
     r->ended = true;
     for (int i = 0; i < 20; i++) {
@@ -577,7 +591,19 @@ static bool dies_claiming(struct actor *a, int name, const vow_claim_request *q)
     return lost.code == VOW_ECLOSED;
 }
 
-/* A claim, until there is a result, or the work is done. */
+static bool goes_on_to_refresh(struct actor *a, vow_claim_request *q,
+                               const struct answer *c)
+{
+    struct history *h = a->h;
+    if (index_of_name(&q->name) != AGING || draw(h, 3) == 0)
+        return false;
+    q->refresh = c->epoch;
+    q->token = new_token(h);
+    return true;
+}
+
+/* A claim, until there is a result, or the work is done. A result that is not
+ * refreshed, because another process does, has no value. */
 static void one_round(struct actor *a)
 {
     struct history *h = a->h;
@@ -609,6 +635,7 @@ static void one_round(struct actor *a)
                                    .epoch = c.epoch,
                                    .mode = q.mode};
             a->run = note_grant(a, name, &c, sent_ns, highest);
+            h->refreshes += q.refresh != 0;
             (void)work(a, &hold);
             return;
         } else if (c.status == VOW_STATUS_WAITING) {
@@ -619,8 +646,11 @@ static void one_round(struct actor *a)
             resolve_doubt(a, name, c.epoch);
         } else {
             EXPECT(h, c.status == VOW_STATUS_SETTLED && c.code == 0);
+            if (q.refresh != 0)
+                return;
             check_value(h, name, &c);
-            return;
+            if (!goes_on_to_refresh(a, &q, &c))
+                return;
         }
     }
 }
@@ -696,7 +726,7 @@ static struct replay_result explain_name(const struct history *h, int name)
 
 static void check_explained(struct history *h)
 {
-    for (int i = 0; i < NAMES; i++) {
+    for (int i = 0; i < REPLAYED; i++) {
         const struct replay_result r = explain_name(h, i);
         h->explained += r.verdict == REPLAY_EXPLAINED;
         if (r.verdict != REPLAY_REFUSED)
@@ -749,7 +779,7 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
     uint64_t first =
         from == NULL ? test_seed() << 20 : strtoull(from, NULL, 10);
     uint64_t settled = 0, takeovers = 0, doubts = 0, orphans = 0, late = 0;
-    uint64_t explained = 0;
+    uint64_t explained = 0, refreshes = 0;
     for (uint64_t i = 0; i < n; i++) {
         run_history(&h, first + i);
         settled += h.settled;
@@ -758,6 +788,7 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
         orphans += h.orphans;
         late += h.faults.late_done;
         explained += h.explained;
+        refreshes += h.refreshes;
     }
     if (n >= SEEDS) { /* else the histories show nothing */
         CHECK(settled > n);
@@ -765,7 +796,8 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
         CHECK(doubts > n / 20);
         CHECK(orphans > n / 20);
         CHECK(late > n / 20);
-        CHECK(explained > NAMES * n - n / 20);
+        CHECK(refreshes > n / 2);
+        CHECK(explained > REPLAYED * n - n / 20);
     }
 }
 
@@ -791,7 +823,7 @@ TEST(cas_sim, a_changed_answer_is_refused)
     for (uint64_t seed = 1; seed <= 30; seed++) {
         run_history(&h, seed);
         for (int k = 0; k < 10; k++) {
-            int name = (int)draw(&h, NAMES);
+            int name = (int)draw(&h, REPLAYED);
             size_t n = h.n_steps[name];
             struct replay_step *s = &h.steps[name][n == 0 ? 0 : draw(&h, n)];
             struct replay_step was = *s;
