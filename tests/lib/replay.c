@@ -88,7 +88,8 @@ static bool way_covers(const struct replay_way *a, const struct replay_way *b)
 {
     return a->n_left == b->n_left && a->top <= b->top &&
            a->time_us <= b->time_us && a->end.lo <= b->end.lo &&
-           a->end.hi >= b->end.hi &&
+           a->end.hi >= b->end.hi && a->refresh_end.lo <= b->refresh_end.lo &&
+           a->refresh_end.hi >= b->refresh_end.hi &&
            memcmp(&a->happened, &b->happened, way_size(a) - BOUNDS) == 0;
 }
 
@@ -337,11 +338,15 @@ static struct replay_case make_case(const struct search *f, size_t step,
 static bool is_untold(const struct search *f, const struct replay_way *w,
                       const struct replay_step *claim)
 {
-    if (w->state != RULES_RUNNING || w->token != claim->token)
+    bool owns = w->state == RULES_RUNNING && w->token == claim->token;
+    bool refreshes = w->refresh_epoch != 0 && w->refresh_failed == 0 &&
+                     w->refresh_token == claim->token;
+    uint64_t epoch = refreshes ? w->refresh_epoch : w->epoch;
+    if (!owns && !refreshes)
         return false;
     for (size_t i = 0; i < f->n; i++)
         if (tells_grant(&f->steps[i]) && f->steps[i].token == claim->token &&
-            f->steps[i].told_epoch << REPLAY_EPOCH_SHIFT == w->epoch)
+            f->steps[i].told_epoch << REPLAY_EPOCH_SHIFT == epoch)
             return false;
     return true;
 }

@@ -25,8 +25,7 @@
  * was told.
  *
  * LIMITS  64 steps of a name at once; beyond, or beyond the effort allowed, the
- *         verdict is REPLAY_WIDE. A way has no refresher: a history in which a
- *         refresh is granted cannot be replayed.
+ *         verdict is REPLAY_WIDE.
  */
 #ifndef TEST_REPLAY_H
 #define TEST_REPLAY_H
@@ -128,14 +127,16 @@ struct replay_way {
     /* bounds: a way with wider bounds explains more */
     uint64_t top;     /* the highest epoch granted */
     uint64_t time_us; /* the next step happens not before */
-    struct replay_span end;
+    struct replay_span end, refresh_end;
     uint64_t happened; /* bits of steps under way that have happened */
     uint64_t token, epoch, first, lease_us;
+    uint64_t refresh_token, refresh_epoch, refresh_lease_us;
     uint32_t takeovers, chunks;
     uint8_t state, mode, canceled, spent;
     uint8_t unknown; /* nothing is known of the record */
     uint8_t vague;   /* `first` and `takeovers` are not known */
-    uint8_t n_left, pad;
+    uint8_t refresh_failed, refresh_canceled;
+    uint8_t n_left, pad[7];
     struct replay_left left[REPLAY_LEFT_MAX];
 };
 

@@ -5,7 +5,8 @@
  *       *moment* is one case of their order: before the end, after the end, a
  *       minute or a day after. The rules are called at a fixed time with an end
  *       that stands for the moment; an end that the rules set is the span of
- *       the step's interval plus the time that the rules added.
+ *       the step's interval plus the time that the rules added. Beside a result,
+ *       a refresher has an end of its own: each order of both ends is a moment.
  */
 #include "replay.h"
 
@@ -14,12 +15,16 @@
 #define AT_US (UINT64_C(1) << 50)          /* the time of every call */
 #define LATER_US (UINT64_C(0x100000f0001)) /* an end that has not come */
 #define NO_END RULES_NEVER
+enum { MOMENTS = 8 };
 
-/* One order of the step and the end of the record, or of the result left. */
+/* One order of the step and the end of the record, or of the result left; and
+ * of the end of the refresher. */
 struct moment {
     uint64_t end_us;        /* for the rules */
     struct replay_span at;  /* when the step happens */
     struct replay_span end; /* what is then known of the end */
+    uint64_t refresh_end_us;
+    struct replay_span refresh_end;
 };
 
 struct attempt {
@@ -55,10 +60,11 @@ static uint64_t us_min(uint64_t a, uint64_t b)
 
 /* ---- moments ------------------------------------------------------------- */
 
-/* The step happens at least `from_us` and less than `to_us` after the end. */
+/* The step happens at least `from_us` and less than `to_us` after the end. By
+ * another clock, the end may be later by `skew_us`. */
 static size_t moment_after(const struct replay_span *end,
                            const struct replay_span *at, uint64_t from_us,
-                           uint64_t to_us, struct moment *ret)
+                           uint64_t to_us, uint64_t skew_us, struct moment *ret)
 {
     struct moment m = {.end_us = AT_US - 1 - from_us, .at = *at, .end = *end};
     m.at.lo = us_max(at->lo, us_later(end->lo, from_us));
@@ -66,46 +72,78 @@ static size_t moment_after(const struct replay_span *end,
         m.at.hi = us_min(at->hi, end->hi + to_us - 1);
     if (m.at.lo > m.at.hi)
         return 0;
-    m.end.hi = us_min(end->hi, us_sooner(m.at.hi, from_us));
+    m.end.hi = us_min(end->hi, us_later(us_sooner(m.at.hi, from_us), skew_us));
     *ret = m;
     return 1;
 }
 
 static size_t list_moments(const struct replay_span *end,
                            const struct replay_span *at, bool lease,
-                           struct moment *ret)
+                           uint64_t skew_us, struct moment *ret)
 {
     size_t n = 0;
     if (end->hi > at->lo) {
         struct moment *m = &ret[n++];
-        *m = (struct moment){AT_US + LATER_US, *at, *end};
+        *m =
+            (struct moment){.end_us = AT_US + LATER_US, .at = *at, .end = *end};
         m->at.hi = us_min(at->hi, end->hi - 1);
     }
     if (end->lo > at->hi)
         return n;
     if (!lease)
-        return n + moment_after(end, at, 0, NO_END, &ret[n]);
-    n += moment_after(end, at, 0, RULES_MINUTE_US, &ret[n]);
-    n += moment_after(end, at, RULES_MINUTE_US, RULES_DAY_US, &ret[n]);
-    return n + moment_after(end, at, RULES_DAY_US, NO_END, &ret[n]);
+        return n + moment_after(end, at, 0, NO_END, skew_us, &ret[n]);
+    n += moment_after(end, at, 0, RULES_MINUTE_US, 0, &ret[n]);
+    n += moment_after(end, at, RULES_MINUTE_US, RULES_DAY_US, 0, &ret[n]);
+    return n + moment_after(end, at, RULES_DAY_US, NO_END, 0, &ret[n]);
+}
+
+/* All orders of the step, the end of the record and the end of the refresher:
+ * the rules get two ends that are not equal. */
+static size_t list_way_moments(const struct replay_way *w,
+                               const struct replay_span *at, uint64_t skew_us,
+                               struct moment ret[MOMENTS])
+{
+    struct moment ends[4], refreshes[4];
+    size_t n = 0;
+    size_t n_ends =
+        list_moments(&w->end, at, w->state == RULES_RUNNING, skew_us, ends);
+    for (size_t i = 0; i < n_ends; i++) {
+        size_t n_refreshes = 1;
+        refreshes[0] = ends[i];
+        if (w->refresh_epoch != 0)
+            n_refreshes =
+                list_moments(&w->refresh_end, &ends[i].at,
+                             w->refresh_failed == 0, skew_us, refreshes);
+        for (size_t k = 0; k < n_refreshes; k++) {
+            struct moment *m = &ret[n++];
+            uint64_t end_us = refreshes[k].end_us;
+            *m = ends[i];
+            m->at = refreshes[k].at;
+            m->refresh_end_us = end_us > AT_US ? end_us + 1 : end_us - 1;
+            m->refresh_end = refreshes[k].end;
+        }
+    }
+    return n;
 }
 
 /* The end that the rules have set: known, or the time of the step and more. */
-static struct replay_span span_of_end(const struct attempt *a,
-                                      const struct rules_record *next)
+static struct replay_span span_of_end(const struct attempt *a, uint64_t end_us,
+                                      bool lease)
 {
     const struct replay_opts *o = a->c->opts;
     struct replay_span at = a->moment.at;
-    if (next->end_us == RULES_NEVER)
+    if (end_us == RULES_NEVER)
         return (struct replay_span){RULES_NEVER, RULES_NEVER};
-    if (next->end_us == a->moment.end_us)
+    if (end_us == a->moment.end_us)
         return a->moment.end;
-    uint64_t more_us = next->end_us - AT_US;
+    if (a->way->refresh_epoch != 0 && end_us == a->moment.refresh_end_us)
+        return a->moment.refresh_end;
+    uint64_t more_us = end_us - AT_US;
     struct replay_span end = {us_sooner(at.lo + more_us, o->skew_us),
                               us_later(at.hi + more_us, o->skew_us)};
-    if (next->state == RULES_RUNNING && (o->allows & REPLAY_LEASES_EARLY) != 0)
+    if (lease && (o->allows & REPLAY_LEASES_EARLY) != 0)
         end.lo = 0;
-    if (next->state == RULES_RUNNING && (o->allows & REPLAY_LEASES_LATE) != 0)
+    if (lease && (o->allows & REPLAY_LEASES_LATE) != 0)
         end.hi = RULES_NEVER;
     return end;
 }
@@ -131,7 +169,7 @@ static uint64_t scaled(uint64_t epoch)
     return epoch << REPLAY_EPOCH_SHIFT;
 }
 
-static void way_record(const struct replay_way *w, uint64_t end_us,
+static void way_record(const struct replay_way *w, const struct moment *m,
                        struct rules_record *ret)
 {
     *ret = (struct rules_record){.state = w->state,
@@ -143,10 +181,18 @@ static void way_record(const struct replay_way *w, uint64_t end_us,
                                  .token = token_of_number(w->token),
                                  .epoch = w->epoch,
                                  .first = w->first,
-                                 .end_us = end_us,
+                                 .end_us = m->end_us,
                                  .lease_us = w->lease_us};
     if (w->end.lo == RULES_NEVER)
         ret->end_us = RULES_NEVER;
+    if (w->refresh_epoch != 0)
+        ret->refresh =
+            (struct rules_refresh){.token = token_of_number(w->refresh_token),
+                                   .epoch = w->refresh_epoch,
+                                   .end_us = m->refresh_end_us,
+                                   .lease_us = w->refresh_lease_us,
+                                   .failed = w->refresh_failed,
+                                   .canceled = w->refresh_canceled};
 }
 
 static void keep_left(struct replay_way *w, const struct replay_left *left)
@@ -181,15 +227,30 @@ static bool has_epoch(const uint64_t *epochs, size_t n, uint64_t epoch)
     return false;
 }
 
+static void write_refresh(const struct attempt *a,
+                          const struct rules_refresh *f, struct replay_way *w)
+{
+    w->refresh_end = (struct replay_span){0, 0};
+    if (f->epoch != 0)
+        w->refresh_end = span_of_end(a, f->end_us, !f->failed);
+    w->refresh_token = number_of_token(&f->token);
+    w->refresh_epoch = f->epoch;
+    w->refresh_lease_us = f->lease_us;
+    w->refresh_failed = f->failed;
+    w->refresh_canceled = f->canceled;
+}
+
 static void write_way(const struct attempt *a, const struct decision *d,
                       struct replay_way *w)
 {
     const struct rules_record *next = &d->next;
-    bool granted = next->state == RULES_RUNNING && next->epoch > w->top &&
-                   a->c->step->kind == REPLAY_CLAIM;
+    bool runs = next->state == RULES_RUNNING;
+    uint64_t epoch = runs ? next->epoch : next->refresh.epoch;
+    bool granted = epoch > w->top && a->c->step->kind == REPLAY_CLAIM;
     w->end = (struct replay_span){0, 0};
     if (next->state != RULES_NONE)
-        w->end = span_of_end(a, next);
+        w->end = span_of_end(a, next->end_us, runs);
+    write_refresh(a, &next->refresh, w);
     w->state = next->state;
     w->mode = next->mode;
     w->canceled = next->canceled;
@@ -198,14 +259,14 @@ static void write_way(const struct attempt *a, const struct decision *d,
     w->chunks = next->chunks;
     w->token = number_of_token(&next->token);
     w->epoch = next->epoch;
-    w->lease_us = next->state == RULES_RUNNING ? next->lease_us : 0;
+    w->lease_us = runs ? next->lease_us : 0;
     if (next->first != w->first)
         w->vague = w->vague && next->first != next->epoch;
     w->first = next->first;
     w->unknown = 0;
     w->time_us = a->moment.at.lo;
     if (granted && a->number != 0) /* else nobody is told the epoch */
-        w->top = next->epoch;
+        w->top = epoch;
     if ((d->effects & EFFECT_LEAVE) != 0 &&
         has_epoch(a->c->waited, a->c->n_waited, next->first))
         keep_left(w,
@@ -227,8 +288,9 @@ static bool same_answer(const struct attempt *a, const struct decision *d)
 {
     const struct replay_step *s = a->c->step;
     const struct rules_record *r = &d->next;
+    uint32_t takeovers = d->refresh ? 0 : r->takeovers;
     bool failed = r->state == RULES_FAILED || r->state == RULES_GAVE_UP;
-    bool vague = a->way->vague && r->first == a->way->first;
+    bool vague = a->way->vague && r->first == a->way->first && !d->refresh;
     if (d->left)
         failed = a->left->failed != 0;
     if (s->code != d->code)
@@ -249,7 +311,7 @@ static bool same_answer(const struct attempt *a, const struct decision *d)
         return true;
     return ((s->tells & REPLAY_FIRST) == 0 ||
             scaled(s->told_first) == d->first) &&
-           ((s->tells & REPLAY_LOST) == 0 || s->told_takeovers == r->takeovers);
+           ((s->tells & REPLAY_LOST) == 0 || s->told_takeovers == takeovers);
 }
 
 /* ---- rules --------------------------------------------------------------- */
@@ -292,7 +354,10 @@ static struct decision call_commit(const struct attempt *a,
                             .flags = s->flags,
                             .ttl_ms = s->ms};
     if (a->c->undo) {
-        q.hold.epoch = a->way->epoch;
+        q.hold.epoch =
+            a->way->refresh_epoch != 0 && a->way->refresh_token == s->token
+                ? a->way->refresh_epoch
+                : a->way->epoch;
         q.outcome = VOW_OUTCOME_ABANDONED;
         q.flags = 0;
     }
@@ -301,13 +366,13 @@ static struct decision call_commit(const struct attempt *a,
 
 static struct decision call_peek(const struct rules_record *r)
 {
-    const struct rules_record none = {.state = RULES_NONE};
-    const struct rules_record *seen =
-        vow__rules_view(r, AT_US) == RULES_VIEW_NONE ? &none : r;
+    struct rules_record seen = vow__rules_current(r, AT_US);
+    if (vow__rules_view(r, AT_US) == RULES_VIEW_NONE)
+        seen = (struct rules_record){.state = RULES_NONE};
     return (struct decision){.status = vow__rules_peek(r, AT_US),
-                             .epoch = seen->epoch,
-                             .first = seen->first,
-                             .next = *seen};
+                             .epoch = seen.epoch,
+                             .first = seen.first,
+                             .next = seen};
 }
 
 static struct decision call_rule(const struct attempt *a,
@@ -342,14 +407,16 @@ static struct decision call_rule(const struct attempt *a,
 /* ---- outcomes ------------------------------------------------------------ */
 
 /* A renewal that may have happened lets the lease end later, or not. */
-static void widen_lease(const struct attempt *a, struct replay_way *w)
+static void widen_lease(const struct attempt *a, bool refresh,
+                        struct replay_way *w)
 {
     const struct replay_opts *o = a->c->opts;
     uint64_t hi_us = us_later(a->moment.at.hi, a->c->step->ms * 1000);
+    struct replay_span *end = refresh ? &w->refresh_end : &w->end;
     *w = *a->way;
     if ((o->allows & REPLAY_LEASES_LATE) != 0)
-        w->end.hi = RULES_NEVER;
-    w->end.hi = us_max(w->end.hi, us_later(hi_us, o->skew_us));
+        end->hi = RULES_NEVER;
+    end->hi = us_max(end->hi, us_later(hi_us, o->skew_us));
 }
 
 static void try_moment(struct attempt *a)
@@ -357,7 +424,7 @@ static void try_moment(struct attempt *a)
     const struct replay_case *c = a->c;
     struct replay_way *w = &a->ret[a->n];
     struct rules_record r;
-    way_record(a->way, a->moment.end_us, &r);
+    way_record(a->way, &a->moment, &r);
     bool exists = a->way->state != RULES_NONE;
     const struct decision d = call_rule(a, exists ? &r : NULL);
     bool writes = d.code == 0 && (d.effects & EFFECT_WRITE) != 0;
@@ -368,13 +435,17 @@ static void try_moment(struct attempt *a)
         return;
     }
     *w = *a->way;
-    if (c->unsure && c->step->kind <= REPLAY_PULSE && exists &&
-        d.next.state == RULES_RUNNING && d.next.epoch == a->way->epoch)
-        widen_lease(a, w);
+    bool renews = c->unsure && c->step->kind <= REPLAY_PULSE && exists;
+    bool refresh = d.refresh && d.next.refresh.epoch == a->way->refresh_epoch;
+    if (renews && (refresh || (d.next.state == RULES_RUNNING &&
+                               d.next.epoch == a->way->epoch)))
+        widen_lease(a, refresh, w);
     else if (writes)
         write_way(a, &d, w);
     else if (exists)
         w->end = a->moment.end;
+    if (exists && !writes && a->way->refresh_epoch != 0)
+        w->refresh_end = a->moment.refresh_end;
     a->n++;
 }
 
@@ -469,7 +540,7 @@ static void decide_unknown(struct attempt *a, struct replay_way *own)
 size_t replay_decide(const struct replay_case *c, const struct replay_way *way,
                      struct replay_way *ret)
 {
-    struct moment moments[4];
+    struct moment moments[MOMENTS];
     struct replay_way own;
     struct attempt a = {.c = c, .way = way, .ret = ret};
     struct replay_span at = {us_max(c->step->sent_us, way->time_us), c->now_us};
@@ -478,15 +549,15 @@ size_t replay_decide(const struct replay_case *c, const struct replay_way *way,
     if (at.lo > at.hi)
         return 0;
     if (way->unknown) {
-        a.moment = (struct moment){0, at, {0, RULES_NEVER}};
+        a.moment = (struct moment){.at = at, .end = {0, RULES_NEVER}};
         a.number = scaled(c->step->told_epoch);
         decide_unknown(&a, &own);
         return a.n;
     }
     size_t n = 1;
-    moments[0] = (struct moment){0, at, {0, 0}};
+    moments[0] = (struct moment){.at = at};
     if (way->state != RULES_NONE)
-        n = list_moments(&way->end, &at, way->state == RULES_RUNNING, moments);
+        n = list_way_moments(way, &at, c->opts->skew_us, moments);
     for (size_t i = 0; i < n; i++) {
         a.moment = moments[i];
         try_left(&a);

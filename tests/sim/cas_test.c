@@ -24,8 +24,8 @@
  * other for the ledger, and C1 to C6 hold beside the result and when the
  * refresher has become the owner.
  *
- * Beside the ledger, all steps on the other names must have an order that the
- * rules explain (replay.h).
+ * Beside the ledger, all steps on a name must have an order that the rules
+ * explain (replay.h).
  */
 #include "cas_memory.h"
 #include "replay.h"
@@ -38,8 +38,7 @@
 enum {
     SEEDS = 2000,
     ACTORS = 4,
-    REPLAYED = 3, /* names */
-    AGING = 3,    /* the name whose results are refreshed */
+    AGING = 3, /* the name whose results are refreshed */
     NAMES = 4,
     ROUNDS = 8,
     RUNS_MAX = 400,
@@ -248,7 +247,8 @@ static struct replay_step *note_claim_step(struct actor *a,
                               .flags = q->flags,
                               .ms = q->lease_ms,
                               .takeovers = q->takeovers,
-                              .waited = q->waited});
+                              .waited = q->waited,
+                              .refresh = q->refresh});
 }
 
 static struct answer do_claim(struct actor *a, const vow_claim_request *q)
@@ -726,7 +726,7 @@ static struct replay_result explain_name(const struct history *h, int name)
 
 static void check_explained(struct history *h)
 {
-    for (int i = 0; i < REPLAYED; i++) {
+    for (int i = 0; i < NAMES; i++) {
         const struct replay_result r = explain_name(h, i);
         h->explained += r.verdict == REPLAY_EXPLAINED;
         if (r.verdict != REPLAY_REFUSED)
@@ -797,7 +797,7 @@ TEST_OPTS(cas_sim, random_histories_keep_the_promises, .timeout_s = 3000)
         CHECK(orphans > n / 20);
         CHECK(late > n / 20);
         CHECK(refreshes > n / 2);
-        CHECK(explained > REPLAYED * n - n / 20);
+        CHECK(explained > NAMES * n - n / 20);
     }
 }
 
@@ -823,7 +823,7 @@ TEST(cas_sim, a_changed_answer_is_refused)
     for (uint64_t seed = 1; seed <= 30; seed++) {
         run_history(&h, seed);
         for (int k = 0; k < 10; k++) {
-            int name = (int)draw(&h, REPLAYED);
+            int name = (int)draw(&h, NAMES);
             size_t n = h.n_steps[name];
             struct replay_step *s = &h.steps[name][n == 0 ? 0 : draw(&h, n)];
             struct replay_step was = *s;
