@@ -290,6 +290,8 @@ static void on_service_record(const vow_name *name,
 {
     struct cas *s = user;
     struct cas_name *n = vow__cas_name_find(s, name);
+    if (found->now_us > vow__cas_clock_us(s))
+        vow__cas_clock_set(s, found->now_us);
     if (n != NULL && !s->closing)
         vow__cas_name_note(n, found);
 }
