@@ -5,8 +5,8 @@
  *       *moment* is one case of their order: before the end, after the end, a
  *       minute or a day after. The rules are called at a fixed time with an end
  *       that stands for the moment; an end that the rules set is the span of
- *       the step's interval plus the time that the rules added. Beside a result,
- *       a refresher has an end of its own: each order of both ends is a moment.
+ *       the step's interval plus the time that the rules added. A refresher
+ *       has an end of its own: each order of both ends is a moment.
  */
 #include "replay.h"
 

@@ -430,3 +430,52 @@ TEST(replay_order, accepts_random_histories_and_refuses_one_changed_answer)
     }
     CHECK(changed > 300);
 }
+
+static struct replay_step *tell_refresh(struct story *s, uint64_t at_ms,
+                                        uint64_t token, uint32_t status,
+                                        uint64_t epoch)
+{
+    struct replay_step *claim = tell_claim(s, at_ms, token, status, epoch);
+    claim->refresh = 5;
+    return claim;
+}
+
+/* The result of epoch 5 expires at 1300 ms. */
+static struct story refresh_of_result(void)
+{
+    struct story s = run_with_result(400);
+    tell_refresh(&s, 950, 2, VOW_STATUS_OWNED, 6);
+    tell_refresh(&s, 960, 3, VOW_STATUS_SETTLED, 5);
+    tell_claim(&s, 970, 4, VOW_STATUS_SETTLED, 5);
+    check_true(&s);
+    return s;
+}
+
+TEST(replay_order, refuses_a_second_refresher)
+{
+    struct story s = refresh_of_result();
+    tell_refresh(&s, 980, 3, VOW_STATUS_OWNED, 7);
+    check_lie(&s);
+    s = refresh_of_result();
+    tell_refresh(&s, 2100, 3, VOW_STATUS_OWNED, 7)->told_takeovers = 1;
+    check_lie(&s); /* a takeover has the number of the first run */
+}
+
+TEST(replay_order, refuses_a_run_beside_a_refresher_of_an_expired_result)
+{
+    struct story s = refresh_of_result();
+    tell_claim(&s, 1400, 4, VOW_STATUS_WAITING, 6);
+    check_true(&s);
+    tell_claim(&s, 1410, 5, VOW_STATUS_OWNED, 7);
+    check_lie(&s);
+    s = refresh_of_result();
+    tell_claim(&s, 1400, 4, VOW_STATUS_SETTLED, 5);
+    check_lie(&s);
+    s = refresh_of_result();
+    tell_pulse(&s, 1410, 2, 6, VOW_STATUS_OWNED);
+    tell_commit(&s, 1500, 2, 6, LONG_MS, VOW_STATUS_OWNED);
+    tell_claim(&s, 1510, 4, VOW_STATUS_SETTLED, 6);
+    check_true(&s);
+    tell_claim(&s, 1520, 4, VOW_STATUS_SETTLED, 5);
+    check_lie(&s);
+}
