@@ -711,9 +711,10 @@ static int client_read(struct cas_service *s, const struct cas_read *read,
     return rc;
 }
 
-static int client_grant(struct cas_service *s, uint64_t ttl_ms, uint64_t due_ns,
-                        struct cas_lease *ret)
+static int client_grant(struct cas_service *s, uint64_t ttl_ms, bool marks,
+                        uint64_t due_ns, struct cas_lease *ret)
 {
+    (void)marks;
     struct cas_client *c = cas_sim_client_of(s);
     struct cas_world *w = c->world;
     uint64_t sent_ns = vow_loop_now_ns(w->loop);

@@ -45,6 +45,7 @@ struct cas_client {
     struct cas_events events;
     bool killed, cut, broken; /* broken: the watch tells nothing */
     uint64_t stream_ns;       /* when the last event of the watch arrives */
+    bool follows;             /* events of pools are sent */
     vow_link *pending;        /* events */
     vow_call end;
     void (*closed)(void *user);

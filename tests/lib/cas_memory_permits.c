@@ -15,7 +15,8 @@ struct sim_late_op {
     struct sim_op op;
     struct cas_pool_write write;
     struct cas_row_change *rows;
-    struct cas_entry *entries;
+    struct cas_row *seen; /* that the changes point to */
+    struct cas_entry *entries, *spent;
     char label[VOW_LABEL_MAX + 1], limits_label[VOW_LABEL_MAX + 1];
 };
 
@@ -26,7 +27,9 @@ static void late_op_free(struct sim_late_op *l)
     (void)vow_call_stop(&l->due);
     vow__list_remove(&l->world->late_ops, &l->link);
     free(l->rows);
+    free(l->seen);
     free(l->entries);
+    free(l->spent);
     free(l);
 }
 
@@ -66,6 +69,14 @@ static void op_keep_late(struct cas_client *c, const struct sim_op *op)
             copy_array(l->write.rows, l->write.n_rows * sizeof(l->rows[0]));
         l->entries = copy_array(l->write.entries,
                                 l->write.n_entries * sizeof(l->entries[0]));
+        l->seen = cas_sim_must_alloc(l->write.n_rows * sizeof(l->seen[0]));
+        for (size_t i = 0; i < l->write.n_rows; i++) {
+            l->seen[i] = *l->rows[i].row;
+            l->rows[i].row = &l->seen[i];
+        }
+        l->spent =
+            copy_array(l->write.spent, l->write.n_spent * sizeof(l->spent[0]));
+        l->write.spent = l->spent;
         l->write.rows = l->rows;
         l->write.entries = l->entries;
         l->op.write = &l->write;
@@ -134,22 +145,25 @@ static int client_permits(struct cas_service *s, const struct cas_pool_write *w,
                      ret_version);
 }
 
-/* NOLINTNEXTLINE(readability-function-size): the type is of the table */
-static int client_leave(struct cas_service *s, const struct cas_pool_name *name,
-                        const vow_token *token, uint64_t order,
-                        const struct cas_entry *entry, uint64_t due_ns,
+/* Without a look, what the service need not answer is wrong. */
+static int client_leave(struct cas_service *s, const struct cas_leave *l,
                         struct cas_pool_found *ret_pool,
                         struct cas_row *ret_row)
 {
     struct sim_op op = {.kind = SIM_LEAVE,
-                        .name = *name,
-                        .token = *token,
-                        .order = order,
-                        .has_entry = entry != NULL};
-    if (entry != NULL)
-        op.entry = *entry;
-    return client_op(cas_sim_client_of(s), &op, due_ns, ret_pool, ret_row,
-                     NULL);
+                        .name = l->pool,
+                        .token = l->token,
+                        .order = l->order,
+                        .has_entry = l->entry != NULL};
+    if (l->entry != NULL)
+        op.entry = *l->entry;
+    int rc = client_op(cas_sim_client_of(s), &op, l->due_ns, ret_pool, ret_row,
+                       NULL);
+    if (rc == 0 && !l->look) {
+        memset(&ret_pool->sums, 0xa5, sizeof(ret_pool->sums));
+        ret_row->before = ret_row->ahead = UINT64_MAX;
+    }
+    return rc;
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the type is of the table */

@@ -43,6 +43,8 @@ struct sim_pools {
     size_t n_limits;
     struct sim_pool **pools;
     size_t n;
+    struct cas_pool_event *log; /* all changes */
+    size_t n_log;
 };
 
 static bool watches(const struct cas_world *w)
@@ -106,6 +108,27 @@ static struct rules_row *rows_copy(const struct sim_pool *p)
 
 /* ---- events -------------------------------------------------------------- */
 
+static void change_send(struct cas_client *c, const struct cas_pool_event *p)
+{
+    if (cas_sim_event_lost(c))
+        return;
+    struct sim_event *e = cas_sim_event_new(c);
+    e->kind = SIM_POOL;
+    e->pool = *p;
+}
+
+/* Changes before the request are told, too. */
+static void client_follow(struct cas_service *s, uint64_t revision)
+{
+    struct cas_client *c = cas_sim_client_of(s);
+    const struct sim_pools *ps = c->world->pools;
+    CHECK(revision == 0 || !c->follows);
+    c->follows = revision != 0;
+    for (size_t i = 0; c->follows && i < ps->n_log; i++)
+        if (ps->log[i].revision > revision)
+            change_send(c, &ps->log[i]);
+}
+
 /* A change of a pool, or with CAS_LIMITS_SET of limits. */
 static void change_tell(struct sim_pools *ps, struct sim_pool *p,
                         struct cas_pool_event event)
@@ -116,13 +139,14 @@ static void change_tell(struct sim_pools *ps, struct sim_pool *p,
         p->revision = event.revision;
         event.pool = p->name;
     }
-    for (int i = 0; watches(w) && i < w->n_clients; i++) {
-        if (w->clients[i] == NULL || cas_sim_event_lost(w->clients[i]))
-            continue;
-        struct sim_event *e = cas_sim_event_new(w->clients[i]);
-        e->kind = SIM_POOL;
-        e->pool = event;
-    }
+    if (!watches(w))
+        return;
+    ps->log = realloc(ps->log, (ps->n_log + 1) * sizeof(ps->log[0]));
+    CHECK(ps->log != NULL);
+    ps->log[ps->n_log++] = event;
+    for (int i = 0; i < w->n_clients; i++)
+        if (w->clients[i] != NULL && w->clients[i]->follows)
+            change_send(w->clients[i], &event);
 }
 
 static void look_send(struct sim_pools *ps, const struct sim_pool *p,
@@ -236,6 +260,15 @@ void cas_sim_pools_lease_end(struct sim_pools *ps, uint64_t lease)
     }
 }
 
+static void entry_remove(struct sim_pools *ps, struct sim_pool *p, size_t i)
+{
+    const uint64_t id = p->entries[i].e.id;
+    p->entries[i] = p->entries[--p->n_entries];
+    change_tell(
+        ps, p,
+        (struct cas_pool_event){.change = CAS_ENTRY_GONE, .entry = {.id = id}});
+}
+
 /* Ends leases that are over, and removes entries. */
 static void pool_expire(struct sim_pools *ps, struct sim_pool *p)
 {
@@ -252,15 +285,10 @@ static void pool_expire(struct sim_pools *ps, struct sim_pool *p)
     }
     for (size_t i = 0; i < p->n_entries;) {
         const struct sim_entry *e = &p->entries[i];
-        const uint64_t id = e->e.id;
-        if (now_us < e->written_us + e->e.keep_ms * 1000) {
+        if (now_us < e->written_us + e->e.keep_ms * 1000)
             i++;
-            continue;
-        }
-        p->entries[i] = p->entries[--p->n_entries];
-        change_tell(ps, p,
-                    (struct cas_pool_event){.change = CAS_ENTRY_GONE,
-                                            .entry = {.id = id}});
+        else
+            entry_remove(ps, p, i);
     }
 }
 
@@ -279,7 +307,7 @@ static int pool_seen(struct cas_client *c, struct sim_pool *p,
     ret->there = l->version != 0;
     ret->limits_version = l->version;
     ret->limits = l->limits;
-    ret->name = p->name.pool;
+    ret->name = p->name;
     ret->sums = vow__rules_order_sum(&l->limits, rows, p->n);
     free(rows);
     memcpy(ret->label, own ? l->label : p->label, sizeof(ret->label));
@@ -308,7 +336,8 @@ static void row_seen(struct cas_client *c, struct sim_pool *p,
                             .order = r->row.order,
                             .version = r->version,
                             .fence = r->row.order,
-                            .lease = r->lease};
+                            .lease = r->lease,
+                            .lease_ms = r->row.lease_ms};
     struct rules_row *rows = rows_copy(p);
     CHECK(vow__rules_order_find(&l->limits, rows, p->n, token, &ret->before,
                                 &ret->ahead) != NULL);
@@ -367,8 +396,9 @@ static bool write_fits(struct cas_world *w, struct sim_pool *p,
     if (q->limits_version != 0 && q->limits_version != l->version)
         return false;
     for (size_t i = 0; i < q->n_rows; i++) {
-        const struct sim_row *r = row_find(p, &q->rows[i].token);
-        if (r == NULL || r->version != q->rows[i].version)
+        const struct cas_row *was = q->rows[i].row;
+        const struct sim_row *r = row_find(p, &was->token);
+        if (r == NULL || r->version != was->version)
             return false;
     }
     for (size_t i = 0; i < q->n_entries; i++) {
@@ -389,20 +419,25 @@ static int server_permits(struct cas_client *c, const struct sim_op *op,
     if (!write_fits(w, p, q))
         return VOW_EAGAIN;
     for (size_t i = 0; i < q->n_rows; i++)
-        if (q->rows[i].lease.id != 0 && !lease_lives(w, q->rows[i].lease.id))
+        if (!lease_lives(w, q->rows[i].lease.id))
             return VOW_ENOENT;
     uint64_t version = ++w->counter;
     w->writes++;
     for (size_t i = 0; i < q->n_rows; i++) {
-        struct sim_row *r = row_find(p, &q->rows[i].token);
-        if (q->rows[i].lease.id != 0)
-            r->lease = q->rows[i].lease.id;
+        struct sim_row *r = row_find(p, &q->rows[i].row->token);
+        r->lease = q->rows[i].lease.id;
+        r->row.lease_ms = q->rows[i].lease_ms;
         r->version = version;
         if (q->rows[i].mark)
             row_mark(w->pools, p, r, version);
     }
     for (size_t i = 0; i < q->n_entries; i++)
         entry_set(w->pools, p, q->entries[i], version);
+    for (size_t i = 0; i < q->n_spent; i++) {
+        struct sim_entry *e = sim_entry_find(p, q->spent[i].id);
+        if (e != NULL && e->e.version == q->spent[i].version)
+            entry_remove(w->pools, p, (size_t)(e - p->entries));
+    }
     looks_tell(w->pools, p, NULL);
     *ret_version = version;
     return 0;
@@ -534,6 +569,7 @@ void cas_sim_pools_free(struct sim_pools *ps)
     }
     free(ps->pools);
     free(ps->limits);
+    free(ps->log);
     free(ps);
 }
 
@@ -558,38 +594,29 @@ static int client_look(struct cas_service *s, const struct cas_pool_name *name,
     return back < 0 ? back : rc;
 }
 
-static int client_pools(struct cas_service *s, const vow_name *after,
-                        uint64_t due_ns, struct cas_pool_found *ret,
-                        size_t room, size_t *ret_n)
+static int client_pools(struct cas_service *s, uint64_t due_ns,
+                        struct cas_pools_found *ret)
 {
     struct cas_client *c = cas_sim_client_of(s);
     struct sim_pools *ps = c->world->pools;
-    vow_name last = *after;
-    size_t n = 0;
     int rc = cas_sim_travel_there(c, due_ns);
-    while (rc == 0 && n < room) {
-        struct sim_pool *next = NULL;
-        for (size_t i = 0; i < ps->n; i++) {
-            struct sim_pool *p = ps->pools[i];
-            if (limits_find(ps, &p->name.limits_of)->version != 0 &&
-                memcmp(&p->name.pool, &last, sizeof(last)) > 0 &&
-                (next == NULL ||
-                 memcmp(&p->name.pool, &next->name.pool, sizeof(last)) < 0))
-                next = p;
-        }
-        if (next == NULL)
-            break;
-        pool_expire(ps, next);
-        last = next->name.pool;
-        rc = pool_seen(c, next, &ret[n++]);
+    for (size_t i = 0; rc == 0 && i < ps->n; i++) {
+        struct cas_pool_found f = {.alloc = ret->alloc};
+        if (limits_find(ps, &ps->pools[i]->name.limits_of)->version == 0)
+            continue;
+        pool_expire(ps, ps->pools[i]);
+        rc = pool_seen(c, ps->pools[i], &f);
+        if (rc == 0)
+            rc = vow__cas_pools_add(ret, &f);
+        vow__cas_pool_found_fini(&f);
     }
-    *ret_n = n;
     return rc < 0 ? rc : cas_sim_travel(c, due_ns);
 }
 
 void cas_sim_pools_ops(struct cas_service_ops *ops)
 {
     ops->permit_look = client_look;
+    ops->pools_follow = client_follow;
     ops->pool_list = client_pools;
     cas_sim_permits_ops(ops);
 }

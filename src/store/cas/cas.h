@@ -76,7 +76,7 @@
  * the engine first saw this version of the entry.
  *   A service with CAS_WATCHES tells every change of every pool that is not a
  * new row, once, in the order of changes, as on_pool: marks, rows that went,
- * entries, limits. A service with CAS_REGISTERS calls on_look for an unmarked
+ * entries, limits; with pools_follow, only while the engine follows pools. A service with CAS_REGISTERS calls on_look for an unmarked
  * row when the row begins to fit by the concurrency limit, when the row becomes
  * the first waiting row under a rate, and when new limits have removed the row:
  * in the step that causes this, to the instance that joined; perhaps twice,
@@ -206,9 +206,13 @@ struct cas_row {
     bool marked;
     uint32_t weight;
     uint64_t order, version, fence;
-    uint64_t lease;  /* id */
+    uint64_t lease; /* id */
+    uint64_t lease_ms;
     uint64_t before; /* vow__rules_order_find() */
     uint64_t ahead;
+    /* For services that write whole rows; the engine reads neither. */
+    uint64_t since_us;
+    char runner[VOW_LABEL_MAX + 1];
 };
 
 /* A pool as a read has seen the pool. */
@@ -222,17 +226,23 @@ struct cas_pool_found {
     struct cas_entry *entries; /* vow__cas_entries_add() */
     size_t n, room;
     const struct vow_alloc *alloc; /* of the entries; set by the engine */
-    vow_name name;
+    struct cas_pool_name name;
     char label[VOW_LABEL_MAX + 1];
+};
+
+/* Pools that are being listed. */
+struct cas_pools_found {
+    struct cas_pool_found *pools;
+    size_t n, room;
+    const struct vow_alloc *alloc;
 };
 
 /* A change of a row by the process of the row. */
 struct cas_row_change {
-    vow_token token;
-    uint64_t version;       /* compared */
-    bool mark;              /* the row is marked from now on */
-    struct cas_lease lease; /* the row hangs on this lease from now on; id 0: on
-                               the lease as before */
+    const struct cas_row *row; /* as it was read; the version is compared */
+    bool mark;                 /* the row is marked from now on */
+    struct cas_lease lease;    /* the row hangs on this lease from now on */
+    uint64_t lease_ms;         /* of the permit */
 };
 
 /* A conditional write of rows and entries of one pool, all or nothing. Compared
@@ -245,7 +255,24 @@ struct cas_pool_write {
     size_t n_rows;
     const struct cas_entry *entries; /* id, version, weight, open, keep_ms */
     size_t n_entries;
+    /* Entries that count no more: each is removed if the version matches, and
+     * whatever happens to the write. */
+    const struct cas_entry *spent;
+    size_t n_spent;
     const char *label; /* of the pool, for a service that keeps no other */
+    uint64_t due_ns;
+};
+
+/* A removal of a row, if the row has the order; 0: any order. With an entry, the
+ * entry is written in the same step, if the versions match: else VOW_EAGAIN, and
+ * nothing happens. */
+struct cas_leave {
+    struct cas_pool_name pool;
+    vow_token token;
+    uint64_t order;
+    const struct cas_entry *entry; /* or NULL */
+    const char *label;             /* as in struct cas_pool_write */
+    bool look; /* answer the whole pool; else limits and the row may do */
     uint64_t due_ns;
 };
 
@@ -286,6 +313,11 @@ struct cas_events {
 };
 
 enum {
+    CAS_WRITE_MAX = 32, /* rows of a write; as many entries */
+    CAS_SPENT_MAX = 16
+};
+
+enum {
     CAS_WATCHES = 1,  /* tells all changes; keepalives read no names */
     CAS_REGISTERS = 2 /* tells registered waiters and owners */
 };
@@ -300,9 +332,10 @@ struct cas_service_ops {
     /* Called once, before any other function. */
     void (*listen)(struct cas_service *s, const struct cas_events *events);
 
-    /* Grants a lease. VOW_EUNSURE: a lease nobody uses ends by itself. */
-    int (*lease_grant)(struct cas_service *s, uint64_t ttl_ms, uint64_t due_ns,
-                       struct cas_lease *ret_lease);
+    /* Grants a lease. VOW_EUNSURE: a lease nobody uses ends by itself. With
+     * `marks`, a mark of a name is going to hang on the lease. */
+    int (*lease_grant)(struct cas_service *s, uint64_t ttl_ms, bool marks,
+                       uint64_t due_ns, struct cas_lease *ret_lease);
     /* Renews a lease, and sets sent_ns. With CAS_REGISTERS, also reads the `n`
      * names, without values; else n is 0. VOW_ENOENT: the lease has ended. */
     int (*lease_keep)(struct cas_service *s, struct cas_lease *lease,
@@ -344,20 +377,19 @@ struct cas_service_ops {
                        const vow_token *tokens, size_t n, uint64_t due_ns,
                        struct cas_pool_found *ret_pool,
                        struct cas_row *ret_rows);
-    /* Writes rows and entries. *ret_version is the version of all that was
+    /* Writes at most CAS_WRITE_MAX rows and entries. *ret_version is the version of all that was
      * written. VOW_EAGAIN: the compare failed. VOW_ENOENT: a lease has
      * ended. */
     int (*permit_write)(struct cas_service *s, const struct cas_pool_write *w,
                         uint64_t *ret_version);
-    /* Removes the row of a token, if the row has the order; 0: any order. With
-     * an entry, writes the entry in the same step, if the versions match: else
-     * VOW_EAGAIN, and nothing happens. Answers pool and row as before the step;
-     * a row that was not there is no error. */
-    int (*permit_leave)(struct cas_service *s, const struct cas_pool_name *pool,
-                        const vow_token *token, uint64_t order,
-                        const struct cas_entry *entry, uint64_t due_ns,
+    /* Removes a row. Answers pool and row as before the step, the whole pool
+     * with VOW_EAGAIN; a row that was not there is no error. */
+    int (*permit_leave)(struct cas_service *s, const struct cas_leave *leave,
                         struct cas_pool_found *ret_pool,
                         struct cas_row *ret_row);
+    /* With CAS_WATCHES: from now on tells the changes of pools behind this
+     * revision, or until the next call with 0 none. NULL: tells all. */
+    void (*pools_follow)(struct cas_service *s, uint64_t revision);
     /* Reads a pool, or sets limits and label if limits_version is `version`,
      * else VOW_EAGAIN; an empty label keeps the old label. Carries out
      * vow__rules_order_limit() for the pool and its keys: if not in one step,
@@ -368,11 +400,10 @@ struct cas_service_ops {
                       const vow_pool_limits *limits, const char *label,
                       uint64_t version, uint64_t due_ns,
                       struct cas_pool_found *ret_pool);
-    /* Reads at most `room` pools behind `after` (zeros: from the beginning), in
-     * the order of names. Fewer than `room`: the end. */
-    int (*pool_list)(struct cas_service *s, const vow_name *after,
-                     uint64_t due_ns, struct cas_pool_found *ret_pools,
-                     size_t room, size_t *ret_n);
+    /* Reads all pools with limits, by vow__cas_pools_add(). Pools of keys that
+     * have neither rows nor entries may be missing. */
+    int (*pool_list)(struct cas_service *s, uint64_t due_ns,
+                     struct cas_pools_found *ret_pools);
 
     const char *(*explain)(struct cas_service *s);
     void (*examine)(struct cas_service *s, vow_findings_fn done, void *user);
@@ -410,5 +441,9 @@ int vow__cas_entries_add(struct cas_pool_found *found,
                          const struct cas_entry *entry);
 /* Drops the entries. */
 void vow__cas_pool_found_fini(struct cas_pool_found *found);
+/* Adds a pool to a list; the entries move into the list, also without success.
+ * VOW_ENOMEM. */
+int vow__cas_pools_add(struct cas_pools_found *list,
+                       struct cas_pool_found *found);
 
 #endif

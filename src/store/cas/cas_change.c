@@ -131,7 +131,8 @@ int vow__cas_change_run(struct cas_change *c)
     change_guess(c);
     for (int tries = 0; rc == 0 && tries < CAS_TRIES_MAX; tries++) {
         if (c->leases && c->lease_ms > 0)
-            rc = vow__cas_lease_use(c->cas, c->lease_ms, c->due_ns, &lease);
+            rc = vow__cas_lease_use(c->cas, c->lease_ms, true, c->due_ns,
+                                    &lease);
         if (rc < 0)
             break;
         change_decide(c, c->now_us);

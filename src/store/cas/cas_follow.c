@@ -30,7 +30,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENTRIES_FIRST = 8, LOOK_PAUSE_MS = 20, NS_PER_US = 1000 };
+enum {
+    ENTRIES_FIRST = 8,
+    LOOK_PAUSE_MS = 20,
+    UNFOLLOW_MS = 1000,
+    NS_PER_US = 1000
+};
 
 static inline void pool_check_sums(const struct cas_pool *pool,
                                    const struct cas_pool_found *found,
@@ -54,6 +59,17 @@ static struct cas_permit *permit_of(struct vow__table_node *node)
 static bool pool_watches(const struct cas_pool *pool)
 {
     return (pool->cas->flags & CAS_WATCHES) != 0;
+}
+
+/* Returns whether a read may miss a change that no event is going to tell. */
+static bool pool_is_outrun(const struct cas_pool *pool,
+                           const struct cas_pool_found *found, uint64_t doubts)
+{
+    const struct cas *s = pool->cas;
+    bool told = s->service->ops->pools_follow == NULL ||
+                (s->follow != 0 && found->revision >= s->follow);
+    return pool_watches(pool) &&
+           (!told || found->revision < pool->newest || doubts != s->doubts);
 }
 
 uint64_t vow__cas_loop_us(const struct cas *s)
@@ -227,8 +243,8 @@ static void permit_see(struct cas_permit *p, const struct cas_row *row,
 void vow__cas_pool_see(struct cas_pool *pool, struct cas_pool_found *found,
                        const struct cas_row *rows, size_t n, uint64_t doubts)
 {
-    bool outrun = pool_watches(pool) && (found->revision < pool->newest ||
-                                         doubts != pool->cas->doubts);
+    vow__cas_pools_follow(pool->cas, found->revision);
+    bool outrun = pool_is_outrun(pool, found, doubts);
     bool older = found->revision < pool->found.revision;
     VOW__DEBUG_ASSERT((pool_check_sums(pool, found, rows, n), true));
     for (size_t i = 0; i < n; i++) {
@@ -243,6 +259,35 @@ void vow__cas_pool_see(struct cas_pool *pool, struct cas_pool_found *found,
         *found = vow__cas_pool_found(pool->cas);
     }
     vow__cas_pool_judge(pool);
+}
+
+static void on_unfollow(void *user)
+{
+    struct cas *s = user;
+    struct vow__table_node *node = NULL;
+    s->follow = 0;
+    s->service->ops->pools_follow(s->service, 0);
+    while ((node = vow__table_next(&s->pools, node)) != NULL)
+        VOW__OUTER(node, struct cas_pool, node)->followed = false;
+}
+
+/* Changes behind the read of the first waiting request are told; an older read
+ * is outrun. For a moment after the last waiting request, the service goes on:
+ * mostly the next request is near. */
+void vow__cas_pools_follow(struct cas *s, uint64_t revision)
+{
+    if (s->service->ops->pools_follow == NULL || s->closing)
+        return;
+    if (s->n_queued > 0 && s->follow == 0) {
+        s->follow = revision;
+        s->service->ops->pools_follow(s->service, revision);
+    }
+    if (s->n_queued > 0)
+        (void)vow_call_stop(&s->unfollow);
+    else if (s->follow != 0 && !vow_call_pending(&s->unfollow))
+        vow_call_weakly_at(&s->unfollow, s->loop,
+                           vow_loop_due_ns(s->loop, UNFOLLOW_MS), on_unfollow,
+                           s);
 }
 
 /* F1: if the read is of the newest event, both are of the same revision. */
@@ -392,9 +437,10 @@ void vow__cas_pools_doubt(struct cas *s)
 {
     struct vow__table_node *node = NULL;
     s->doubts++;
+    s->follow = s->follow > 0; /* the numbers may begin again lower */
     while ((node = vow__table_next(&s->pools, node)) != NULL) {
         struct cas_pool *pool = VOW__OUTER(node, struct cas_pool, node);
-        pool->newest = 0; /* the numbers may begin again lower */
+        pool->newest = 0;
         pool->found.revision = 0;
         pool_unfollow(pool);
         vow__cas_pool_judge(pool);

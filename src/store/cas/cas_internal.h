@@ -109,7 +109,11 @@ struct cas {
     /* pools */
     struct vow__table pools;
     uint64_t doubts; /* how often events may have been lost */
-    vow_link *news;  /* permits that are to be told */
+    size_t n_queued; /* waiting requests */
+    uint64_t
+        follow; /* the service tells changes behind this revision; 0: none */
+    vow_call unfollow;
+    vow_link *news; /* permits that are to be told */
     vow_call tell;
     /* leases */
     vow_link *leases; /* struct cas_slot */
@@ -242,9 +246,10 @@ extern const struct cas_events vow__cas_events;
 
 /* ---- leases (cas_lease.c) ------------------------------------------------ */
 
-/* Gives a lease that is valid for at least `ms` from now on. With names, always
- * renews the lease and reads the names. On a fiber. */
-int vow__cas_lease_use(struct cas *s, uint64_t ms, uint64_t due_ns,
+/* Gives a lease that is valid for at least `ms` from now on; `marks` as in
+ * lease_grant. With names, always renews the lease and reads the names. On a
+ * fiber. */
+int vow__cas_lease_use(struct cas *s, uint64_t ms, bool marks, uint64_t due_ns,
                        struct cas_lease *ret_lease);
 int vow__cas_lease_read(struct cas *s, uint64_t ms, const struct cas_read *read,
                         struct cas_found *ret_found,

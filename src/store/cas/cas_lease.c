@@ -35,8 +35,10 @@ static void slot_kept(struct cas *s, const struct cas_lease *lease);
 static int slot_turn(struct cas *s, struct cas_slot *slot);
 static void slot_done(struct cas_slot *slot, int rc);
 static int slot_wait(struct cas_slot *slot);
-static int slot_grant(struct cas *s, struct cas_slot *slot, uint64_t due_ns);
-static int slot_renew(struct cas *s, struct cas_slot *slot, uint64_t due_ns);
+static int slot_grant(struct cas *s, struct cas_slot *slot, bool marks,
+                      uint64_t due_ns);
+static int slot_renew(struct cas *s, struct cas_slot *slot, bool marks,
+                      uint64_t due_ns);
 static bool slot_lasts(const struct cas *s, const struct cas_slot *slot,
                        uint64_t ms);
 
@@ -47,7 +49,7 @@ static struct cas_slot *slot_at(vow_link *l)
 
 /* ---- using --------------------------------------------------------------- */
 
-int vow__cas_lease_use(struct cas *s, uint64_t ms, uint64_t due_ns,
+int vow__cas_lease_use(struct cas *s, uint64_t ms, bool marks, uint64_t due_ns,
                        struct cas_lease *ret_lease)
 {
     struct cas_slot *slot = slot_find(s, ms);
@@ -56,7 +58,8 @@ int vow__cas_lease_use(struct cas *s, uint64_t ms, uint64_t due_ns,
         return rc;
     slot->users++;
     while (rc == 0 && !slot_lasts(s, slot, ms))
-        rc = slot->turn != NULL ? slot_wait(slot) : slot_renew(s, slot, due_ns);
+        rc = slot->turn != NULL ? slot_wait(slot)
+                                : slot_renew(s, slot, marks, due_ns);
     slot->users--;
     *ret_lease = slot->lease;
     return rc;
@@ -69,7 +72,7 @@ int vow__cas_lease_read(struct cas *s, uint64_t ms, const struct cas_read *read,
     struct cas_service *service = s->service;
     int rc;
     do {
-        rc = vow__cas_lease_use(s, ms, read->due_ns, ret_lease);
+        rc = vow__cas_lease_use(s, ms, true, read->due_ns, ret_lease);
         if (rc < 0)
             return rc;
         rc = service->ops->lease_keep(service, ret_lease, read->names, read->n,
@@ -108,7 +111,8 @@ static int slot_wait(struct cas_slot *slot)
     return rc < 0 ? rc : (int)vow_as_int(vow_get(turn));
 }
 
-static int slot_renew(struct cas *s, struct cas_slot *slot, uint64_t due_ns)
+static int slot_renew(struct cas *s, struct cas_slot *slot, bool marks,
+                      uint64_t due_ns)
 {
     struct cas_service *service = s->service;
     int rc = slot_turn(s, slot);
@@ -121,16 +125,17 @@ static int slot_renew(struct cas *s, struct cas_slot *slot, uint64_t due_ns)
             slot->lease.id = 0;
     }
     if (slot->lease.id == 0)
-        rc = slot_grant(s, slot, due_ns);
+        rc = slot_grant(s, slot, marks, due_ns);
     slot_done(slot, rc);
     return rc;
 }
 
-static int slot_grant(struct cas *s, struct cas_slot *slot, uint64_t due_ns)
+static int slot_grant(struct cas *s, struct cas_slot *slot, bool marks,
+                      uint64_t due_ns)
 {
     struct cas_lease lease = {.id = 0};
-    int rc =
-        s->service->ops->lease_grant(s->service, slot->ttl_ms, due_ns, &lease);
+    int rc = s->service->ops->lease_grant(s->service, slot->ttl_ms, marks,
+                                          due_ns, &lease);
     if (rc == 0)
         slot->lease = lease;
     return rc;

@@ -14,17 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POOLS_PAGE = 64 };
-
 struct pools_step {
     struct cas_step step;
     vow_name pool; /* of limit */
     bool sets;
     vow_pool_limits limits;
     char label[VOW_LABEL_MAX + 1];
-    struct cas_pool_found *found; /* of the list, or a single pool */
+    struct cas_pools_found found; /* all, or a single pool */
     vow_pool_info *infos;
-    size_t n, room;
 };
 
 static struct pools_step *pools_of(struct cas_step *step)
@@ -37,12 +34,10 @@ static struct pools_step *pools_of(struct cas_step *step)
 static vow_pool_info pool_found_info(const struct cas *s,
                                      struct cas_pool_found *found)
 {
-    const struct cas_pool_name name = {.pool = found->name,
-                                       .limits_of = found->name};
-    vow__cas_entries_age(s, vow__cas_pool_find(s, &name), found);
+    vow__cas_entries_age(s, vow__cas_pool_find(s, &found->name), found);
     const struct rules_pool tally = vow__cas_pool_tally(found);
     return (vow_pool_info){
-        .pool = found->name,
+        .pool = found->name.pool,
         .label = found->label,
         .limits = found->limits,
         .held = found->sums.held,
@@ -54,38 +49,52 @@ static vow_pool_info pool_found_info(const struct cas *s,
 static void pools_answer(struct cas_step *step, int code)
 {
     const struct pools_step *k = pools_of(step);
-    step->done.pools(code, code == 0 ? k->infos : NULL, code == 0 ? k->n : 0,
-                     step->user);
+    step->done.pools(code, code == 0 ? k->infos : NULL,
+                     code == 0 ? k->found.n : 0, step->user);
 }
 
 static void pools_fini(struct cas_step *step)
 {
     struct pools_step *k = pools_of(step);
-    const struct vow_alloc *a = &step->cas->alloc;
-    for (size_t i = 0; i < k->room; i++)
-        vow__cas_pool_found_fini(&k->found[i]);
-    vow__mem_free(a, k->found, k->room * sizeof(k->found[0]));
-    vow__mem_free(a, k->infos, k->room * sizeof(k->infos[0]));
+    struct cas_pools_found *f = &k->found;
+    for (size_t i = 0; i < f->n; i++)
+        vow__cas_pool_found_fini(&f->pools[i]);
+    vow__mem_free(f->alloc, k->infos, f->n * sizeof(k->infos[0]));
+    vow__mem_free(f->alloc, f->pools, f->room * sizeof(f->pools[0]));
 }
 
-static int pools_grow(struct pools_step *k, size_t room)
+int vow__cas_pools_add(struct cas_pools_found *list,
+                       struct cas_pool_found *found)
 {
-    struct cas *s = k->step.cas;
-    struct cas_pool_found *found =
-        vow__mem_new(&s->alloc, room * sizeof(found[0]));
-    vow_pool_info *infos = vow__mem_zero(&s->alloc, room * sizeof(infos[0]));
-    if (found == NULL || infos == NULL) {
-        vow__mem_free(&s->alloc, found, room * sizeof(found[0]));
-        vow__mem_free(&s->alloc, infos, room * sizeof(infos[0]));
-        return VOW_ENOMEM;
+    if (list->n == list->room) {
+        size_t room = list->room == 0 ? 1 : 2 * list->room;
+        struct cas_pool_found *more =
+            vow__mem_new(list->alloc, room * sizeof(more[0]));
+        if (more == NULL) {
+            vow__cas_pool_found_fini(found);
+            return VOW_ENOMEM;
+        }
+        if (list->n > 0)
+            memcpy(more, list->pools, list->n * sizeof(more[0]));
+        vow__mem_free(list->alloc, list->pools, list->room * sizeof(more[0]));
+        list->pools = more;
+        list->room = room;
     }
-    for (size_t i = 0; i < room; i++)
-        found[i] = i < k->room ? k->found[i] : vow__cas_pool_found(s);
-    vow__mem_free(&s->alloc, k->found, k->room * sizeof(found[0]));
-    vow__mem_free(&s->alloc, k->infos, k->room * sizeof(infos[0]));
-    k->found = found;
-    k->infos = infos;
-    k->room = room;
+    list->pools[list->n++] = *found;
+    found->entries = NULL;
+    found->n = found->room = 0;
+    return 0;
+}
+
+/* Makes the answers of all pools that were found. */
+static int pools_tell(struct pools_step *k)
+{
+    struct cas_pools_found *f = &k->found;
+    k->infos = vow__mem_new(f->alloc, f->n * sizeof(k->infos[0]));
+    if (k->infos == NULL && f->n > 0)
+        return VOW_ENOMEM;
+    for (size_t i = 0; i < f->n; i++)
+        k->infos[i] = pool_found_info(k->step.cas, &f->pools[i]);
     return 0;
 }
 
@@ -102,6 +111,7 @@ static struct pools_step *pools_new(struct cas *s,
     }
     step->done.pools = done;
     step->user = user;
+    pools_of(step)->found.alloc = &s->alloc;
     return pools_of(step);
 }
 
@@ -114,31 +124,30 @@ static bool limits_equal(const vow_pool_limits *a, const vow_pool_limits *b)
 }
 
 /* Reads, or writes at a version. */
-static int limit_ask(struct pools_step *k, bool sets, uint64_t version)
+static int limit_ask(struct pools_step *k, bool sets, uint64_t version,
+                     struct cas_pool_found *f)
 {
     struct cas_service *service = k->step.cas->service;
-    vow__cas_pool_found_fini(&k->found[0]);
+    vow__cas_pool_found_fini(f);
     return service->ops->pool_limit(service, &k->pool, sets ? &k->limits : NULL,
-                                    k->label, version, k->step.due_ns,
-                                    &k->found[0]);
+                                    k->label, version, k->step.due_ns, f);
 }
 
 /* Sets the limits. A write without an answer has happened if the version is
  * another, and the limits are as requested. */
-static int limit_set(struct pools_step *k)
+static int limit_set(struct pools_step *k, struct cas_pool_found *f)
 {
     bool unsure = false;
     uint64_t version = 0;
     int rc = VOW_EAGAIN;
     for (int tries = 0; tries < CAS_TRIES_MAX; tries++) {
-        rc = limit_ask(k, false, 0);
-        const struct cas_pool_found *f = &k->found[0];
+        rc = limit_ask(k, false, 0, f);
         if (rc == 0 && unsure && f->limits_version != version && f->there &&
             limits_equal(&f->limits, &k->limits))
             return 0;
         version = rc == 0 ? f->limits_version : version;
         if (rc == 0)
-            rc = limit_ask(k, true, version);
+            rc = limit_ask(k, true, version, f);
         unsure = unsure || rc == VOW_EUNSURE;
         if (rc != VOW_EAGAIN && rc != VOW_EUNSURE)
             break;
@@ -149,16 +158,14 @@ static int limit_set(struct pools_step *k)
 static int limit_run(struct cas_step *step)
 {
     struct pools_step *k = pools_of(step);
-    int rc = pools_grow(k, 1);
-    if (rc == 0)
-        rc = k->sets ? limit_set(k) : limit_ask(k, false, 0);
-    if (rc == 0 && !k->found[0].there)
+    struct cas_pool_found f = vow__cas_pool_found(step->cas);
+    int rc = k->sets ? limit_set(k, &f) : limit_ask(k, false, 0, &f);
+    if (rc == 0 && !f.there)
         rc = VOW_ENOENT;
-    if (rc < 0)
-        return rc;
-    k->infos[0] = pool_found_info(step->cas, &k->found[0]);
-    k->n = 1;
-    return 0;
+    if (rc == 0)
+        rc = vow__cas_pools_add(&k->found, &f);
+    vow__cas_pool_found_fini(&f);
+    return rc < 0 ? rc : pools_tell(k);
 }
 
 static const struct cas_step_ops limit_ops = {.size = sizeof(struct pools_step),
@@ -189,22 +196,8 @@ static int pools_run(struct cas_step *step)
 {
     struct pools_step *k = pools_of(step);
     struct cas_service *service = step->cas->service;
-    vow_name after = {.hash = {0}};
-    size_t got = POOLS_PAGE;
-    int rc = 0;
-    while (rc == 0 && got == POOLS_PAGE) {
-        if (k->room - k->n < POOLS_PAGE)
-            rc = pools_grow(k, 2 * k->room + POOLS_PAGE);
-        if (rc == 0)
-            rc = service->ops->pool_list(service, &after, step->due_ns,
-                                         k->found + k->n, POOLS_PAGE, &got);
-        if (rc == 0 && got > 0)
-            after = k->found[k->n + got - 1].name;
-        k->n += rc == 0 ? got : 0;
-    }
-    for (size_t i = 0; rc == 0 && i < k->n; i++)
-        k->infos[i] = pool_found_info(step->cas, &k->found[i]);
-    return rc;
+    int rc = service->ops->pool_list(service, step->due_ns, &k->found);
+    return rc < 0 ? rc : pools_tell(k);
 }
 
 static const struct cas_step_ops pools_ops = {.size = sizeof(struct pools_step),

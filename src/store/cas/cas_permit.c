@@ -249,7 +249,8 @@ static int acquire_run(struct cas_step *step)
     struct cas_lease lease;
     int rc = 0;
     if (p->state == CAS_PERMIT_ENDING) {
-        rc = vow__cas_permit_leave(p, step->due_ns, &one->found, &one->row);
+        rc = vow__cas_permit_leave(p, false, step->due_ns, &one->found,
+                                   &one->row);
         if (rc < 0)
             return rc == VOW_EUNSURE ? VOW_ESTORE : rc;
         vow__cas_permit_gone(p);
@@ -258,8 +259,8 @@ static int acquire_run(struct cas_step *step)
     one->unknown = p->state == CAS_PERMIT_ASKED;
     rc = ACQUIRE_AGAIN;
     for (int tries = 0; rc == ACQUIRE_AGAIN && tries < CAS_TRIES_MAX; tries++) {
-        rc = vow__cas_lease_use(step->cas, one->request.lease_ms, step->due_ns,
-                                &lease);
+        rc = vow__cas_lease_use(step->cas, one->request.lease_ms, false,
+                                step->due_ns, &lease);
         if (rc == 0)
             rc = acquire_join(one, &lease);
     }
@@ -284,6 +285,7 @@ static int acquire_decide(struct cas_one_permit *one,
     bool held = was_held || rank == RULES_RANK_HELD;
     bool turn = !held && rank == RULES_RANK_TURN;
     VOW__ASSERT(row->there);
+    vow__cas_permit_fence(p, &one->row);
     if (!held && rank == RULES_RANK_NEVER)
         return acquire_refuse(one, VOW_EINVAL);
     if (!held && !turn && (one->unknown || row->made) &&
@@ -307,6 +309,20 @@ static int acquire_decide(struct cas_one_permit *one,
     return ACQUIRE_DONE;
 }
 
+/* Finds closed entries that count no more. Returns how many. */
+static size_t entries_spent(const struct cas *s,
+                            const struct cas_pool_found *found,
+                            struct cas_entry spent[CAS_SPENT_MAX])
+{
+    uint64_t now_us = vow__cas_loop_us(s);
+    size_t n = 0;
+    for (size_t i = 0; i < found->n && n < CAS_SPENT_MAX; i++)
+        if (found->entries[i].open == 0 &&
+            now_us - found->entries[i].since_us > found->limits.window_us)
+            spent[n++] = found->entries[i];
+    return n;
+}
+
 /* Marks the row, with an entry if the grant is charged to a rate, and moves the
  * row to the lease. */
 static int acquire_change(struct cas_one_permit *one,
@@ -314,18 +330,21 @@ static int acquire_change(struct cas_one_permit *one,
 {
     struct cas *s = one->step.cas;
     struct cas_permit *p = one->permit;
-    const struct cas_row_change row = {.token = p->token,
-                                       .version = one->row.version,
+    const struct cas_row_change row = {.row = &one->row,
                                        .mark = mark,
-                                       .lease = *lease};
+                                       .lease = *lease,
+                                       .lease_ms = one->request.lease_ms};
     struct cas_pool_write w = {.pool = one->pool->name,
                                .rows = &row,
                                .n_rows = 1,
                                .label = one->label,
                                .due_ns = one->step.due_ns};
     struct cas_entry entry;
+    struct cas_entry spent[CAS_SPENT_MAX];
     uint64_t version = 0;
     if (charge) {
+        w.spent = spent;
+        w.n_spent = entries_spent(s, &one->found, spent);
         entry = vow__cas_entry_charge(one->pool, &one->found, &one->row,
                                       one->request.lease_ms);
         p->order = one->row.order;
@@ -366,7 +385,7 @@ static int acquire_refuse(struct cas_one_permit *one, int code)
     struct cas_permit *p = one->permit;
     struct cas_row row;
     p->order = one->row.order;
-    int rc = vow__cas_permit_leave(p, one->step.due_ns, &found, &row);
+    int rc = vow__cas_permit_leave(p, false, one->step.due_ns, &found, &row);
     vow__cas_pool_found_fini(&found);
     if (rc < 0)
         return VOW_EUNSURE;
@@ -419,14 +438,19 @@ void vow__cas_acquire(vow_store *store, const vow_permit_request *q,
 
 /* A removal that had no answer may have happened: then the entry is closed,
  * too, and the row is not there. */
-int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
+int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
                           struct cas_pool_found *ret_pool,
                           struct cas_row *ret_row)
 {
     struct cas_pool *pool = p->pool;
     struct cas_service *service = pool->cas->service;
+    struct cas_leave leave = {.pool = pool->name,
+                              .token = p->token,
+                              .order = p->order,
+                              .label = pool->found.label,
+                              .look = look,
+                              .due_ns = due_ns};
     bool closes = p->entry.version != 0;
-    uint64_t order = p->order;
     int rc = VOW_EAGAIN;
     p->closing = true;
     struct cas_entry entry = vow__cas_entry_close(p, &pool->found);
@@ -434,17 +458,16 @@ int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
         vow__cas_permit_lose(p);
     for (int tries = 0; rc == VOW_EAGAIN && tries < CAS_TRIES_MAX; tries++) {
         vow__cas_pool_found_fini(ret_pool);
-        if (order == 0) { /* compare the order: the removal may come late */
+        if (leave.order == 0) { /* compared: the removal may come late */
             rc = service->ops->permit_look(service, &pool->name, &p->token, 1,
                                            due_ns, ret_pool, ret_row);
             if (rc < 0 || !ret_row->there)
                 return rc;
-            order = ret_row->order;
+            leave.order = ret_row->order;
             vow__cas_pool_found_fini(ret_pool);
         }
-        rc = service->ops->permit_leave(service, &pool->name, &p->token, order,
-                                        closes ? &entry : NULL, due_ns,
-                                        ret_pool, ret_row);
+        leave.entry = closes ? &entry : NULL;
+        rc = service->ops->permit_leave(service, &leave, ret_pool, ret_row);
         if (rc == VOW_EAGAIN) {
             entry = vow__cas_entry_close(p, ret_pool);
             closes = entry.version != 0;
@@ -491,7 +514,8 @@ static int release_run(struct cas_step *step)
     if (p->end_ns == 0) /* nothing is known here: until the row is gone */
         vow__cas_permit_lease(p, CAS_END_AGAIN_MS);
     for (int tries = 0; rc == VOW_EUNSURE && tries < CAS_TRIES_MAX; tries++) {
-        rc = vow__cas_permit_leave(p, step->due_ns, &one->found, &one->row);
+        rc = vow__cas_permit_leave(p, !known, step->due_ns, &one->found,
+                                   &one->row);
         unsure = unsure || rc == VOW_EUNSURE;
     }
     if (rc < 0)
@@ -539,7 +563,8 @@ static int permit_end_run(struct cas_step *step)
         return 0;
     if (p->end_ns == 0)
         return 0; /* gone by a step before */
-    int rc = vow__cas_permit_leave(p, step->due_ns, &one->found, &one->row);
+    int rc =
+        vow__cas_permit_leave(p, false, step->due_ns, &one->found, &one->row);
     if (rc == 0)
         vow__cas_permit_gone(p);
     return rc;

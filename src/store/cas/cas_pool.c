@@ -124,6 +124,7 @@ void vow__cas_pools_close(struct cas *s)
 {
     struct vow__table_node *node = vow__table_next(&s->pools, NULL);
     (void)vow_call_stop(&s->tell);
+    (void)vow_call_stop(&s->unfollow);
     while (node != NULL) {
         struct cas_pool *pool = pool_at(node);
         struct vow__table_node *at = vow__table_next(&pool->permits, NULL);
@@ -242,10 +243,15 @@ static void permit_state_set(struct cas_permit *p, enum cas_permit_state to)
 {
     struct cas_pool *pool = p->pool;
     VOW__ASSERT(move_allowed(p->state, to));
-    pool->n_queued -= p->state == CAS_PERMIT_QUEUED;
+    struct cas *s = pool->cas;
+    bool was_queued = p->state == CAS_PERMIT_QUEUED;
+    bool queued = to == CAS_PERMIT_QUEUED;
     p->state = to;
-    pool->n_queued += p->state == CAS_PERMIT_QUEUED; /* keeps Q2 */
     p->told = false;
+    pool->n_queued = pool->n_queued - was_queued + queued; /* keeps Q2 */
+    s->n_queued = s->n_queued - was_queued + queued;
+    if (s->n_queued == 0)
+        vow__cas_pools_follow(s, 0);
 }
 
 /* HELD to QUEUED: another row than the caller was told of. */
@@ -268,6 +274,12 @@ void vow__cas_permit_seat(struct cas_permit *p, const struct cas_row *row,
     permit_arm(p);
 }
 
+void vow__cas_permit_fence(const struct cas_permit *p, struct cas_row *row)
+{
+    if (row->there && p->order == row->order && p->fence != 0)
+        row->fence = p->fence;
+}
+
 void vow__cas_permit_lose(struct cas_permit *p)
 {
     permit_state_set(p, CAS_PERMIT_ENDING);
@@ -276,7 +288,7 @@ void vow__cas_permit_lose(struct cas_permit *p)
 void vow__cas_permit_gone(struct cas_permit *p)
 {
     permit_state_set(p, CAS_PERMIT_ASKED);
-    p->order = 0;
+    p->order = p->fence = 0;
     p->entry.version = 0;
     p->started = p->closing = false;
     p->end_ns = 0;

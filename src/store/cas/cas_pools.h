@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* cas_pools.h - pools as this instance knows them, and permits of this
- *instance. 
+ * instance.
+ *
  *   cas_permit.c   acquire, release, and the end of a permit
  *   cas_renew.c    renewals
  *   cas_limit.c    limits, and the list of pools
@@ -118,12 +119,17 @@ void vow__cas_permit_late(struct cas_permit *p);
 /* The caller is told of this row. */
 void vow__cas_permit_seat(struct cas_permit *p, const struct cas_row *row,
                           bool held);
+/* The fence of a row does not change after the caller was told. */
+void vow__cas_permit_fence(const struct cas_permit *p, struct cas_row *row);
 /* The row is being removed. */
 void vow__cas_permit_lose(struct cas_permit *p);
 /* The row is gone. */
 void vow__cas_permit_gone(struct cas_permit *p);
 /* The row of a waiting request is gone: the caller asks again. */
 void vow__cas_permit_unseat(struct cas_permit *p);
+/* Follows pools while requests wait. The service tells what has changed behind
+ * the revision, if it did not do so before. */
+void vow__cas_pools_follow(struct cas *s, uint64_t revision);
 /* The request has a turn, or has none any more. */
 void vow__cas_permit_turn(struct cas_permit *p, bool turn);
 /* Calls on_permit soon. */
@@ -164,8 +170,8 @@ void vow__cas_pool_still(struct cas_pool *pool); /* stops all calls */
 /* Starts the step that ends a permit. VOW_ENOMEM. */
 int vow__cas_permit_end(struct cas_permit *p);
 /* Removes the row of a permit. On a fiber, in the lane of the permit. Answers
- * pool and row as before. 0: the row is gone. */
-int vow__cas_permit_leave(struct cas_permit *p, uint64_t due_ns,
+ * the row as before, and with `look` the pool. 0: the row is gone. */
+int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
                           struct cas_pool_found *ret_pool,
                           struct cas_row *ret_row);
 /* Makes the answer about a row that is held or waits. */

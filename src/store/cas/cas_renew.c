@@ -75,10 +75,10 @@ static void part_add_change(struct renewal_part *part, size_t i,
     const struct cas_row *row = &part->rows[i];
     if (mark || row->lease != lease->id)
         part->changes[part->n_changes++] =
-            (struct cas_row_change){.token = row->token,
-                                    .version = row->version,
+            (struct cas_row_change){.row = row,
                                     .mark = mark,
-                                    .lease = *lease};
+                                    .lease = *lease,
+                                    .lease_ms = part->renewal->lease_ms};
 }
 
 /* Returns whether the entry is a part of the write already. */
@@ -149,8 +149,10 @@ static int part_decide(struct renewal_part *part, const struct cas_lease *lease)
     for (size_t i = 0; i < part->n; i++)
         if (item_changed(&part->items[i]))
             return PART_AGAIN;
-    for (size_t i = 0; i < part->n; i++)
+    for (size_t i = 0; i < part->n; i++) {
+        vow__cas_permit_fence(part->items[i].permit, &part->rows[i]);
         part_decide_one(part, i, &tally, lease);
+    }
     for (size_t i = 0; i < part->n; i++)
         if (part->items[i].permit->lane.active == NULL)
             part_add_entry(part, i);
@@ -183,16 +185,14 @@ static int part_look(struct renewal_part *part)
 }
 
 /* Takes over what was written. */
-static void part_wrote(struct renewal_part *part, uint64_t version)
+static void part_wrote(struct renewal_part *part,
+                       const struct cas_pool_write *w, uint64_t version)
 {
     struct cas *s = part->step.cas;
-    for (size_t i = 0; i < part->n; i++)
-        for (size_t k = 0; k < part->n_changes; k++)
-            if (memcmp(&part->rows[i].token, &part->changes[k].token,
-                       sizeof(part->changes[k].token)) == 0)
-                part->rows[i].marked |= part->changes[k].mark;
-    for (size_t k = 0; k < part->n_entries; k++) {
-        struct cas_entry e = part->entries[k];
+    for (size_t k = 0; k < w->n_rows; k++)
+        part->rows[w->rows[k].row - part->rows].marked |= w->rows[k].mark;
+    for (size_t k = 0; k < w->n_entries; k++) {
+        struct cas_entry e = w->entries[k];
         e.version = version;
         e.since_us = vow__cas_loop_us(s);
         (void)vow__cas_entries_put(&part->found, &e); /* or the event tells */
@@ -208,28 +208,40 @@ static void part_wrote(struct renewal_part *part, uint64_t version)
     }
 }
 
+static size_t write_room(size_t n)
+{
+    return n < CAS_WRITE_MAX ? n : CAS_WRITE_MAX;
+}
+
+/* Writes the changes, as many at once as the service takes. */
 static int part_write(struct renewal_part *part, const struct cas_lease *lease)
 {
     struct cas *s = part->step.cas;
-    const struct cas_pool_write w = {.pool = part->pool->name,
-                                     .rows = part->changes,
-                                     .n_rows = part->n_changes,
-                                     .entries = part->entries,
-                                     .n_entries = part->n_entries,
-                                     .label = part->found.label,
-                                     .due_ns = part->step.due_ns};
-    uint64_t version = 0;
-    if (part->n_changes + part->n_entries == 0)
-        return PART_DONE;
-    int rc = s->service->ops->permit_write(s->service, &w, &version);
-    if (rc == VOW_ENOENT)
-        vow__cas_lease_gone(s, lease->id);
-    part->wrote = part->wrote || rc == VOW_EUNSURE;
-    if (rc == VOW_EAGAIN || rc == VOW_EUNSURE || rc == VOW_ENOENT)
-        return PART_AGAIN;
-    if (rc == 0)
-        part_wrote(part, version);
-    return rc;
+    size_t row = 0;
+    size_t entry = 0;
+    while (row < part->n_changes || entry < part->n_entries) {
+        const struct cas_pool_write w = {
+            .pool = part->pool->name,
+            .rows = part->changes + row,
+            .n_rows = write_room(part->n_changes - row),
+            .entries = part->entries + entry,
+            .n_entries = write_room(part->n_entries - entry),
+            .label = part->found.label,
+            .due_ns = part->step.due_ns};
+        uint64_t version = 0;
+        int rc = s->service->ops->permit_write(s->service, &w, &version);
+        if (rc == VOW_ENOENT)
+            vow__cas_lease_gone(s, lease->id);
+        part->wrote = part->wrote || rc == VOW_EUNSURE;
+        if (rc == VOW_EAGAIN || rc == VOW_EUNSURE || rc == VOW_ENOENT)
+            return PART_AGAIN;
+        if (rc < 0)
+            return rc;
+        part_wrote(part, &w, version);
+        row += w.n_rows;
+        entry += w.n_entries;
+    }
+    return PART_DONE;
 }
 
 /* What the permits are from now on. A permit that another step has changed
@@ -266,7 +278,7 @@ static int part_run(struct cas_step *step)
     struct cas_lease lease;
     int rc = PART_AGAIN;
     for (int tries = 0; rc == PART_AGAIN && tries < CAS_TRIES_MAX; tries++) {
-        rc = vow__cas_lease_use(step->cas, part->renewal->lease_ms,
+        rc = vow__cas_lease_use(step->cas, part->renewal->lease_ms, false,
                                 step->due_ns, &lease);
         if (rc == 0)
             rc = part_look(part);

@@ -181,7 +181,8 @@ void vow__etcd_events_doubt(struct vow__etcd_service *s);
 /* ---- etcd_ttl.c ---------------------------------------------------------- */
 
 int vow__etcd_service_grant(struct cas_service *service, uint64_t ttl_ms,
-                            uint64_t due_ns, struct cas_lease *ret_lease);
+                            bool marks, uint64_t due_ns,
+                            struct cas_lease *ret_lease);
 int vow__etcd_service_keep(struct cas_service *service, struct cas_lease *lease,
                            const vow_name *names, size_t n, uint64_t due_ns,
                            struct cas_found *ret_found);

@@ -266,12 +266,14 @@ static void keep_begin_early(struct vow__etcd_service *s, uint64_t lease_ms)
 }
 
 int vow__etcd_service_grant(struct cas_service *service, uint64_t ttl_ms,
-                            uint64_t due_ns, struct cas_lease *ret_lease)
+                            bool marks, uint64_t due_ns,
+                            struct cas_lease *ret_lease)
 {
     struct vow__etcd_service *s = vow__etcd_service_of(service);
     int64_t id;
     uint64_t sent_ns = 0;
-    keep_begin_early(s, ttl_ms);
+    if (marks)
+        keep_begin_early(s, ttl_ms);
     int rc = lease_grant(s, ttl_ms / MS_PER_S, due_ns, &id, &sent_ns);
     if (rc < 0)
         return rc;
