@@ -247,9 +247,16 @@ static bool note(const struct vow__kv *kv, void *user)
     return !r->enough;
 }
 
-static void note_one(const struct vow__kv *kv, void *user)
+static bool pair_note(struct reader *r, const json_t *pair)
 {
-    (void)note(kv, user);
+    struct vow__jot memory;
+    struct vow__kv kv;
+    vow__jot_init(&memory, vow__etcd_alloc(r->etcd));
+    bool good = vow__json_pair(r->etcd, pair, &memory, &kv);
+    if (good)
+        (void)note(&kv, r);
+    vow__jot_fini(&memory);
+    return good;
 }
 
 TEST(etcd_jot, numbers_are_strings_and_what_is_missing_is_zero)
@@ -315,7 +322,7 @@ TEST(etcd_jot, pairs_are_told_without_the_prefix)
     CHECK_STR_EQ(r.seen, "a=foo,3,4,7587869 ");
     r.seen[0] = 0;
     const json_t *pairs = json_object_get(root, "kvs");
-    CHECK(vow__json_kv(r.etcd, json_array_get(pairs, 0), note_one, &r));
+    CHECK(pair_note(&r, json_array_get(pairs, 0)));
     CHECK_STR_EQ(r.seen, "a=foo,3,4,7587869 ");
     json_decref(root);
     reader_close(&r);
@@ -348,7 +355,7 @@ TEST(etcd_jot, what_etcd_would_not_answer_is_none)
     }
     CHECK_UINT_EQ(r.pairs, 0);
     CHECK(!vow__json_each(r.etcd, NULL, note, &r));
-    CHECK(!vow__json_kv(r.etcd, NULL, note_one, &r));
+    CHECK(!pair_note(&r, NULL));
     json_t *root = parse("{\"count\":\"0\"}");
     CHECK(vow__json_each(r.etcd, root, note, &r));
     r.w.alloc.fail_at = r.w.alloc.allocs + 1;

@@ -38,14 +38,9 @@ struct vow__etcd {
     vow_store_events events;
     char inst[2 * INSTANCE + 1];
     struct vow__etcd_calls *calls;
-    struct vow__etcd_leases *leases;
-    struct vow__etcd_steps *steps;
     vow_store *names;
-    struct vow__etcd_places *places;
     struct vow__etcd_results *results;
-    bool littered;         /* see vow__etcd_litter() */
     vow_deferred *closing; /* NULL: it is open */
-    unsigned leaving;      /* of names and places, not closed */
     vow_future *names_left;
     vow_watch on_names;
     vow_call last;
@@ -61,9 +56,6 @@ static vow_future *close_store(vow_store *store);
 static void close_names(struct vow__etcd *e);
 static void let_go(struct vow__etcd *e);
 static void on_names_left(vow_future *settled, void *user);
-static void on_places_left(struct vow__etcd *e);
-static void part_left(struct vow__etcd *e);
-static void on_left(struct vow__etcd *e);
 static void on_results_closed(struct vow__etcd *e);
 static void on_calls_closed(struct vow__etcd *e);
 static void on_last(void *user);
@@ -165,12 +157,6 @@ static int open_parts(struct vow__etcd *e)
 {
     int rc = vow__calls_open(e, &e->calls, e->why, sizeof(e->why));
     if (rc == 0)
-        rc = vow__leases_open(e, &e->leases);
-    if (rc == 0)
-        rc = vow__steps_open(e, &e->steps);
-    if (rc == 0)
-        rc = vow__etcd_places_open(e, &e->places);
-    if (rc == 0)
         rc = vow__results_open(e, &e->results);
     if (rc == 0)
         rc = vow__etcd_names_open(e, &e->names);
@@ -228,11 +214,6 @@ const char *vow__etcd_inst(const struct vow__etcd *e)
     return e->inst;
 }
 
-const vow_store_events *vow__etcd_events(const struct vow__etcd *e)
-{
-    return &e->events;
-}
-
 uint64_t vow__etcd_wall_us(void)
 {
     return vow__clock_date_us();
@@ -268,29 +249,9 @@ struct vow__etcd_calls *vow__etcd_calls(struct vow__etcd *e)
     return e->calls;
 }
 
-struct vow__etcd_leases *vow__etcd_leases(struct vow__etcd *e)
-{
-    return e->leases;
-}
-
-struct vow__etcd_steps *vow__etcd_steps(struct vow__etcd *e)
-{
-    return e->steps;
-}
-
 vow_store *vow__etcd_names(struct vow__etcd *e)
 {
     return e->names;
-}
-
-void vow__etcd_litter(struct vow__etcd *e)
-{
-    e->littered = true;
-}
-
-struct vow__etcd_places *vow__etcd_places(struct vow__etcd *e)
-{
-    return e->places;
 }
 
 struct vow__etcd_results *vow__etcd_results(struct vow__etcd *e)
@@ -307,12 +268,9 @@ static vow_future *close_store(vow_store *store)
         return vow_resolved(e->loop, vow_nothing());
     vow_future *f = vow_promise(e->loop, &e->closing);
     set_listener(store, &(const vow_store_events){.user = NULL});
-    vow__steps_close(e->steps);
     vow__calls_leave(e->calls);
     vow__results_leave(e->results);
-    e->leaving = 2;
     close_names(e);
-    vow__etcd_places_leave(e, on_places_left);
     return f;
 }
 
@@ -339,30 +297,7 @@ static void on_names_left(vow_future *settled, void *user)
     struct vow__etcd *e = user;
     (void)settled;
     e->names_left = vow_future_unref(e->names_left);
-    if (e->closing != NULL)
-        part_left(e);
-    else
-        let_go(e);
-}
-
-static void on_places_left(struct vow__etcd *e)
-{
-    part_left(e);
-}
-
-static void part_left(struct vow__etcd *e)
-{
-    if (--e->leaving > 0)
-        return;
-    if (e->littered)
-        on_left(e);
-    else
-        vow__leases_revoke(e, on_left);
-}
-
-static void on_left(struct vow__etcd *e)
-{
-    vow__results_close(e->results, on_results_closed);
+    let_go(e);
 }
 
 static void on_results_closed(struct vow__etcd *e)
@@ -393,12 +328,6 @@ static void on_last(void *user)
 static void store_free(struct vow__etcd *e)
 {
     struct vow_alloc alloc = e->alloc;
-    if (e->places != NULL)
-        vow__etcd_places_close(e->places);
-    if (e->steps != NULL)
-        vow__steps_free(e->steps);
-    if (e->leases != NULL)
-        vow__leases_close(e->leases);
     vow__etcd_where_fini(&e->where);
     sodium_memzero(e, sizeof(*e));
     vow__mem_free(&alloc, e, sizeof(*e));

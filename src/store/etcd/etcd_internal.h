@@ -3,15 +3,12 @@
  * protocol is in docs/design/010-etcd.md.
  *
  *   etcd.c          the store itself: its ops, opening and closing
- *   etcd_names.c    named work, by the engine in store/cas: etcd_service.h
- *   etcd_pools.c, etcd_limit.c   places and their limits: see etcd_pools.h
+ *   etcd_names.c    names and pools, by the engine in store/cas: etcd_service.h
  *   etcd_results.c  long results, in another store
  *   etcd_examine.c  what a doctor asks
  *        |
  *   etcd_await.c    requests on a fiber
- *   etcd_step.c     steps on pools, one behind another
  *   etcd_line.c     lines that values are made of
- *   etcd_lease.c    leases of pools
  *   etcd_watch.c    the stream of changes
  *        |
  *   etcd_call.c     a request: which member; with etcd_auth.c (who we are),
@@ -96,6 +93,9 @@ struct vow__key {
 /* vow__key("n", &name, "/r"); name NULL: only "n" and the rest. */
 struct vow__key vow__key(const char *kind, const vow_name *name,
                          const char *rest);
+/* The key right behind a key. Of a key that is longer than ours: behind all that
+ * begin alike. */
+struct vow__key vow__key_behind(const char *key);
 
 /* A transaction that is being made: {"compare":[],"success":[],"failure":[]}.
  * Its keys get the prefix. */
@@ -161,10 +161,11 @@ const json_t *vow__json_response(const json_t *txn, size_t i);
 bool vow__json_each(const struct vow__etcd *e, const json_t *range,
                     bool (*each)(const struct vow__kv *kv, void *user),
                     void *user);
-/* The same for one pair, as an event of a watch has it. */
-bool vow__json_kv(const struct vow__etcd *e, const json_t *pair,
-                  void (*each)(const struct vow__kv *kv, void *user),
-                  void *user);
+/* Reads one pair, as an event of a watch has it; key and value are in `memory`.
+ * The key is NULL if there is a zero byte in it: it is not ours then, and would
+ * look like another key. False: as above. */
+bool vow__json_pair(const struct vow__etcd *e, const json_t *pair,
+                    struct vow__jot *memory, struct vow__kv *ret_kv);
 
 /* ---- etcd_call.c: a request --------------------------------------------- */
 
@@ -237,35 +238,6 @@ int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
                           uint64_t epoch, vow_bytes *ticket,
                           vow_bytes **ret_value);
 
-/* ---- etcd_lease.c: leases ----------------------------------------------- */
-
-/* A lease of etcd for this length, that lives for it from this call on: one is
- * granted or kept alive if need be. code 0; VOW_ESTORE and the like, never
- * VOW_EUNSURE: nothing hangs on it yet. lease 0 and code 0 for 0 ms. `done` is
- * called later, but for VOW_ENOMEM and VOW_ECLOSED perhaps at once; when it is
- * due at the latest (0: after the timeout). */
-typedef void (*vow__lease_fn)(struct vow__etcd *e, int code, int64_t lease,
-                              void *user);
-void vow__lease_use(struct vow__etcd *e, uint64_t lease_ms, uint64_t due_ns,
-                    vow__lease_fn done, void *user);
-/* If it can be used without asking etcd: the lease, else 0. */
-int64_t vow__lease_ready(struct vow__etcd *e, uint64_t lease_ms);
-/* Etcd said that it is gone, or another of the same request: the next use makes
- * sure, and has another if it is. */
-void vow__lease_lost(struct vow__etcd *e, int64_t lease);
-/* A lease for a result, or a window, that lives so long, not much longer; it is
- * not kept alive. UINT64_MAX: none, lease 0. */
-void vow__lease_once(struct vow__etcd *e, uint64_t ttl_ms, uint64_t due_ns,
-                     vow__lease_fn done, void *user);
-
-struct vow__etcd_leases;
-int vow__leases_open(struct vow__etcd *e, struct vow__etcd_leases **ret_leases);
-/* The store is closed, and nothing of it is to last: all leases but those of
- * results end now, with what hangs on them; then `done`. */
-void vow__leases_revoke(struct vow__etcd *e, void (*done)(struct vow__etcd *e));
-/* All calls have ended. Leases that were not revoked end by themselves. */
-void vow__leases_close(struct vow__etcd_leases *l);
-
 /* ---- etcd_watch.c: the stream of changes -------------------------------- */
 
 /* Watch a tree from behind this revision on; several may watch different trees:
@@ -273,9 +245,13 @@ void vow__leases_close(struct vow__etcd_leases *l);
 struct vow__watch;
 struct vow__watch_events {
     /* It was put (value may be NULL without one), or deleted: then only key and
-     * mod are set. In their order. */
-    void (*on_put)(const struct vow__kv *kv, void *user);
-    void (*on_delete)(const struct vow__kv *kv, void *user);
+     * mod are set. In their order. `before`: what the key had before, or NULL:
+     * nothing, or that was compacted away, or is not `recalled`. */
+    void (*on_put)(const struct vow__kv *kv, const struct vow__kv *before,
+                   void *user);
+    void (*on_delete)(const struct vow__kv *kv, const struct vow__kv *before,
+                      void *user);
+    bool recalled;
     /* Some may have been lost: look again at all. */
     void (*on_doubt)(void *user);
     void *user;
@@ -284,33 +260,6 @@ int vow__watch_open(struct vow__etcd *e, const struct vow__key *tree,
                     uint64_t revision, const struct vow__watch_events *events,
                     struct vow__watch **ret_watch);
 void vow__watch_close(struct vow__watch *w);
-
-/* ---- etcd_step.c: one behind another ------------------------------------ */
-
-/* A step of a name or a pool. It begins when those of the same lane before it
- * have ended; it ends by vow__step_end(). Embedded in what the step knows. */
-struct vow__step_lane {
-    vow_link link;
-    vow_name lane;
-    struct vow__etcd *etcd;
-    uint64_t due_ns; /* the timeout from when it was asked for: all its
-                        requests end by then */
-    bool forgiven;   /* that began anew once */
-    void (*begin)(struct vow__step_lane *step);
-    /* The store is closed before it began, its time is over (VOW_ESTORE), or no
-     * memory: answer, and free. */
-    void (*refuse)(struct vow__step_lane *step, int code);
-};
-void vow__step_begin(struct vow__etcd *e, struct vow__step_lane *step);
-void vow__step_end(struct vow__step_lane *step); /* before it is freed */
-bool vow__step_late(struct vow__step_lane *step);
-
-struct vow__etcd_steps;
-int vow__steps_open(struct vow__etcd *e, struct vow__etcd_steps **ret_steps);
-/* Those that have not begun are refused with VOW_ECLOSED; those that have, end
- * by their calls. */
-void vow__steps_close(struct vow__etcd_steps *s);
-void vow__steps_free(struct vow__etcd_steps *s);
 
 /* ---- etcd_line.c: lines of a value --------------------------------------- */
 
@@ -366,7 +315,6 @@ vow_loop *vow__etcd_loop(const struct vow__etcd *e);
 const struct vow__etcd_where *vow__etcd_where_of(const struct vow__etcd *e);
 /* 32 hex digits, new for each that is opened. */
 const char *vow__etcd_inst(const struct vow__etcd *e);
-const vow_store_events *vow__etcd_events(const struct vow__etcd *e);
 /* Wall clock, us. */
 uint64_t vow__etcd_wall_us(void);
 /* Say why a step failed or etcd cannot be used: kept for ops->explain. */
@@ -382,20 +330,8 @@ bool vow__etcd_closing(const struct vow__etcd *e);
 int vow__etcd_usable(struct vow__etcd *e);
 
 struct vow__etcd_calls *vow__etcd_calls(struct vow__etcd *e);
-struct vow__etcd_leases *vow__etcd_leases(struct vow__etcd *e);
-struct vow__etcd_steps *vow__etcd_steps(struct vow__etcd *e);
 vow_store *vow__etcd_names(struct vow__etcd *e);
-/* Something hangs on leases of pools that lives on when the store is closed. */
-void vow__etcd_litter(struct vow__etcd *e);
-struct vow__etcd_places *vow__etcd_places(struct vow__etcd *e);
 struct vow__etcd_results *vow__etcd_results(struct vow__etcd *e);
-
-/* Places of this instance: given back when the store is closed, `done` once. */
-int vow__etcd_places_open(struct vow__etcd *e,
-                          struct vow__etcd_places **ret_places);
-void vow__etcd_places_leave(struct vow__etcd *e,
-                            void (*done)(struct vow__etcd *e));
-void vow__etcd_places_close(struct vow__etcd_places *places);
 
 /* ---- the steps, as in vow_store_ops -------------------------------------- */
 

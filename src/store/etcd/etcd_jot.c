@@ -42,8 +42,6 @@ static size_t whole_key(const struct vow__txn *t, const struct vow__key *key,
 static void compare(struct vow__txn *t, const struct vow__key *key,
                     const char *target, const char *relation, uint64_t number);
 static void put_parts(struct vow__txn *t, struct vow__jot *to);
-static bool read_pair(const struct vow__etcd *e, const json_t *pair,
-                      struct vow__jot *memory, struct vow__kv *ret_kv);
 static char *decode(const json_t *pair, const char *word,
                     struct vow__jot *memory, size_t *ret_n);
 
@@ -141,6 +139,18 @@ struct vow__key vow__key(const char *kind, const vow_name *name,
                      name != NULL ? "/" : "", text, rest);
     VOW__ASSERT(n >= 0 && (size_t)n < sizeof(key.text));
     return key;
+}
+
+struct vow__key vow__key_behind(const char *key)
+{
+    struct vow__key behind;
+    size_t room = sizeof(behind.text) - 2;
+    size_t n = strnlen(key, room + 1);
+    (void)snprintf(behind.text, sizeof(behind.text), "%.*s%s", (int)room, key,
+                   n > room ? "" : "\x01");
+    if (n > room)
+        behind.text[room - 1]++;
+    return behind;
 }
 
 /* ---- a transaction ------------------------------------------------------- */
@@ -401,7 +411,7 @@ bool vow__json_each(const struct vow__etcd *e, const json_t *range,
         json_is_object(range) && (pairs == NULL || json_is_array(pairs));
     vow__jot_init(&memory, vow__etcd_alloc(e));
     for (size_t i = 0; good && i < json_array_size(pairs); i++) {
-        good = read_pair(e, json_array_get(pairs, i), &memory, &kv);
+        good = vow__json_pair(e, json_array_get(pairs, i), &memory, &kv);
         if (good && kv.key != NULL && !each(&kv, user))
             break;
     }
@@ -409,24 +419,8 @@ bool vow__json_each(const struct vow__etcd *e, const json_t *range,
     return good;
 }
 
-bool vow__json_kv(const struct vow__etcd *e, const json_t *pair,
-                  void (*each)(const struct vow__kv *kv, void *user),
-                  void *user)
-{
-    struct vow__jot memory;
-    struct vow__kv kv;
-    vow__jot_init(&memory, vow__etcd_alloc(e));
-    bool good = read_pair(e, pair, &memory, &kv);
-    if (good && kv.key != NULL)
-        each(&kv, user);
-    vow__jot_fini(&memory);
-    return good;
-}
-
-/* A key with a zero byte in it is not ours, whoever wrote it: it is passed
- * over, because it would look like another. */
-static bool read_pair(const struct vow__etcd *e, const json_t *pair,
-                      struct vow__jot *memory, struct vow__kv *ret_kv)
+bool vow__json_pair(const struct vow__etcd *e, const json_t *pair,
+                    struct vow__jot *memory, struct vow__kv *ret_kv)
 {
     const char *prefix = vow__etcd_where_of(e)->prefix;
     size_t skip = strlen(prefix);

@@ -13,8 +13,8 @@
 
 /* ---- transactions -------------------------------------------------------- */
 
-void vow__etcd_names_txn_init(const struct vow__etcd_service *s,
-                              struct vow__txn *ret_txn)
+void vow__etcd_service_txn_init(const struct vow__etcd_service *s,
+                                struct vow__txn *ret_txn)
 {
     vow__txn_init(ret_txn, vow__etcd_alloc(s->etcd),
                   vow__etcd_where_of(s->etcd)->prefix);
@@ -35,12 +35,12 @@ static bool revision_take(struct vow__etcd_service *s, uint64_t revision,
     } else if (revision > s->revision) {
         s->revision = revision;
     }
-    vow__etcd_events_begin(s, revision);
+    s->answered = revision + s->shift;
     return true;
 }
 
-int vow__etcd_names_txn(struct vow__etcd_service *s, struct vow__txn *t,
-                        uint64_t due_ns, json_t **ret_root)
+int vow__etcd_service_txn(struct vow__etcd_service *s, struct vow__txn *t,
+                          uint64_t due_ns, json_t **ret_root)
 {
     uint64_t seen = s->revision;
     unsigned restores = s->restores;
@@ -55,6 +55,15 @@ int vow__etcd_names_txn(struct vow__etcd_service *s, struct vow__txn *t,
     *ret_root = NULL;
     vow__etcd_trouble(s->etcd, "etcd gave an unknown answer");
     return writes ? VOW_EUNSURE : VOW_ESTORE;
+}
+
+int vow__etcd_names_txn(struct vow__etcd_service *s, struct vow__txn *t,
+                        uint64_t due_ns, json_t **ret_root)
+{
+    int rc = vow__etcd_service_txn(s, t, due_ns, ret_root);
+    if (rc == 0)
+        vow__etcd_events_begin(s, vow__json_revision(*ret_root));
+    return rc;
 }
 
 /* ---- the service --------------------------------------------------------- */
@@ -129,6 +138,13 @@ static const struct cas_service_ops SERVICE_OPS = {
     .value = vow__etcd_service_value,
     .chunks = vow__etcd_service_chunks,
     .list = vow__etcd_service_list,
+    .permit_join = vow__etcd_permit_join,
+    .permit_look = vow__etcd_permit_look,
+    .permit_write = vow__etcd_permit_write,
+    .permit_leave = vow__etcd_permit_leave,
+    .pools_follow = vow__etcd_service_follow,
+    .pool_limit = vow__etcd_pool_limit,
+    .pool_list = vow__etcd_pool_list,
     .explain = service_explain,
     .close = service_close,
 };
@@ -140,6 +156,7 @@ int vow__etcd_names_open(struct vow__etcd *e, vow_store **ret_names)
     if (s == NULL)
         return VOW_ENOMEM;
     s->etcd = e;
+    vow__etcd_boot_read(s->boot, sizeof(s->boot));
     s->ops = SERVICE_OPS;
     s->ops.recheck_ms = where->recheck_ms;
     s->ops.value_max =
@@ -243,4 +260,61 @@ void vow__etcd_read(vow_store *store, const vow_name *name, uint64_t epoch,
         done(rc, NULL, 0, 0, user);
     else
         names->ops->read(names, name, epoch, from, done, user);
+}
+
+/* ---- steps on pools ------------------------------------------------------ */
+
+void vow__etcd_acquire(vow_store *store, const vow_permit_request *request,
+                       vow_permits_fn done, void *user)
+{
+    vow_store *names = vow__etcd_names(vow__etcd_of(store));
+    int rc = vow__etcd_usable(vow__etcd_of(store));
+    if (rc < 0)
+        done(rc, NULL, 0, user);
+    else
+        names->ops->acquire(names, request, done, user);
+}
+
+void vow__etcd_release(vow_store *store, const vow_permit_hold *hold,
+                       vow_permits_fn done, void *user)
+{
+    vow_store *names = vow__etcd_names(vow__etcd_of(store));
+    int rc = vow__etcd_usable(vow__etcd_of(store));
+    if (rc < 0)
+        done(rc, NULL, 0, user);
+    else
+        names->ops->release(names, hold, done, user);
+}
+
+void vow__etcd_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
+                     uint64_t lease_ms, vow_permits_fn done, void *user)
+{
+    vow_store *names = vow__etcd_names(vow__etcd_of(store));
+    int rc = vow__etcd_usable(vow__etcd_of(store));
+    if (rc < 0)
+        done(rc, NULL, 0, user);
+    else
+        names->ops->renew(names, holds, n, lease_ms, done, user);
+}
+
+void vow__etcd_limit(vow_store *store, const vow_name *pool,
+                     const vow_pool_limits *limits, const char *label,
+                     vow_pools_fn done, void *user)
+{
+    vow_store *names = vow__etcd_names(vow__etcd_of(store));
+    int rc = vow__etcd_usable(vow__etcd_of(store));
+    if (rc < 0)
+        done(rc, NULL, 0, user);
+    else
+        names->ops->limit(names, pool, limits, label, done, user);
+}
+
+void vow__etcd_pools(vow_store *store, vow_pools_fn done, void *user)
+{
+    vow_store *names = vow__etcd_names(vow__etcd_of(store));
+    int rc = vow__etcd_usable(vow__etcd_of(store));
+    if (rc < 0)
+        done(rc, NULL, 0, user);
+    else
+        names->ops->pools(names, done, user);
 }

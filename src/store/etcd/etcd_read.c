@@ -11,7 +11,6 @@
 
 #include "base/bytes.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -182,7 +181,7 @@ static int read_code(struct vow__etcd_service *s, bool good, int code)
     return !good || code == VOW_EIO ? VOW_ESTORE : code;
 }
 
-static int offset_take(struct vow__etcd_service *s, const json_t *range)
+int vow__etcd_offset_take(struct vow__etcd_service *s, const json_t *range)
 {
     struct name_keys k = {.s = s};
     s->offset = s->offset_mod = 0;
@@ -235,7 +234,7 @@ int vow__etcd_name_take(struct vow__etcd_service *s, const json_t *root,
                         struct cas_found *ret_found)
 {
     struct cas_found f = found_absent(name);
-    int rc = offset_take(s, vow__json_response(root, first));
+    int rc = vow__etcd_offset_take(s, vow__json_response(root, first));
     if (rc == 0)
         rc = keys_read(s, vow__json_response(root, first + 1), name, &f);
     if (rc < 0)
@@ -258,7 +257,7 @@ static int read_page(struct vow__etcd_service *s, const struct cas_read *read,
     struct vow__txn t;
     json_t *root = NULL;
     size_t i = 0;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__etcd_name_ask(&t, VOW__THEN, &read->names[from], read->waited);
     for (i = 1; i < n; i++) {
         struct vow__key keys = vow__key("n", &read->names[from + i], "/");
@@ -306,7 +305,7 @@ struct name_list {
     size_t n, room;
     vow_name at; /* of `keys` */
     bool any;
-    struct vow__key last;
+    struct vow__key next; /* behind the last key */
 };
 
 /* Ends the name whose keys were read. */
@@ -326,7 +325,7 @@ static bool on_list_key(const struct vow__kv *kv, void *user)
     struct name_list *l = user;
     vow_name name;
     char letter = vow__etcd_name_key(kv->key, &name);
-    (void)snprintf(l->last.text, sizeof(l->last.text), "%s", kv->key);
+    l->next = vow__key_behind(kv->key);
     if (letter == 0)
         return true;
     if (!l->any || !vow_name_equal(&name, &l->at)) {
@@ -350,7 +349,7 @@ static int list_page(struct vow__etcd_service *s, const struct vow__key *from,
     const struct vow__some some = {.from = from, .limit = LIST_KEYS};
     struct vow__txn t;
     json_t *root = NULL;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__txn_some(&t, VOW__THEN, &tree, &some);
     int rc = vow__etcd_names_txn(s, &t, due_ns, &root);
     if (rc == 0) {
@@ -377,7 +376,8 @@ int vow__etcd_service_list(struct cas_service *service, const vow_name *after,
         from = vow__key("n", NULL, "/");
     while (rc == 0 && more && l.n < room) {
         rc = list_page(s, &from, due_ns, &l, &more);
-        from = vow__key(l.last.text, NULL, "\x01");
+        more = more && strcmp(from.text, l.next.text) != 0;
+        from = l.next;
     }
     if (rc == 0)
         list_end_name(&l);
@@ -425,7 +425,7 @@ int vow__etcd_service_value(struct cas_service *service, const vow_name *name,
     struct vow__txn t;
     json_t *root = NULL;
     bool good = true;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     for (size_t i = 0; i < 2; i++)
         vow__txn_range(&t, VOW__THEN, &keys[i], 0);
     int rc = vow__etcd_names_txn(s, &t, due_ns, &root);
@@ -509,7 +509,7 @@ int vow__etcd_service_chunks(struct cas_service *service, const vow_name *name,
                            .room = room};
     struct vow__txn t;
     json_t *root = NULL;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__etcd_name_ask(&t, VOW__THEN, name, 0);
     vow__txn_some(&t, VOW__THEN, &all, &some);
     int rc = vow__etcd_names_txn(s, &t, due_ns, &root);

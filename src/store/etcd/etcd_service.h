@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd_service.h - named work on etcd: a service for the engine in store/cas.
- * Keys, leases and versions are described in docs/design/010-etcd.md.
+/* etcd_service.h - etcd as a service for the engine in store/cas. Keys, leases
+ * and versions are described in docs/design/010-etcd.md.
  *
- *   etcd_names.c    opening and closing; the steps of the store
- *   etcd_write.c    writes: one transaction for one name
- *   etcd_read.c     reads: names, lists, values, chunks
- *   etcd_events.c   the watch
- *   etcd_ttl.c      leases of owners, records and results
- *   etcd_record.c   the text of a record
- *   etcd_await.c    requests on a fiber
+ *   etcd_names.c      opening and closing; the steps of the store
+ *   etcd_write.c      writes: one transaction for one name
+ *   etcd_read.c       reads: names, lists, values, chunks
+ *   etcd_permits.c    rows of pools: one transaction for each step
+ *   etcd_limits.c     limits of pools; all pools
+ *   etcd_events.c     the watches
+ *   etcd_ttl.c        leases of owners, records, results and entries
+ *   etcd_pool_read.c  pools as keys say
+ *   etcd_record.c, etcd_pool_text.c   the texts of keys
+ *   etcd_await.c      requests on a fiber
  */
 #ifndef VOW_STORE_ETCD_SERVICE_H
 #define VOW_STORE_ETCD_SERVICE_H
@@ -26,10 +29,16 @@ enum {
     VOW__ETCD_OWNERS = 16             /* leases of owners, remembered */
 };
 
-/* A lease that records or results hang on. */
+enum vow__etcd_keep_kind {
+    VOW__ETCD_KEEP_RUNS, /* running records: renewed while names are pulsed */
+    VOW__ETCD_KEEP_RESULTS, /* never renewed */
+    VOW__ETCD_KEEP_ENTRIES  /* alike, and not much longer than needed */
+};
+
+/* A lease that records, results or entries hang on. */
 struct vow__etcd_keep {
     int64_t id; /* 0: none */
-    bool runs;  /* of running records: kept alive while names are pulsed */
+    enum vow__etcd_keep_kind kind;
     uint64_t ttl_ms;
     uint64_t sent_ns; /* of the last answered request */
 };
@@ -43,11 +52,14 @@ struct vow__etcd_service {
      * `shift`, so that versions rise after etcd was restored from a backup,
      * when revisions begin again lower: then `restores` counts. */
     uint64_t revision, shift;
+    uint64_t answered; /* version of the last answer */
     unsigned restores;
     uint64_t offset, offset_mod; /* of the key `e`, and its revision */
-    /* the watch */
-    struct vow__watch *watch; /* NULL: no answer yet */
-    vow_name told;            /* the last change of a record, and when */
+    char boot[96];               /* vow__etcd_boot_read() */
+    /* the watches */
+    struct vow__watch *watch;       /* of names; NULL: no answer yet */
+    struct vow__watch *pools_watch; /* NULL: no request waits */
+    vow_name told;                  /* the last change of a record, and when */
     uint64_t told_mod;
     vow_call doubt;
     /* leases */
@@ -76,10 +88,13 @@ vow__etcd_service_of(struct cas_service *service)
 
 /* Sends a transaction, and learns from the answer: revision, restores. Codes as
  * of vow__etcd_await(). */
+int vow__etcd_service_txn(struct vow__etcd_service *s, struct vow__txn *t,
+                          uint64_t due_ns, json_t **ret_root);
+/* The same on names; watches names from the first answer on. */
 int vow__etcd_names_txn(struct vow__etcd_service *s, struct vow__txn *t,
                         uint64_t due_ns, json_t **ret_root);
-void vow__etcd_names_txn_init(const struct vow__etcd_service *s,
-                              struct vow__txn *ret_txn);
+void vow__etcd_service_txn_init(const struct vow__etcd_service *s,
+                                struct vow__txn *ret_txn);
 
 /* ---- etcd_record.c: texts ------------------------------------------------ */
 
@@ -131,6 +146,123 @@ struct vow__key vow__etcd_chunks_key(const vow_name *name, uint64_t epoch);
 struct vow__key vow__etcd_chunk_key(const vow_name *name, uint64_t epoch,
                                     uint64_t number);
 
+/* ---- etcd_pool_text.c: texts ---------------------------------------------- */
+
+enum vow__etcd_pool_key_kind {
+    VOW__ETCD_KEY_LIMITS, /* of name.limits_of, which is name.pool then */
+    VOW__ETCD_KEY_ROW,
+    VOW__ETCD_KEY_ENTRY
+};
+struct vow__etcd_pool_key {
+    enum vow__etcd_pool_key_kind kind;
+    struct cas_pool_name name;
+    vow_token token; /* of a row */
+    uint64_t id;     /* of an entry */
+};
+/* False: another key. */
+bool vow__etcd_pool_key_read(const char *key,
+                             struct vow__etcd_pool_key *ret_key);
+struct vow__key vow__etcd_pool_key(const struct cas_pool_name *name);
+struct vow__key vow__etcd_limits_key(const vow_name *limits_of);
+struct vow__key vow__etcd_row_key(const struct cas_pool_name *name,
+                                  const vow_token *token);
+struct vow__key vow__etcd_entry_key(const struct cas_pool_name *name,
+                                    uint64_t id);
+/* False: the value is not one of ours. */
+bool vow__etcd_limits_read(const struct vow__kv *kv,
+                           vow_pool_limits *ret_limits);
+bool vow__etcd_row_read(const struct vow__kv *kv, const vow_token *token,
+                        struct rules_row *ret_row);
+bool vow__etcd_entry_read(const struct vow__etcd_service *s,
+                          const struct vow__kv *kv, uint64_t id,
+                          struct cas_entry *ret_entry);
+void vow__etcd_label_read(const struct vow__kv *kv, char to[VOW_LABEL_MAX + 1]);
+void vow__etcd_row_texts(const struct vow__kv *kv, struct cas_row *row);
+/* `label` of a key; NULL: of no key. */
+void vow__etcd_limits_write(const vow_pool_limits *limits, const char *label,
+                            struct vow__jot *value);
+void vow__etcd_row_write(const struct cas_row *row, const char *label,
+                         struct vow__jot *value);
+void vow__etcd_entry_write(const struct vow__etcd_service *s,
+                           const struct cas_entry *e, const char *label,
+                           struct vow__jot *value);
+/* Which start of which machine this is. */
+void vow__etcd_boot_read(char *boot, size_t size);
+
+/* ---- etcd_pool_read.c ---------------------------------------------------- */
+
+struct vow__etcd_row {
+    struct rules_row row;
+    uint64_t mod;
+    int64_t lease;
+    size_t text, size; /* the value, in the texts of the reading */
+};
+/* A pool that was read: rows in the order of creation, twice. */
+struct vow__etcd_pool {
+    struct cas_pool_found found;
+    struct vow__etcd_row *rows;
+    struct rules_row *order;
+    size_t n, room;
+};
+struct vow__etcd_pools {
+    struct vow__etcd_service *service;
+    const struct vow_alloc *alloc;
+    struct vow__etcd_pool *pools;
+    size_t n, room;
+    uint64_t revision;
+    struct vow__jot texts;
+    struct vow__key next; /* behind the last key */
+    int code;             /* VOW_ENOMEM */
+};
+void vow__etcd_pools_init(struct vow__etcd_service *s,
+                          struct vow__etcd_pools *ret_pools);
+void vow__etcd_pools_fini(struct vow__etcd_pools *ps);
+/* Reads the keys of a tree. */
+int vow__etcd_pools_read(struct vow__etcd_pools *ps,
+                         const struct vow__key *tree, uint64_t due_ns);
+/* The operations that read a pool; and what they have found, from response
+ * `first` on: the pool, and the rows of `n` tokens. */
+void vow__etcd_pool_ask(struct vow__txn *t, enum vow__branch b,
+                        const struct cas_pool_name *name);
+int vow__etcd_pool_answer(struct vow__etcd_service *s, const json_t *root,
+                          size_t first, const struct cas_pool_name *name,
+                          const vow_token *tokens, size_t n,
+                          struct cas_pool_found *ret_pool,
+                          struct cas_row *ret_rows);
+/* A row as the engine reads it. */
+struct cas_row vow__etcd_row_found(const struct vow__etcd_pools *ps,
+                                   const struct vow__etcd_pool *p,
+                                   const vow_token *token);
+/* Moves the pool out. */
+void vow__etcd_pool_move(struct vow__etcd_pool *p,
+                         struct cas_pool_found *ret_found);
+
+/* ---- etcd_permits.c, etcd_limits.c ---------------------------------------- */
+
+int vow__etcd_permit_join(struct cas_service *service,
+                          const vow_permit_request *q,
+                          const struct cas_lease *lease, uint64_t due_ns,
+                          struct cas_pool_found *ret_pool,
+                          struct cas_row *ret_row);
+int vow__etcd_permit_look(struct cas_service *service,
+                          const struct cas_pool_name *name,
+                          const vow_token *tokens, size_t n, uint64_t due_ns,
+                          struct cas_pool_found *ret_pool,
+                          struct cas_row *ret_rows);
+int vow__etcd_permit_write(struct cas_service *service,
+                           const struct cas_pool_write *w,
+                           uint64_t *ret_version);
+int vow__etcd_permit_leave(struct cas_service *service,
+                           const struct cas_leave *l,
+                           struct cas_pool_found *ret_pool,
+                           struct cas_row *ret_row);
+int vow__etcd_pool_limit(struct cas_service *service, const vow_name *pool,
+                         const vow_pool_limits *limits, const char *label,
+                         uint64_t version, uint64_t due_ns,
+                         struct cas_pool_found *ret_pool);
+int vow__etcd_pool_list(struct cas_service *service, uint64_t due_ns,
+                        struct cas_pools_found *ret_pools);
+
 /* ---- etcd_read.c --------------------------------------------------------- */
 
 /* The operations that read a name: e, n/H/ and, with `waited`, v/H/g/WAITED;
@@ -140,6 +272,8 @@ void vow__etcd_name_ask(struct vow__txn *t, enum vow__branch b,
 int vow__etcd_name_take(struct vow__etcd_service *s, const json_t *root,
                         size_t first, const vow_name *name, uint64_t waited,
                         struct cas_found *ret_found);
+/* Takes the key `e` of an answer. */
+int vow__etcd_offset_take(struct vow__etcd_service *s, const json_t *range);
 /* Makes the name of a record, with the value if the value is in the record. */
 int vow__etcd_found_make(struct vow__etcd_service *s, const vow_name *name,
                          uint64_t mod, const struct vow__etcd_record *r,
@@ -174,6 +308,8 @@ void vow__etcd_service_listen(struct cas_service *service,
                               const struct cas_events *events);
 /* Watches from behind a revision, if there is no watch yet. */
 void vow__etcd_events_begin(struct vow__etcd_service *s, uint64_t revision);
+/* The same for pools: always from behind the revision; 0: no more. */
+void vow__etcd_service_follow(struct cas_service *service, uint64_t revision);
 void vow__etcd_events_end(struct vow__etcd_service *s);
 /* Tells, later, that events may have been lost. */
 void vow__etcd_events_doubt(struct vow__etcd_service *s);
@@ -186,10 +322,10 @@ int vow__etcd_service_grant(struct cas_service *service, uint64_t ttl_ms,
 int vow__etcd_service_keep(struct cas_service *service, struct cas_lease *lease,
                            const vow_name *names, size_t n, uint64_t due_ns,
                            struct cas_found *ret_found);
-/* Gives a lease that lives for `ms` from now on; UINT64_MAX: 0, no lease.
- * `runs`: of a running record. */
-int vow__etcd_keep_use(struct vow__etcd_service *s, uint64_t ms, bool runs,
-                       uint64_t due_ns, int64_t *ret_lease);
+/* Gives a lease that lives for `ms` from now on; UINT64_MAX: 0, no lease. */
+int vow__etcd_keep_use(struct vow__etcd_service *s, uint64_t ms,
+                       enum vow__etcd_keep_kind kind, uint64_t due_ns,
+                       int64_t *ret_lease);
 /* A write has found one of its leases gone. Returns 0 if it was the keep, which
  * is forgotten; VOW_ENOENT: the keep lives, so it was another. */
 int vow__etcd_keep_gone(struct vow__etcd_service *s, int64_t keep,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* etcd_ttl.c - leases: of owners, of running records, of results.
+/* etcd_ttl.c - leases: of owners, of running records, of results, of entries.
  *
  * WHY   A lease of etcd costs a request to grant and one to keep alive, and
  *       many keys can hang on one lease.
@@ -13,9 +13,11 @@
  *       owner: a claim costs two round trips in a new process, then one.
  *       A grant without an answer is repeated with another id: the first lease
  *       ends by itself.
+ *       An entry of a rate that is open hangs on a longer lease than a closed
+ *       one.
  *       A process that closes the store and owns nothing revokes the leases of
- *       owners and of running records: else each call of the command would
- *       leave a lease for a day.
+ *       owners and of running records, and leases of entries without entries:
+ *       else each call of the command would leave a lease for a day.
  * INVARIANTS
  *   T1  at most one request for a keep is under way; `turn` is pending then
  * THREADS  loop thread only, on fibers.
@@ -25,7 +27,12 @@
 #include <inttypes.h>
 #include <sodium.h>
 
-enum { MS_PER_S = 1000, HOUR_MS = 3600 * MS_PER_S, REST_MS = 30000 };
+enum {
+    MS_PER_S = 1000,
+    HOUR_MS = 3600 * MS_PER_S,
+    REST_MS = 30000,
+    ENTRY_REST_MS = 1000
+};
 static const uint64_t DAY_MS = UINT64_C(24) * HOUR_MS;
 static const uint64_t KEEP_MS_MAX = UINT64_C(3153600000000); /* 100 years */
 
@@ -101,6 +108,21 @@ static int lease_revoke(struct vow__etcd_service *s, int64_t id)
     return rc == VOW_ENOENT ? 0 : rc;
 }
 
+/* Returns whether no key hangs on a lease that lives. */
+static bool lease_is_bare(struct vow__etcd_service *s, int64_t id)
+{
+    struct vow__jot body;
+    json_t *root = NULL;
+    vow__jot_init(&body, vow__etcd_alloc(s->etcd));
+    vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\",\"keys\":true}", id);
+    int rc =
+        vow__etcd_await(s->etcd, "lease/timetolive", &body, true, 0, &root);
+    bool bare = rc == 0 && lease_answered(root, id) &&
+                json_array_size(json_object_get(root, "keys")) == 0;
+    json_decref(root);
+    return bare;
+}
+
 /* ---- keeps --------------------------------------------------------------- */
 
 static uint64_t keep_left_ms(const struct vow__etcd_service *s,
@@ -111,22 +133,25 @@ static uint64_t keep_left_ms(const struct vow__etcd_service *s,
 }
 
 /* How long a keep is made: running records share a keep by hours. */
-static uint64_t keep_ttl_ms(uint64_t ms, bool runs)
+static uint64_t keep_ttl_ms(uint64_t ms, enum vow__etcd_keep_kind kind)
 {
-    if (runs)
+    uint64_t rest_ms = kind == VOW__ETCD_KEEP_ENTRIES ? ENTRY_REST_MS : REST_MS;
+    if (kind == VOW__ETCD_KEEP_RUNS)
         return (ms / HOUR_MS + 2) * HOUR_MS;
-    uint64_t rest_ms = ms / 8 > REST_MS ? ms / 8 : REST_MS;
+    rest_ms = ms / 8 > rest_ms ? ms / 8 : rest_ms;
     return (ms + rest_ms) / MS_PER_S * MS_PER_S + MS_PER_S;
 }
 
 static struct vow__etcd_keep *keep_find(struct vow__etcd_service *s,
-                                        uint64_t ms, bool runs)
+                                        uint64_t ms,
+                                        enum vow__etcd_keep_kind kind)
 {
-    uint64_t ttl_ms = keep_ttl_ms(ms, runs);
+    uint64_t ttl_ms = keep_ttl_ms(ms, kind);
+    bool runs = kind == VOW__ETCD_KEEP_RUNS;
     for (size_t i = 0; i < VOW__ETCD_KEEPS; i++) {
         struct vow__etcd_keep *k = &s->keeps[i];
         bool fits = runs ? k->ttl_ms == ttl_ms : k->ttl_ms <= 2 * ttl_ms;
-        if (k->id != 0 && k->runs == runs && fits &&
+        if (k->id != 0 && k->kind == kind && fits &&
             (runs || keep_left_ms(s, k) >= ms))
             return k;
     }
@@ -143,10 +168,10 @@ static struct vow__etcd_keep *keep_place(struct vow__etcd_service *s)
     return place;
 }
 
-static int keep_request(struct vow__etcd_service *s, uint64_t ms, bool runs,
-                        uint64_t due_ns)
+static int keep_request(struct vow__etcd_service *s, uint64_t ms,
+                        enum vow__etcd_keep_kind kind, uint64_t due_ns)
 {
-    struct vow__etcd_keep *k = keep_find(s, ms, runs);
+    struct vow__etcd_keep *k = keep_find(s, ms, kind);
     int rc = VOW_ENOENT;
     if (k != NULL)
         rc = lease_renew(s, k->id, due_ns, &k->sent_ns);
@@ -154,8 +179,8 @@ static int keep_request(struct vow__etcd_service *s, uint64_t ms, bool runs,
         k->id = 0;
     if (rc != VOW_ENOENT)
         return rc;
-    struct vow__etcd_keep made = {.runs = runs,
-                                  .ttl_ms = keep_ttl_ms(ms, runs)};
+    struct vow__etcd_keep made = {.kind = kind,
+                                  .ttl_ms = keep_ttl_ms(ms, kind)};
     rc =
         lease_grant(s, made.ttl_ms / MS_PER_S, due_ns, &made.id, &made.sent_ns);
     if (rc == 0)
@@ -164,15 +189,15 @@ static int keep_request(struct vow__etcd_service *s, uint64_t ms, bool runs,
 }
 
 /* Keeps T1. */
-static int keep_turn(struct vow__etcd_service *s, uint64_t ms, bool runs,
-                     uint64_t due_ns)
+static int keep_turn(struct vow__etcd_service *s, uint64_t ms,
+                     enum vow__etcd_keep_kind kind, uint64_t due_ns)
 {
     vow_deferred *end;
     vow_future *turn = vow_promise(vow__etcd_loop(s->etcd), &end);
     int rc = vow_error_code(vow_error_of(turn));
     if (vow_state_of(turn) == VOW_PENDING) {
         s->turn = turn;
-        rc = keep_request(s, ms, runs, due_ns);
+        rc = keep_request(s, ms, kind, due_ns);
         s->turn = NULL;
         (void)vow_resolve_drop(end, vow_nothing());
     } else {
@@ -182,8 +207,9 @@ static int keep_turn(struct vow__etcd_service *s, uint64_t ms, bool runs,
     return rc;
 }
 
-int vow__etcd_keep_use(struct vow__etcd_service *s, uint64_t ms, bool runs,
-                       uint64_t due_ns, int64_t *ret_lease)
+int vow__etcd_keep_use(struct vow__etcd_service *s, uint64_t ms,
+                       enum vow__etcd_keep_kind kind, uint64_t due_ns,
+                       int64_t *ret_lease)
 {
     int rc = 0;
     *ret_lease = 0;
@@ -191,13 +217,13 @@ int vow__etcd_keep_use(struct vow__etcd_service *s, uint64_t ms, bool runs,
         return 0;
     ms = ms < KEEP_MS_MAX ? ms : KEEP_MS_MAX;
     while (rc == 0) {
-        const struct vow__etcd_keep *k = keep_find(s, ms, runs);
+        const struct vow__etcd_keep *k = keep_find(s, ms, kind);
         if (k != NULL && keep_left_ms(s, k) >= ms) {
             *ret_lease = k->id;
             return 0;
         }
         if (s->turn == NULL) {
-            rc = keep_turn(s, ms, runs, due_ns);
+            rc = keep_turn(s, ms, kind, due_ns);
             continue;
         }
         VOW_AUTO(vow_future) turn = vow_future_ref(s->turn);
@@ -214,7 +240,9 @@ int vow__etcd_keep_gone(struct vow__etcd_service *s, int64_t keep,
         uint64_t sent_ns;
         if (k->id != keep)
             continue;
-        int rc = k->runs ? lease_renew(s, keep, due_ns, &sent_ns) : VOW_ENOENT;
+        int rc = k->kind == VOW__ETCD_KEEP_RUNS
+                     ? lease_renew(s, keep, due_ns, &sent_ns)
+                     : VOW_ENOENT;
         if (rc != VOW_ENOENT)
             return rc == 0 ? VOW_ENOENT : rc;
         if (k->id == keep)
@@ -231,7 +259,8 @@ static void keeps_renew(struct vow__etcd_service *s, uint64_t due_ns)
     for (size_t i = 0; i < VOW__ETCD_KEEPS && s->turn == NULL; i++) {
         struct vow__etcd_keep *k = &s->keeps[i];
         uint64_t used_ns = service_now_ns(s) - k->sent_ns;
-        if (k->id == 0 || !k->runs || used_ns / 1000000 < HOUR_MS)
+        if (k->id == 0 || k->kind != VOW__ETCD_KEEP_RUNS ||
+            used_ns / 1000000 < HOUR_MS)
             continue;
         int64_t id = k->id;
         uint64_t sent_ns = k->sent_ns;
@@ -251,7 +280,8 @@ static vow_next keep_early(void *arg)
     uint64_t due_ns = vow_loop_due_ns(vow__etcd_loop(s->etcd),
                                       vow__etcd_where_of(s->etcd)->timeout_ms);
     int64_t lease;
-    (void)vow__etcd_keep_use(s, s->early_ms, true, due_ns, &lease);
+    (void)vow__etcd_keep_use(s, s->early_ms, VOW__ETCD_KEEP_RUNS, due_ns,
+                             &lease);
     return vow_ok(vow_nothing());
 }
 
@@ -260,7 +290,7 @@ static void keep_begin_early(struct vow__etcd_service *s, uint64_t lease_ms)
 {
     s->early_ms = lease_ms + DAY_MS;
     if (s->early != NULL || lease_ms >= KEEP_MS_MAX ||
-        keep_find(s, s->early_ms, true) != NULL)
+        keep_find(s, s->early_ms, VOW__ETCD_KEEP_RUNS) != NULL)
         return;
     s->early = vow_async(vow__etcd_loop(s->etcd), keep_early, s);
 }
@@ -311,7 +341,11 @@ void vow__etcd_ttl_close(struct vow__etcd_service *s, bool owns)
             rc = lease_revoke(s, s->owners[i]);
     for (size_t i = 0; i < VOW__ETCD_KEEPS; i++) {
         const struct vow__etcd_keep *k = &s->keeps[i];
-        if (k->id != 0 && k->runs && rc == 0 && !owns && !s->littered)
+        if (k->id != 0 && k->kind == VOW__ETCD_KEEP_ENTRIES && rc == 0 &&
+            lease_is_bare(s, k->id))
+            rc = lease_revoke(s, k->id); /* of entries that were open */
+        if (k->id != 0 && k->kind == VOW__ETCD_KEEP_RUNS && rc == 0 && !owns &&
+            !s->littered)
             rc = lease_revoke(s, k->id);
     }
 }

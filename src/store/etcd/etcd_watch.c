@@ -58,7 +58,6 @@ struct vow__watch {
     bool asks;                       /* for the newest revision */
     bool silent;                     /* that is why */
     bool astray;                     /* the place is lost */
-    bool deletes;                    /* the event that is read is one */
     bool inside;                     /* an event is being told */
     bool closed;
 };
@@ -74,7 +73,6 @@ static void on_line(const json_t *root, void *user);
 static void read_line(struct vow__watch *w, const json_t *said);
 static bool on_changes(struct vow__watch *w, const json_t *said);
 static bool tell_one(struct vow__watch *w, const json_t *event);
-static void tell(const struct vow__kv *kv, void *user);
 static void on_created(struct vow__watch *w, const json_t *said);
 static void on_canceled(struct vow__watch *w, const json_t *said);
 static void on_end(int code, void *user);
@@ -157,8 +155,8 @@ static void write_create(struct vow__watch *w, struct vow__jot *body)
     vow__jot_base64(body, key.text, key.n);
     vow__jot_print(body,
                    "\",\"start_revision\":\"%" PRIu64
-                   "\",\"progress_notify\":true,\"fragment\":true}}",
-                   w->seen + 1);
+                   "\",\"progress_notify\":true,\"fragment\":true%s}}",
+                   w->seen + 1, w->events.recalled ? ",\"prev_kv\":true" : "");
     body->bad |= key.bad;
     vow__jot_fini(&key);
 }
@@ -300,20 +298,23 @@ static bool tell_one(struct vow__watch *w, const json_t *event)
 {
     const char *type = json_string_value(json_object_get(event, "type"));
     const json_t *pair = json_object_get(event, "kv");
-    w->deletes = type != NULL && strcmp(type, "DELETE") == 0;
+    const json_t *former = json_object_get(event, "prev_kv");
+    bool deletes = type != NULL && strcmp(type, "DELETE") == 0;
+    struct vow__jot memory, former_memory;
+    struct vow__kv kv;
+    struct vow__kv before = {.key = NULL};
     w->told = vow__json_uint(pair, "mod_revision");
-    return vow__json_kv(w->etcd, pair, tell, w);
-}
-
-static void tell(const struct vow__kv *kv, void *user)
-{
-    struct vow__watch *w = user;
-    if (kv->mod <= w->seen)
-        return;
-    if (w->deletes)
-        w->events.on_delete(kv, w->events.user);
-    else
-        w->events.on_put(kv, w->events.user);
+    vow__jot_init(&memory, &w->alloc);
+    vow__jot_init(&former_memory, &w->alloc);
+    bool good = vow__json_pair(w->etcd, pair, &memory, &kv);
+    if (good && former != NULL)
+        good = vow__json_pair(w->etcd, former, &former_memory, &before);
+    if (good && kv.key != NULL && kv.mod > w->seen)
+        (deletes ? w->events.on_delete : w->events.on_put)(
+            &kv, before.key == NULL ? NULL : &before, w->events.user);
+    vow__jot_fini(&memory);
+    vow__jot_fini(&former_memory);
+    return good;
 }
 
 /* ---- where it is --------------------------------------------------------- */

@@ -117,7 +117,7 @@ static int put_old_value(struct name_put *p, struct cas_found *ret_found)
     struct vow__key key = key_of(p, "/r");
     struct vow__txn t;
     json_t *root = NULL;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__txn_range(&t, VOW__THEN, &key, 0);
     int rc = vow__etcd_names_txn(s, &t, p->w->due_ns, &root);
     if (rc == 0 &&
@@ -179,7 +179,9 @@ static int put_lease(struct name_put *p)
         return 0;
     if (put_keeps_lease(p) && ms == UINT64_MAX)
         ms = 0; /* chunks of mode once */
-    return vow__etcd_keep_use(p->s, ms, runs, p->w->due_ns, &p->lease);
+    return vow__etcd_keep_use(
+        p->s, ms, runs ? VOW__ETCD_KEEP_RUNS : VOW__ETCD_KEEP_RESULTS,
+        p->w->due_ns, &p->lease);
 }
 
 /* Returns the lease of the token's mark; 0: none. */
@@ -370,7 +372,7 @@ static void put_clear(const struct name_put *p, struct vow__txn *t)
 
 static void put_make(struct name_put *p, struct vow__txn *t)
 {
-    vow__etcd_names_txn_init(p->s, t);
+    vow__etcd_service_txn_init(p->s, t);
     put_compares(p, t);
     put_offset(p, t);
     put_record(p, t); /* keeps W1 */
@@ -394,7 +396,7 @@ static void raise_offset(struct vow__etcd_service *s, uint64_t epoch,
     struct vow__txn t;
     json_t *root = NULL;
     uint64_t offset = epoch - s->revision;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__jot_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_offset_write(offset, &value);
     vow__txn_if_mod(&t, &key, s->offset_mod);
@@ -509,7 +511,7 @@ static int drop_mark(struct vow__etcd_service *s, const vow_name *name,
     struct vow__key record = vow__key("n", name, "/r");
     struct vow__txn t;
     json_t *root = NULL;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__txn_if_mod(&t, &record, mod);
     vow__txn_if_mod(&t, &m->key, m->mod);
     vow__txn_delete(&t, VOW__THEN, &m->key, 0);
@@ -530,7 +532,7 @@ int vow__etcd_service_drop(struct cas_service *service, const vow_name *name,
     struct cas_found f;
     struct vow__txn t;
     json_t *root = NULL;
-    vow__etcd_names_txn_init(s, &t);
+    vow__etcd_service_txn_init(s, &t);
     vow__etcd_name_ask(&t, VOW__THEN, name, 0);
     int rc = vow__etcd_names_txn(s, &t, due_ns, &root);
     s->littered = true;
