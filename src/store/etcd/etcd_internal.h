@@ -352,7 +352,7 @@ void vow__etcd_write(vow_store *s, const vow_hold *hold, uint64_t number,
                      vow_bytes *chunk, vow_records_fn done, void *user);
 void vow__etcd_read(vow_store *s, const vow_name *name, uint64_t epoch,
                     uint64_t from, vow_chunks_fn done, void *user);
-void vow__etcd_acquire(vow_store *s, const vow_permit_request *ask,
+void vow__etcd_acquire(vow_store *s, const vow_permit_request *request,
                        vow_permits_fn done, void *user);
 void vow__etcd_release(vow_store *s, const vow_permit_hold *hold,
                        vow_permits_fn done, void *user);
