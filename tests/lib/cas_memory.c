@@ -323,10 +323,8 @@ static void on_event(void *user)
         events.on_doubt(events.user);
     else if (e->kind == SIM_RECORD)
         events.on_record(&e->name, &e->found, events.user);
-    else if (e->kind == SIM_POOL)
-        events.on_pool(&e->pool, events.user);
     else
-        events.on_look(&e->pool.pool, &e->pool.token, events.user);
+        events.on_look(&e->pool, &e->token, events.user);
     event_free(e);
 }
 

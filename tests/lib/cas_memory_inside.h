@@ -25,7 +25,7 @@ struct sim_lease {
     struct sim_lease *next;
 };
 
-enum sim_kind { SIM_RECORD, SIM_DOUBT, SIM_POOL, SIM_LOOK };
+enum sim_kind { SIM_RECORD, SIM_DOUBT, SIM_LOOK };
 
 struct sim_event {
     vow_link link;
@@ -34,7 +34,8 @@ struct sim_event {
     vow_name name;
     enum sim_kind kind;
     struct cas_found found;
-    struct cas_pool_event pool; /* and the pool and token of SIM_LOOK */
+    struct cas_pool_name pool; /* of SIM_LOOK */
+    vow_token token;
 };
 
 struct cas_client {
@@ -45,7 +46,6 @@ struct cas_client {
     struct cas_events events;
     bool killed, cut, broken; /* broken: the watch tells nothing */
     uint64_t stream_ns;       /* when the last event of the watch arrives */
-    bool follows;             /* events of pools are sent */
     vow_link *pending;        /* events */
     vow_call end;
     void (*closed)(void *user);

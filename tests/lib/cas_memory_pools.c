@@ -43,14 +43,7 @@ struct sim_pools {
     size_t n_limits;
     struct sim_pool **pools;
     size_t n;
-    struct cas_pool_event *log; /* all changes */
-    size_t n_log;
 };
-
-static bool watches(const struct cas_world *w)
-{
-    return (w->plan.flags & CAS_WATCHES) != 0;
-}
 
 /* ---- finding ------------------------------------------------------------- */
 
@@ -108,45 +101,12 @@ static struct rules_row *rows_copy(const struct sim_pool *p)
 
 /* ---- events -------------------------------------------------------------- */
 
-static void change_send(struct cas_client *c, const struct cas_pool_event *p)
+/* A change of a pool, or without a pool of limits. */
+static void change_count(struct sim_pools *ps, struct sim_pool *p)
 {
-    if (cas_sim_event_lost(c))
-        return;
-    struct sim_event *e = cas_sim_event_new(c);
-    e->kind = SIM_POOL;
-    e->pool = *p;
-}
-
-/* Changes before the request are told, too. */
-static void client_follow(struct cas_service *s, uint64_t revision)
-{
-    struct cas_client *c = cas_sim_client_of(s);
-    const struct sim_pools *ps = c->world->pools;
-    CHECK(revision == 0 || !c->follows);
-    c->follows = revision != 0;
-    for (size_t i = 0; c->follows && i < ps->n_log; i++)
-        if (ps->log[i].revision > revision)
-            change_send(c, &ps->log[i]);
-}
-
-/* A change of a pool, or with CAS_LIMITS_SET of limits. */
-static void change_tell(struct sim_pools *ps, struct sim_pool *p,
-                        struct cas_pool_event event)
-{
-    struct cas_world *w = ps->world;
-    event.revision = ++w->counter;
-    if (p != NULL) {
-        p->revision = event.revision;
-        event.pool = p->name;
-    }
-    if (!watches(w))
-        return;
-    ps->log = realloc(ps->log, (ps->n_log + 1) * sizeof(ps->log[0]));
-    CHECK(ps->log != NULL);
-    ps->log[ps->n_log++] = event;
-    for (int i = 0; i < w->n_clients; i++)
-        if (w->clients[i] != NULL && w->clients[i]->follows)
-            change_send(w->clients[i], &event);
+    ps->world->counter++;
+    if (p != NULL)
+        p->revision = ps->world->counter;
 }
 
 static void look_send(struct sim_pools *ps, const struct sim_pool *p,
@@ -154,21 +114,22 @@ static void look_send(struct sim_pools *ps, const struct sim_pool *p,
 {
     struct cas_world *w = ps->world;
     struct cas_client *c = w->clients[client];
-    if (watches(w) || c == NULL || cas_sim_event_lost(c))
+    if (c == NULL || cas_sim_event_lost(c))
         return;
     int times = 1 + cas_sim_chance(w, w->plan.doubled_events);
     w->faults.doubled += times > 1;
     for (int i = 0; i < times; i++) {
         struct sim_event *e = cas_sim_event_new(c);
         e->kind = SIM_LOOK;
-        e->pool.pool = p->name;
-        e->pool.token = *token;
+        e->pool = p->name;
+        e->token = *token;
     }
 }
 
-/* Tells requests that begin to fit, and under a rate the new head. */
-static void looks_tell(struct sim_pools *ps, struct sim_pool *p,
-                       const vow_token *caller)
+/* Finds requests that begin to fit, and under a rate the new head, and tells
+ * them, but for the caller. */
+static void looks_find(struct sim_pools *ps, struct sim_pool *p,
+                       const vow_token *caller, bool silent)
 {
     const vow_pool_limits l = limits_find(ps, &p->name.limits_of)->limits;
     uint64_t sum = 0;
@@ -188,9 +149,15 @@ static void looks_tell(struct sim_pools *ps, struct sim_pool *p,
         r->fits = fits;
         r->head = first;
         head = false;
-        if (tell && !mine)
+        if (tell && !mine && !silent)
             look_send(ps, p, &r->row.token, r->client);
     }
+}
+
+static void looks_tell(struct sim_pools *ps, struct sim_pool *p,
+                       const vow_token *caller)
+{
+    looks_find(ps, p, caller, false);
 }
 
 /* ---- rows and entries ---------------------------------------------------- */
@@ -208,21 +175,14 @@ static void entry_set(struct sim_pools *ps, struct sim_pool *p,
     e.version = version;
     e.age_us = RULES_NEVER;
     *at = (struct sim_entry){.e = e, .written_us = cas_sim_world_us(ps->world)};
-    change_tell(ps, p,
-                (struct cas_pool_event){.change = CAS_ENTRY_SET, .entry = e});
+    change_count(ps, p);
 }
 
 static void row_remove(struct sim_pools *ps, struct sim_pool *p, size_t i)
 {
-    const struct rules_row gone = p->rows[i].row;
     p->n--;
     memmove(&p->rows[i], &p->rows[i + 1], (p->n - i) * sizeof(p->rows[0]));
-    change_tell(ps, p,
-                (struct cas_pool_event){.change = CAS_ROW_GONE,
-                                        .token = gone.token,
-                                        .order = gone.order,
-                                        .weight = gone.weight,
-                                        .marked = gone.marked});
+    change_count(ps, p);
 }
 
 static void row_mark(struct sim_pools *ps, struct sim_pool *p,
@@ -232,11 +192,7 @@ static void row_mark(struct sim_pools *ps, struct sim_pool *p,
     if (r->row.marked)
         return;
     r->row.marked = true;
-    change_tell(ps, p,
-                (struct cas_pool_event){.change = CAS_ROW_MARKED,
-                                        .token = r->row.token,
-                                        .order = r->row.order,
-                                        .weight = r->row.weight});
+    change_count(ps, p);
 }
 
 void cas_sim_pools_lease_end(struct sim_pools *ps, uint64_t lease)
@@ -256,17 +212,14 @@ void cas_sim_pools_lease_end(struct sim_pools *ps, uint64_t lease)
             any = true;
         }
         if (any)
-            looks_tell(ps, p, NULL);
+            looks_find(ps, p, NULL, true);
     }
 }
 
 static void entry_remove(struct sim_pools *ps, struct sim_pool *p, size_t i)
 {
-    const uint64_t id = p->entries[i].e.id;
     p->entries[i] = p->entries[--p->n_entries];
-    change_tell(
-        ps, p,
-        (struct cas_pool_event){.change = CAS_ENTRY_GONE, .entry = {.id = id}});
+    change_count(ps, p);
 }
 
 /* Ends leases that are over, and removes entries. */
@@ -508,12 +461,7 @@ static int server_limit(struct cas_client *c, const struct sim_op *op,
         if (op->label[0] != 0)
             (void)strncpy(l->label, op->label, VOW_LABEL_MAX);
         l->version = w->counter + 1;
-        change_tell(ps, NULL,
-                    (struct cas_pool_event){.change = CAS_LIMITS_SET,
-                                            .pool.limits_of = l->name,
-                                            .there = true,
-                                            .limits = l->limits,
-                                            .limits_version = l->version});
+        change_count(ps, NULL);
         for (size_t i = 0; i < ps->n; i++)
             if (vow_name_equal(&ps->pools[i]->name.limits_of, &l->name))
                 looks_tell(ps, ps->pools[i], NULL);
@@ -569,7 +517,6 @@ void cas_sim_pools_free(struct sim_pools *ps)
     }
     free(ps->pools);
     free(ps->limits);
-    free(ps->log);
     free(ps);
 }
 
@@ -616,7 +563,6 @@ static int client_pools(struct cas_service *s, uint64_t due_ns,
 void cas_sim_pools_ops(struct cas_service_ops *ops)
 {
     ops->permit_look = client_look;
-    ops->pools_follow = client_follow;
     ops->pool_list = client_pools;
     cas_sim_permits_ops(ops);
 }

@@ -48,10 +48,8 @@ static inline void on_event(struct heard *h, const struct vow__kv *kv)
         heard_close(h);
 }
 
-static inline void on_put(const struct vow__kv *kv,
-                          const struct vow__kv *before, void *user)
+static inline void on_put(const struct vow__kv *kv, void *user)
 {
-    CHECK(before == NULL);
     struct heard *h = user;
     h->puts++;
     if (kv->size < 10)
@@ -60,10 +58,8 @@ static inline void on_put(const struct vow__kv *kv,
     on_event(h, kv);
 }
 
-static inline void on_delete(const struct vow__kv *kv,
-                             const struct vow__kv *before, void *user)
+static inline void on_delete(const struct vow__kv *kv, void *user)
 {
-    CHECK(before == NULL);
     struct heard *h = user;
     h->deletes++;
     note(h, "-%s@%" PRIu64 " ", kv->key, kv->mod);

@@ -74,14 +74,11 @@
  * write, and not before. With a clock, the age of an entry is the time since
  * the last write, by the clock; without, the engine counts from the time when
  * the engine first saw this version of the entry.
- *   A service with CAS_WATCHES tells every change of every pool that is not a
- * new row, once, in the order of changes, as on_pool: marks, rows that went,
- * entries, limits; with pools_follow, only while the engine follows pools. A service with CAS_REGISTERS calls on_look for an unmarked
- * row when the row begins to fit by the concurrency limit, when the row becomes
- * the first waiting row under a rate, and when new limits have removed the row:
- * in the step that causes this, to the instance that joined; perhaps twice,
- * late, or not at all.
- *   Events of a revision are told together, without another call in between.
+ *   A service calls on_look for an unmarked row when the row begins to fit by
+ * the concurrency limit, when the row becomes the first waiting row under a
+ * rate, and when new limits have removed the row: in the step that causes this,
+ * to the instance that joined; perhaps twice, late, or not at all. No step
+ * causes the end of a lease: then nobody need be told.
  *
  * Owner: open gives the service to the store, which closes the service.
  * Threads: the thread of the loop. Functions that return a code are called on
@@ -272,30 +269,9 @@ struct cas_leave {
     uint64_t order;
     const struct cas_entry *entry; /* or NULL */
     const char *label;             /* as in struct cas_pool_write */
+    uint32_t concurrent;           /* of the limits, as last read */
     bool look; /* answer the whole pool; else limits and the row may do */
     uint64_t due_ns;
-};
-
-enum cas_pool_change {
-    CAS_ROW_MARKED, /* a row that was unmarked; token, order, weight */
-    CAS_ROW_GONE,   /* token, order, weight; `marked`: the row was marked */
-    CAS_ENTRY_SET,  /* entry: new, or written again */
-    CAS_ENTRY_GONE, /* entry.id */
-    CAS_LIMITS_SET  /* pool.limits_of; there, limits and limits_version */
-};
-
-struct cas_pool_event {
-    enum cas_pool_change change;
-    struct cas_pool_name pool;
-    uint64_t revision;
-    vow_token token;
-    uint64_t order;
-    uint32_t weight;
-    bool marked;
-    struct cas_entry entry;
-    bool there;
-    vow_pool_limits limits;
-    uint64_t limits_version;
 };
 
 /* Called from the loop's queue, never inside a function of the service. */
@@ -306,7 +282,6 @@ struct cas_events {
     void (*on_record)(const vow_name *name, const struct cas_found *found,
                       void *user);
     void (*on_doubt)(void *user);
-    void (*on_pool)(const struct cas_pool_event *event, void *user);
     void (*on_look)(const struct cas_pool_name *pool, const vow_token *token,
                     void *user);
     void *user;
@@ -387,9 +362,6 @@ struct cas_service_ops {
     int (*permit_leave)(struct cas_service *s, const struct cas_leave *leave,
                         struct cas_pool_found *ret_pool,
                         struct cas_row *ret_row);
-    /* With CAS_WATCHES: from now on tells the changes of pools behind this
-     * revision, or until the next call with 0 none. NULL: tells all. */
-    void (*pools_follow)(struct cas_service *s, uint64_t revision);
     /* Reads a pool, or sets limits and label if limits_version is `version`,
      * else VOW_EAGAIN; an empty label keeps the old label. Carries out
      * vow__rules_order_limit() for the pool and its keys: if not in one step,

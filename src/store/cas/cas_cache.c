@@ -311,7 +311,6 @@ static void on_service_doubt(void *user)
 
 const struct cas_events vow__cas_events = {.on_record = on_service_record,
                                            .on_doubt = on_service_doubt,
-                                           .on_pool = vow__cas_pool_changed,
                                            .on_look = vow__cas_pool_look};
 
 /* ---- owners -------------------------------------------------------------- */

@@ -109,11 +109,7 @@ struct cas {
     /* pools */
     struct vow__table pools;
     uint64_t doubts; /* how often events may have been lost */
-    size_t n_queued; /* waiting requests */
-    uint64_t
-        follow; /* the service tells changes behind this revision; 0: none */
-    vow_call unfollow;
-    vow_link *news; /* permits that are to be told */
+    vow_link *news;  /* permits that are to be told */
     vow_call tell;
     /* leases */
     vow_link *leases; /* struct cas_slot */
@@ -310,7 +306,6 @@ void vow__cas_pools_close(struct cas *s);
 /* Frees all pools, at the end. */
 void vow__cas_pools_fini(struct cas *s);
 /* What the service tells about pools: see struct cas_events. */
-void vow__cas_pool_changed(const struct cas_pool_event *e, void *user);
 void vow__cas_pool_look(const struct cas_pool_name *name,
                         const vow_token *token, void *user);
 /* Events may have been lost. */

@@ -61,12 +61,14 @@ static struct cas_one_permit *one_permit(struct cas_step *step)
 
 /* When to ask again: now, if the request has its turn; when the rate has room
  * for all requests ahead and this request, which is never too late; or else when
- * the shortest lease ends, later far behind, and before the own lease ends. */
-static uint64_t again_us(const struct rules_pool *tally,
+ * the shortest lease ends, or in case the turn is not told, later far behind,
+ * and before the own lease ends. */
+static uint64_t again_us(const struct cas *s, const struct rules_pool *tally,
                          const struct cas_pool_found *found,
-                         const struct cas_row *row, uint64_t lease_ms,
-                         uint64_t now_us)
+                         const struct cas_row *row, uint64_t lease_ms)
 {
+    uint64_t now_us = vow__cas_loop_us(s);
+    uint64_t recheck_ms = s->ops.recheck_ms;
     uint64_t least_ms = found->sums.lease_ms;
     uint64_t times = 1 + row->ahead / AHEAD_FAR;
     uint64_t own_us = lease_ms > RULES_NEVER / US_PER_MS / 2
@@ -82,15 +84,19 @@ static uint64_t again_us(const struct rules_pool *tally,
                             now_us) == RULES_RANK_TURN)
             return 1;
     }
+    if (recheck_ms != 0 && recheck_ms < least_ms)
+        least_ms = recheck_ms;
     if (least_ms > own_us / US_PER_MS / times)
         return own_us;
     return least_ms * US_PER_MS * times + US_PER_MS;
 }
 
-vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
+/* NOLINTNEXTLINE(readability-function-size): all that the answer depends on */
+vow_pool_permit vow__cas_permit_answer(const struct cas *s,
+                                       const struct rules_pool *tally,
                                        const struct cas_pool_found *found,
                                        const struct cas_row *row, bool held,
-                                       uint64_t lease_ms, uint64_t now_us)
+                                       uint64_t lease_ms)
 {
     vow_pool_permit a = {.status = VOW_STATUS_OWNED,
                          .fence = row->fence,
@@ -100,7 +106,7 @@ vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
     a.status = VOW_STATUS_WAITING;
     a.fence = 0;
     a.ahead = row->ahead;
-    a.again_us = again_us(tally, found, row, lease_ms, now_us);
+    a.again_us = again_us(s, tally, found, row, lease_ms);
     return a;
 }
 
@@ -301,8 +307,8 @@ static int acquire_decide(struct cas_one_permit *one,
     if (rc != 0)
         return rc;
     held = held || turn;
-    one->answer = vow__cas_permit_answer(&tally, &one->found, row, held,
-                                         one->request.lease_ms, now_us);
+    one->answer = vow__cas_permit_answer(one->step.cas, &tally, &one->found,
+                                         row, held, one->request.lease_ms);
     vow__cas_permit_seat(p, row, held);
     vow__cas_permit_charged(p, &one->found);
     vow__cas_pool_see(one->pool, &one->found, row, 1, one->doubts);
@@ -448,7 +454,8 @@ int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
                               .token = p->token,
                               .order = p->order,
                               .label = pool->found.label,
-                              .look = look,
+                              .concurrent = pool->found.limits.concurrent,
+                              .look = look || p->state != CAS_PERMIT_HELD,
                               .due_ns = due_ns};
     bool closes = p->entry.version != 0;
     int rc = VOW_EAGAIN;

@@ -124,7 +124,6 @@ void vow__cas_pools_close(struct cas *s)
 {
     struct vow__table_node *node = vow__table_next(&s->pools, NULL);
     (void)vow_call_stop(&s->tell);
-    (void)vow_call_stop(&s->unfollow);
     while (node != NULL) {
         struct cas_pool *pool = pool_at(node);
         struct vow__table_node *at = vow__table_next(&pool->permits, NULL);
@@ -243,15 +242,11 @@ static void permit_state_set(struct cas_permit *p, enum cas_permit_state to)
 {
     struct cas_pool *pool = p->pool;
     VOW__ASSERT(move_allowed(p->state, to));
-    struct cas *s = pool->cas;
     bool was_queued = p->state == CAS_PERMIT_QUEUED;
     bool queued = to == CAS_PERMIT_QUEUED;
     p->state = to;
     p->told = false;
     pool->n_queued = pool->n_queued - was_queued + queued; /* keeps Q2 */
-    s->n_queued = s->n_queued - was_queued + queued;
-    if (s->n_queued == 0)
-        vow__cas_pools_follow(s, 0);
 }
 
 /* HELD to QUEUED: another row than the caller was told of. */
@@ -305,16 +300,14 @@ void vow__cas_permit_unseat(struct cas_permit *p)
     vow__cas_permit_tell(p);
 }
 
-void vow__cas_permit_turn(struct cas_permit *p, bool turn)
+void vow__cas_permit_turn(struct cas_permit *p)
 {
-    vow_loop *loop = p->pool->cas->loop;
-    if (p->told == turn || p->state != CAS_PERMIT_QUEUED)
+    if (p->told || p->state != CAS_PERMIT_QUEUED)
         return;
-    p->told = turn;
-    p->fetch_ns = vow_loop_due_ns(loop, CAS_ACCEPT_MS);
+    p->told = true;
+    p->fetch_ns = vow_loop_due_ns(p->pool->cas->loop, CAS_ACCEPT_MS);
     permit_arm(p);
-    if (turn)
-        vow__cas_permit_tell(p);
+    vow__cas_permit_tell(p);
 }
 
 void vow__cas_permit_tell(struct cas_permit *p)

@@ -7,7 +7,7 @@
  *   cas_limit.c    limits, and the list of pools
  *        |
  *   cas_pool.c     permits of this instance: states, leases, wake-ups
- *   cas_follow.c   sums and entries of a pool, followed by events
+ *   cas_turn.c     what is known of a pool, and turns of waiting requests
  *
  * HOW   A *pool* (struct cas_pool) exists while a step uses the pool or while
  *       this instance has permits there. A *permit* (struct cas_permit) exists
@@ -63,9 +63,7 @@ struct cas_permit {
     uint64_t fetch_ns; /* then the turn is over */
     bool looked;       /* an event came while a step was under way */
     bool headed;       /* known, or told, as the first in the queue */
-    bool followed;     /* `before` has all changes that were told */
-    uint64_t revision; /* `before` is of this read, and of later events */
-    uint64_t before;
+    uint64_t before;   /* as last read */
     bool marked;
     bool in_news;
     vow_link news;
@@ -84,12 +82,10 @@ struct cas_pool {
     size_t steps;         /* that use the pool */
     struct vow__table permits;
     size_t n_queued;
-    /* The pool as last read, and as events have changed it since. */
-    struct cas_pool_found found;
-    uint64_t share;    /* id of the newest entry of this instance */
+    struct cas_pool_found found; /* as last read */
+    uint64_t share;              /* id of the newest entry of this instance */
     uint64_t share_us; /* when the entry was made, by the clock of the loop */
-    bool followed;     /* `found` has all changes that were told */
-    uint64_t newest;   /* revision of the newest event */
+    bool doubted;      /* turns may have been missed: the pool is read again */
     bool looking;      /* a step reads the pool */
     uint64_t look_ns;  /* not before this time again */
     vow_call judge;    /* looks for requests that have their turn */
@@ -127,11 +123,8 @@ void vow__cas_permit_lose(struct cas_permit *p);
 void vow__cas_permit_gone(struct cas_permit *p);
 /* The row of a waiting request is gone: the caller asks again. */
 void vow__cas_permit_unseat(struct cas_permit *p);
-/* Follows pools while requests wait. The service tells what has changed behind
- * the revision, if it did not do so before. */
-void vow__cas_pools_follow(struct cas *s, uint64_t revision);
-/* The request has a turn, or has none any more. */
-void vow__cas_permit_turn(struct cas_permit *p, bool turn);
+/* The request has a turn. */
+void vow__cas_permit_turn(struct cas_permit *p);
 /* Calls on_permit soon. */
 void vow__cas_permit_tell(struct cas_permit *p);
 /* The end was not reached, or is to be tried again. */
@@ -140,7 +133,7 @@ void vow__cas_permit_end_later(struct cas_permit *p, bool failed);
 bool vow__cas_permit_is_over(const struct cas_permit *p);
 void vow__cas_permit_check(const struct cas_permit *p);
 
-/* ---- following (cas_follow.c) -------------------------------------------- */
+/* ---- turns (cas_turn.c) -------------------------------------------------- */
 
 /* Prepares a found pool for an answer. */
 struct cas_pool_found vow__cas_pool_found(const struct cas *s);
@@ -153,7 +146,7 @@ void vow__cas_entries_age(const struct cas *s, const struct cas_pool *pool,
 struct rules_pool vow__cas_pool_tally(struct cas_pool_found *found);
 uint64_t vow__cas_loop_us(const struct cas *s);
 /* Takes over what a read has found, begun when there were `doubts`. The entries
- * move into the pool. Rows of QUEUED permits are followed from here on. */
+ * move into the pool. */
 void vow__cas_pool_see(struct cas_pool *pool, struct cas_pool_found *found,
                        const struct cas_row *rows, size_t n, uint64_t doubts);
 const struct cas_entry *vow__cas_entry_find(const struct cas_pool_found *found,
@@ -175,10 +168,11 @@ int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
                           struct cas_pool_found *ret_pool,
                           struct cas_row *ret_row);
 /* Makes the answer about a row that is held or waits. */
-vow_pool_permit vow__cas_permit_answer(const struct rules_pool *tally,
+vow_pool_permit vow__cas_permit_answer(const struct cas *s,
+                                       const struct rules_pool *tally,
                                        const struct cas_pool_found *found,
                                        const struct cas_row *row, bool held,
-                                       uint64_t lease_ms, uint64_t now_us);
+                                       uint64_t lease_ms);
 /* Makes the entry of a new grant as a write has the entry. */
 struct cas_entry vow__cas_entry_charge(const struct cas_pool *pool,
                                        const struct cas_pool_found *found,

@@ -10,8 +10,8 @@
  *       that is renewed is not ended behind the read. A part enters no lane. A
  *       permit with a step under way is answered by the read, and left alone; a
  *       permit that changed meanwhile is read again.
- *       The same read, without writes, follows a pool again after events were
- *       lost (pool_look_run).
+ *       The same read, without writes, looks for turns that were missed
+ *       (pool_look_run).
  * THREADS  the thread of the loop.
  */
 #include "store/cas/cas_pools.h"
@@ -133,8 +133,8 @@ static void part_decide_one(struct renewal_part *part, size_t i,
                                 .limits = part->found.limits};
     if (!row->there || other || lost || (!held && rank == RULES_RANK_NEVER))
         return;
-    *answer = vow__cas_permit_answer(tally, &part->found, row, held,
-                                     part->renewal->lease_ms, now_us);
+    *answer = vow__cas_permit_answer(part->step.cas, tally, &part->found, row,
+                                     held, part->renewal->lease_ms);
     if (p->lane.active != NULL)
         return;
     part_add_change(part, i, lease, was_held && rank != RULES_RANK_HELD);
@@ -451,7 +451,7 @@ void vow__cas_renew(vow_store *store, const vow_permit_hold *holds, size_t n,
     renewal_drop(w);
 }
 
-/* ---- following again ----------------------------------------------------- */
+/* ---- missed turns -------------------------------------------------------- */
 
 struct pool_look {
     struct cas_step step;

@@ -130,6 +130,8 @@ void vow__txn_range(struct vow__txn *t, enum vow__branch b,
 struct vow__some {
     const struct vow__key *from; /* from this key on; NULL: all */
     bool keys_only;
+    bool by_creation; /* in the order of creation instead */
+    uint64_t since;   /* only keys that were created at or behind this */
     unsigned limit;
 };
 void vow__txn_some(struct vow__txn *t, enum vow__branch b,
@@ -241,17 +243,13 @@ int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
 /* ---- etcd_watch.c: the stream of changes -------------------------------- */
 
 /* Watch a tree from behind this revision on; several may watch different trees:
- * "n/" for names, "s/" for pools. Begins again by itself. */
+ * "n/" for names, "i/" for turns. Begins again by itself. */
 struct vow__watch;
 struct vow__watch_events {
     /* It was put (value may be NULL without one), or deleted: then only key and
-     * mod are set. In their order. `before`: what the key had before, or NULL:
-     * nothing, or that was compacted away, or is not `recalled`. */
-    void (*on_put)(const struct vow__kv *kv, const struct vow__kv *before,
-                   void *user);
-    void (*on_delete)(const struct vow__kv *kv, const struct vow__kv *before,
-                      void *user);
-    bool recalled;
+     * mod are set. In their order. */
+    void (*on_put)(const struct vow__kv *kv, void *user);
+    void (*on_delete)(const struct vow__kv *kv, void *user);
     /* Some may have been lost: look again at all. */
     void (*on_doubt)(void *user);
     void *user;

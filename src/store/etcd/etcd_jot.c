@@ -19,6 +19,7 @@
 
 #include <sodium.h>
 #include <stdarg.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -330,6 +331,12 @@ void vow__txn_some(struct vow__txn *t, enum vow__branch b,
         vow__jot_text(j, ",\"keys_only\":true");
     if (some->limit > 0)
         vow__jot_print(j, ",\"limit\":\"%u\"", some->limit);
+    if (some->by_creation)
+        vow__jot_text(j, ",\"sort_order\":\"ASCEND\""
+                         ",\"sort_target\":\"CREATE\"");
+    if (some->since > 0)
+        vow__jot_print(j, ",\"min_create_revision\":\"%" PRIu64 "\"",
+                       some->since);
     vow__jot_text(j, "}}");
 }
 

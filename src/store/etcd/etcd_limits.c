@@ -54,7 +54,7 @@ static void plan_mark(const struct limit_change *c, struct vow__txn *t,
     row.marked = true;
     vow__etcd_service_txn_init(c->service, &inner);
     vow__jot_init(&value, vow__etcd_alloc(c->service->etcd));
-    vow__etcd_row_write(&row, label, &value);
+    vow__etcd_row_write(&row, label, NULL, &value); /* waits no more */
     vow__txn_if_mod(&inner, key, row.version - c->service->shift);
     vow__txn_put(&inner, VOW__THEN, key, &value, (int64_t)row.lease);
     vow__txn_nest(t, VOW__THEN, &inner);
@@ -141,6 +141,37 @@ static int limit_set(struct limit_change *c, struct cas_pool_found *ret_pool)
     return rc;
 }
 
+static bool limits_allow(const vow_pool_limits *l, uint64_t sum)
+{
+    return l->concurrent == 0 || sum <= l->concurrent;
+}
+
+/* Tells the requests that fit under the new limits, that are gone, and that are
+ * the first under a rate. */
+static void limit_tell(struct limit_change *c)
+{
+    struct vow__etcd_turns turns;
+    vow__etcd_turns_init(c->service, &turns);
+    for (size_t k = 0; k < c->pools.n; k++) {
+        const struct vow__etcd_pool *p = &c->pools.pools[k];
+        const vow_pool_limits *from = &p->found.limits;
+        uint64_t sum = p->found.sums.marked;
+        bool first = from->rate > 0;
+        for (size_t i = 0; i < p->n; i++) {
+            const struct rules_row *r = &p->order[i];
+            bool drop = r->plan == RULES_PLAN_DROP;
+            if (r->marked)
+                continue;
+            sum += drop ? 0 : r->weight;
+            if (drop || first ||
+                (!limits_allow(from, sum) && limits_allow(c->limits, sum)))
+                vow__etcd_turns_add(&turns, &c->pools, p, i, c->due_ns);
+            first = first && drop;
+        }
+    }
+    vow__etcd_turns_tell(&turns, c->due_ns);
+}
+
 /* NOLINTNEXTLINE(readability-function-size): the type is of the service table */
 int vow__etcd_pool_limit(struct cas_service *service, const vow_name *pool,
                          const vow_pool_limits *limits, const char *label,
@@ -159,6 +190,8 @@ int vow__etcd_pool_limit(struct cas_service *service, const vow_name *pool,
                                      NULL);
     vow__etcd_pools_init(c.service, &c.pools);
     int rc = limit_set(&c, ret_pool);
+    if (rc == 0)
+        limit_tell(&c);
     vow__etcd_pools_fini(&c.pools);
     return rc;
 }

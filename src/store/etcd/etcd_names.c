@@ -142,7 +142,6 @@ static const struct cas_service_ops SERVICE_OPS = {
     .permit_look = vow__etcd_permit_look,
     .permit_write = vow__etcd_permit_write,
     .permit_leave = vow__etcd_permit_leave,
-    .pools_follow = vow__etcd_service_follow,
     .pool_limit = vow__etcd_pool_limit,
     .pool_list = vow__etcd_pool_list,
     .explain = service_explain,

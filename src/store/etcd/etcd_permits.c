@@ -7,7 +7,8 @@
  *       is put again.
  *       A removal compares the revision of the creation, so that a late removal
  *       never hits a later row of the token. Mostly nobody asks for the pool
- *       then, and a removal reads the row and the limits only.
+ *       then, and a removal reads the row, the limits, and the first rows of the
+ *       pool: to tell whose turn it is (etcd_turns.c).
  *       An entry hangs on a lease that lives a little longer than the entry.
  * THREADS  loop thread only, on fibers.
  */
@@ -61,13 +62,24 @@ static void join_make(struct vow__etcd_service *s, const vow_permit_request *q,
     vow__etcd_service_txn_init(s, ret_txn);
     vow__txn_if_absent(ret_txn, &key);
     vow__jot_init(&value, vow__etcd_alloc(s->etcd));
-    vow__etcd_row_write(&row, label_of_key(name, q->label), &value);
+    vow__etcd_row_write(&row, label_of_key(name, q->label),
+                        vow__etcd_inst(s->etcd), &value);
     vow__txn_put(ret_txn, VOW__THEN, &key, &value, (int64_t)lease->id);
     vow__jot_fini(&value);
-    join_limits(s, q, ret_txn, VOW__THEN);
-    vow__etcd_pool_ask(ret_txn, VOW__THEN, name);
-    join_limits(s, q, ret_txn, VOW__ELSE);
-    vow__etcd_pool_ask(ret_txn, VOW__ELSE, name);
+    for (enum vow__branch b = VOW__THEN; b <= VOW__ELSE; b++) {
+        vow__etcd_turns_join(s, ret_txn, b, (int64_t)lease->id);
+        join_limits(s, q, ret_txn, b);
+        vow__etcd_pool_ask(ret_txn, b, name);
+    }
+}
+
+static bool row_waits(const struct cas_pool_found *found,
+                      const struct cas_row *row)
+{
+    const struct rules_pool p = {.limits = found->limits,
+                                 .held = found->sums.marked};
+    return vow__rules_rank(&p, row->before, row->weight, row->marked, 0) !=
+           RULES_RANK_HELD;
 }
 
 int vow__etcd_permit_join(struct cas_service *service,
@@ -85,13 +97,15 @@ int vow__etcd_permit_join(struct cas_service *service,
     int rc = vow__etcd_service_txn(s, &t, due_ns, &root);
     bool made = rc == 0 && vow__json_succeeded(root);
     if (rc == 0) {
-        rc = vow__etcd_pool_answer(s, root, made ? 2 : 1, &name, &q->token, 1,
+        rc = vow__etcd_pool_answer(s, root, made ? 3 : 2, &name, &q->token, 1,
                                    ret_pool, ret_row);
         if (rc == 0 && !ret_row->there) {
             vow__etcd_trouble(s->etcd, "a permit in etcd is not one of ours");
             rc = VOW_ESTORE;
         }
         ret_row->made = made;
+        if (rc == 0 && row_waits(ret_pool, ret_row))
+            vow__etcd_turns_begin(s, vow__json_revision(root));
         rc = rc < 0 ? VOW_EUNSURE : 0;
     }
     json_decref(root);
@@ -138,7 +152,8 @@ static void permit_put_row(const struct vow__etcd_service *s,
     row.marked = row.marked || change->mark;
     row.lease_ms = change->lease_ms;
     vow__jot_init(&value, vow__etcd_alloc(s->etcd));
-    vow__etcd_row_write(&row, label_of_key(&w->pool, w->label), &value);
+    vow__etcd_row_write(&row, label_of_key(&w->pool, w->label),
+                        vow__etcd_inst(s->etcd), &value);
     vow__txn_if_mod(t, &key, mod_of(s, row.version));
     vow__txn_put(t, VOW__THEN, &key, &value, (int64_t)change->lease.id);
     vow__jot_fini(&value);
@@ -187,12 +202,39 @@ static int entries_lease(struct vow__etcd_service *s,
                                        ret_lease);
 }
 
+/* Reads the row behind a row that is marked under a rate: the next in the
+ * queue. */
+static void next_ask(const struct cas_pool_write *w, struct vow__txn *t)
+{
+    const struct vow__key rows = vow__etcd_rows_key(&w->pool);
+    const struct vow__some some = {
+        .by_creation = true, .since = w->rows[0].row->order + 1, .limit = 1};
+    vow__txn_some(t, VOW__THEN, &rows, &some);
+}
+
+static void next_tell(struct vow__etcd_service *s,
+                      const struct cas_pool_write *w, const json_t *root)
+{
+    const json_t *rows =
+        vow__json_response(root, w->n_rows + w->n_entries + w->n_spent);
+    struct vow__etcd_pools ps;
+    struct vow__etcd_turns turns;
+    vow__etcd_pools_init(s, &ps);
+    vow__etcd_turns_init(s, &turns);
+    if (vow__etcd_pool_take(&ps, NULL, rows, &w->pool) == 0 &&
+        ps.pools[0].n > 0 && !ps.pools[0].order[0].marked)
+        vow__etcd_turns_add(&turns, &ps, &ps.pools[0], 0, w->due_ns);
+    vow__etcd_turns_tell(&turns, w->due_ns);
+    vow__etcd_pools_fini(&ps);
+}
+
 int vow__etcd_permit_write(struct cas_service *service,
                            const struct cas_pool_write *w,
                            uint64_t *ret_version)
 {
     struct vow__etcd_service *s = vow__etcd_service_of(service);
     const struct vow__key limits = vow__etcd_limits_key(&w->pool.limits_of);
+    bool charges = w->n_rows > 0 && w->limits_version != 0;
     struct vow__txn t;
     json_t *root = NULL;
     int64_t lease;
@@ -208,11 +250,15 @@ int vow__etcd_permit_write(struct cas_service *service,
         permit_put_entry(s, &t, &w->pool, &w->entries[i], w->label, lease);
     for (size_t i = 0; i < w->n_spent; i++)
         permit_drop_entry(s, &t, &w->pool, &w->spent[i]);
+    if (charges)
+        next_ask(w, &t);
     rc = vow__etcd_service_txn(s, &t, w->due_ns, &root);
     if (rc == 0 && !vow__json_succeeded(root))
         rc = VOW_EAGAIN;
     if (rc == 0)
         *ret_version = s->answered;
+    if (rc == 0 && charges)
+        next_tell(s, w, root);
     if (rc == VOW_ENOENT && vow__etcd_keep_gone(s, lease, w->due_ns) == 0)
         rc = VOW_EAGAIN; /* the lease of the entries, not of the permit */
     json_decref(root);
@@ -220,6 +266,58 @@ int vow__etcd_permit_write(struct cas_service *service,
 }
 
 /* ---- leaving ------------------------------------------------------------- */
+
+/* Reads as many rows as may hold permits, and one more. */
+static void first_ask(struct vow__txn *t, const struct cas_pool_name *name,
+                      uint32_t concurrent)
+{
+    const struct vow__key rows = vow__etcd_rows_key(name);
+    const struct vow__some some = {.by_creation = true,
+                                   .limit = concurrent + 1};
+    if (concurrent > 0)
+        vow__txn_some(t, VOW__THEN, &rows, &some);
+}
+
+/* The same, with the limits, in a request of its own. */
+static int first_read(struct vow__etcd_service *s, const struct cas_leave *l,
+                      uint32_t concurrent, struct vow__etcd_pools *ps)
+{
+    const struct vow__key limits = vow__etcd_limits_key(&l->pool.limits_of);
+    struct vow__txn t;
+    json_t *root = NULL;
+    vow__etcd_service_txn_init(s, &t);
+    vow__txn_range(&t, VOW__THEN, &limits, 0);
+    first_ask(&t, &l->pool, concurrent);
+    int rc = vow__etcd_service_txn(s, &t, l->due_ns, &root);
+    vow__etcd_pools_fini(ps);
+    if (rc == 0)
+        rc = vow__etcd_pool_take(ps, vow__json_response(root, 0),
+                                 vow__json_response(root, 1), &l->pool);
+    json_decref(root);
+    return rc;
+}
+
+/* Tells whose turn it is. The limits may be higher than the caller knew. */
+static void leave_tell(struct vow__etcd_service *s, const struct cas_leave *l,
+                       const json_t *root, const struct cas_pool_found *found,
+                       const struct cas_row *gone)
+{
+    uint32_t now = found->limits.concurrent;
+    struct vow__etcd_pools ps;
+    int rc = 0;
+    vow__etcd_pools_init(s, &ps);
+    if (l->look)
+        rc = vow__etcd_pool_take(&ps, vow__json_response(root, 1),
+                                 vow__json_response(root, 2), &l->pool);
+    else if (now > l->concurrent)
+        rc = first_read(s, l, now, &ps);
+    else if (l->concurrent > 0)
+        rc = vow__etcd_pool_take(&ps, vow__json_response(root, 1),
+                                 vow__json_response(root, 3), &l->pool);
+    if (rc == 0 && ps.n > 0)
+        vow__etcd_turns_freed(&ps, gone, l->due_ns);
+    vow__etcd_pools_fini(&ps);
+}
 
 static void leave_make(struct vow__etcd_service *s, const struct cas_leave *l,
                        int64_t lease, struct vow__txn *ret_txn)
@@ -235,6 +333,7 @@ static void leave_make(struct vow__etcd_service *s, const struct cas_leave *l,
         vow__txn_range(ret_txn, VOW__THEN, &offset, 0);
         vow__txn_range(ret_txn, VOW__THEN, &limits, 0);
         vow__txn_range(ret_txn, VOW__THEN, &key, 0);
+        first_ask(ret_txn, &l->pool, l->concurrent);
     }
     if (l->entry != NULL)
         permit_put_entry(s, ret_txn, &l->pool, l->entry, l->label, lease);
@@ -266,9 +365,11 @@ int vow__etcd_permit_leave(struct cas_service *service,
         bool done = vow__json_succeeded(root);
         rc = vow__etcd_pool_answer(s, root, 0, &l->pool, &l->token, 1, ret_pool,
                                    ret_row);
-        if (rc == 0 && !done)
+        if (rc == 0 && done)
+            leave_tell(s, l, root, ret_pool, ret_row);
+        else if (rc == 0)
             rc = VOW_EAGAIN;
-        else if (rc < 0 && done)
+        else if (done)
             rc = VOW_EUNSURE;
     }
     if (rc == VOW_ENOENT)

@@ -223,22 +223,17 @@ static int pools_code(struct vow__etcd_service *s, bool good, int code)
     return good ? code : VOW_ESTORE;
 }
 
-/* The pool is the first of the reading. */
-static int pool_read(struct vow__etcd_pools *ps, const json_t *root,
-                     size_t first, const struct cas_pool_name *name)
+int vow__etcd_pool_take(struct vow__etcd_pools *ps, const json_t *limits,
+                        const json_t *rows, const struct cas_pool_name *name)
 {
     struct vow__etcd_service *s = ps->service;
-    int rc = vow__etcd_offset_take(s, vow__json_response(root, first));
-    if (rc < 0)
-        return rc;
     if (pool_use(ps, name) == NULL)
         return VOW_ENOMEM;
     ps->revision = s->answered;
-    bool good = vow__json_each(s->etcd, vow__json_response(root, first + 1),
-                               on_pool_key, ps);
+    bool good =
+        limits == NULL || vow__json_each(s->etcd, limits, on_pool_key, ps);
     if (good && ps->code == 0)
-        good = vow__json_each(s->etcd, vow__json_response(root, first + 2),
-                              on_pool_key, ps);
+        good = vow__json_each(s->etcd, rows, on_pool_key, ps);
     pools_complete(ps);
     return pools_code(s, good, ps->code);
 }
@@ -289,7 +284,10 @@ int vow__etcd_pool_answer(struct vow__etcd_service *s, const json_t *root,
 {
     struct vow__etcd_pools ps;
     vow__etcd_pools_init(s, &ps);
-    int rc = pool_read(&ps, root, first, name);
+    int rc = vow__etcd_offset_take(s, vow__json_response(root, first));
+    if (rc == 0)
+        rc = vow__etcd_pool_take(&ps, vow__json_response(root, first + 1),
+                                 vow__json_response(root, first + 2), name);
     for (size_t i = 0; rc == 0 && i < n; i++)
         ret_rows[i] = vow__etcd_row_found(&ps, &ps.pools[0], &tokens[i]);
     if (rc == 0)

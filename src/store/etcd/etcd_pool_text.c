@@ -67,6 +67,11 @@ struct vow__key vow__etcd_row_key(const struct cas_pool_name *name,
     return key_below(name, 'q', hex);
 }
 
+struct vow__key vow__etcd_rows_key(const struct cas_pool_name *name)
+{
+    return key_below(name, 'q', "");
+}
+
 struct vow__key vow__etcd_entry_key(const struct cas_pool_name *name,
                                     uint64_t id)
 {
@@ -204,6 +209,17 @@ void vow__etcd_row_texts(const struct vow__kv *kv, struct cas_row *row)
     word_text(kv, "runner", row->runner);
 }
 
+void vow__etcd_row_inst(const struct vow__kv *kv, char to[VOW__ETCD_INST + 1])
+{
+    char text[VOW_LABEL_MAX + 1];
+    word_text(kv, "inst", text);
+    size_t n = strspn(text, "0123456789abcdef");
+    if (n != VOW__ETCD_INST || text[n] != 0)
+        n = 0;
+    memcpy(to, text, n);
+    to[n] = 0;
+}
+
 /* The age is a little less than the time since the write. */
 bool vow__etcd_entry_read(const struct vow__etcd_service *s,
                           const struct vow__kv *kv, uint64_t id,
@@ -238,7 +254,7 @@ void vow__etcd_limits_write(const vow_pool_limits *limits, const char *label,
 }
 
 void vow__etcd_row_write(const struct cas_row *row, const char *label,
-                         struct vow__jot *value)
+                         const char *inst, struct vow__jot *value)
 {
     vow__jot_print(value, "weight %" PRIu32 "\nlease %" PRIu64 "\n",
                    row->weight, row->lease_ms);
@@ -246,6 +262,7 @@ void vow__etcd_row_write(const struct cas_row *row, const char *label,
         vow__jot_text(value, "held 1\n");
     vow__jot_print(value, "since %" PRIu64 "\n", row->since_us);
     vow__line_write(value, "runner", row->runner);
+    vow__line_write(value, "inst", inst);
     vow__line_write(value, "label", label);
 }
 

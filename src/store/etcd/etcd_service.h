@@ -7,7 +7,8 @@
  *   etcd_read.c       reads: names, lists, values, chunks
  *   etcd_permits.c    rows of pools: one transaction for each step
  *   etcd_limits.c     limits of pools; all pools
- *   etcd_events.c     the watches
+ *   etcd_turns.c      telling other processes that a request has its turn
+ *   etcd_events.c     the watch of names
  *   etcd_ttl.c        leases of owners, records, results and entries
  *   etcd_pool_read.c  pools as keys say
  *   etcd_record.c, etcd_pool_text.c   the texts of keys
@@ -24,6 +25,8 @@
 #include "vow/watch.h"
 
 enum {
+    VOW__ETCD_INST = 32,  /* letters of the name of an instance */
+    VOW__ETCD_TURNS = 16, /* instances that are told in one transaction */
     VOW__ETCD_INLINE_MAX = 16 * 1024, /* bytes of a value inside the record */
     VOW__ETCD_KEEPS = 8,              /* leases of records and results */
     VOW__ETCD_OWNERS = 16             /* leases of owners, remembered */
@@ -58,7 +61,7 @@ struct vow__etcd_service {
     char boot[96];               /* vow__etcd_boot_read() */
     /* the watches */
     struct vow__watch *watch;       /* of names; NULL: no answer yet */
-    struct vow__watch *pools_watch; /* NULL: no request waits */
+    struct vow__watch *turns_watch; /* NULL: no request waited yet */
     vow_name told;                  /* the last change of a record, and when */
     uint64_t told_mod;
     vow_call doubt;
@@ -166,6 +169,7 @@ struct vow__key vow__etcd_pool_key(const struct cas_pool_name *name);
 struct vow__key vow__etcd_limits_key(const vow_name *limits_of);
 struct vow__key vow__etcd_row_key(const struct cas_pool_name *name,
                                   const vow_token *token);
+struct vow__key vow__etcd_rows_key(const struct cas_pool_name *name);
 struct vow__key vow__etcd_entry_key(const struct cas_pool_name *name,
                                     uint64_t id);
 /* False: the value is not one of ours. */
@@ -178,11 +182,13 @@ bool vow__etcd_entry_read(const struct vow__etcd_service *s,
                           struct cas_entry *ret_entry);
 void vow__etcd_label_read(const struct vow__kv *kv, char to[VOW_LABEL_MAX + 1]);
 void vow__etcd_row_texts(const struct vow__kv *kv, struct cas_row *row);
+/* The instance that is told the turn; "": none. */
+void vow__etcd_row_inst(const struct vow__kv *kv, char to[VOW__ETCD_INST + 1]);
 /* `label` of a key; NULL: of no key. */
 void vow__etcd_limits_write(const vow_pool_limits *limits, const char *label,
                             struct vow__jot *value);
 void vow__etcd_row_write(const struct cas_row *row, const char *label,
-                         struct vow__jot *value);
+                         const char *inst, struct vow__jot *value);
 void vow__etcd_entry_write(const struct vow__etcd_service *s,
                            const struct cas_entry *e, const char *label,
                            struct vow__jot *value);
@@ -220,6 +226,10 @@ void vow__etcd_pools_fini(struct vow__etcd_pools *ps);
 /* Reads the keys of a tree. */
 int vow__etcd_pools_read(struct vow__etcd_pools *ps,
                          const struct vow__key *tree, uint64_t due_ns);
+/* Takes a pool from the ranges of the limits (NULL: not asked for) and of rows
+ * and entries, as the first of the reading. */
+int vow__etcd_pool_take(struct vow__etcd_pools *ps, const json_t *limits,
+                        const json_t *rows, const struct cas_pool_name *name);
 /* The operations that read a pool; and what they have found, from response
  * `first` on: the pool, and the rows of `n` tokens. */
 void vow__etcd_pool_ask(struct vow__txn *t, enum vow__branch b,
@@ -236,6 +246,38 @@ struct cas_row vow__etcd_row_found(const struct vow__etcd_pools *ps,
 /* Moves the pool out. */
 void vow__etcd_pool_move(struct vow__etcd_pool *p,
                          struct cas_pool_found *ret_found);
+
+/* ---- etcd_turns.c ---------------------------------------------------------- */
+
+/* Adds to a join: this instance can be told turns, as long as the lease lives. */
+void vow__etcd_turns_join(const struct vow__etcd_service *s, struct vow__txn *t,
+                          enum vow__branch b, int64_t lease);
+/* A request waits: listens to turns from behind this revision on. */
+void vow__etcd_turns_begin(struct vow__etcd_service *s, uint64_t revision);
+void vow__etcd_turns_end(struct vow__etcd_service *s);
+/* Requests to tell. */
+struct vow__etcd_turns {
+    struct vow__etcd_service *service;
+    struct {
+        char inst[VOW__ETCD_INST + 1];
+        struct vow__jot rows;
+    } at[VOW__ETCD_TURNS];
+    size_t n;
+};
+void vow__etcd_turns_init(struct vow__etcd_service *s,
+                          struct vow__etcd_turns *ret_turns);
+/* Row number `i` of the pool. When there is no room, tells all before. */
+void vow__etcd_turns_add(struct vow__etcd_turns *ts,
+                         const struct vow__etcd_pools *ps,
+                         const struct vow__etcd_pool *p, size_t i,
+                         uint64_t due_ns);
+/* Tells all that were added, and drops them. Nobody waits for an answer but the
+ * caller: a turn that is not told is found later. */
+void vow__etcd_turns_tell(struct vow__etcd_turns *ts, uint64_t due_ns);
+/* Tells the requests of the first pool that fit since a row went. The row is as
+ * it was, and may still be in the pool as read; not `there`: any row. */
+void vow__etcd_turns_freed(const struct vow__etcd_pools *ps,
+                           const struct cas_row *gone, uint64_t due_ns);
 
 /* ---- etcd_permits.c, etcd_limits.c ---------------------------------------- */
 
@@ -308,11 +350,10 @@ void vow__etcd_service_listen(struct cas_service *service,
                               const struct cas_events *events);
 /* Watches from behind a revision, if there is no watch yet. */
 void vow__etcd_events_begin(struct vow__etcd_service *s, uint64_t revision);
-/* The same for pools: always from behind the revision; 0: no more. */
-void vow__etcd_service_follow(struct cas_service *service, uint64_t revision);
 void vow__etcd_events_end(struct vow__etcd_service *s);
 /* Tells, later, that events may have been lost. */
 void vow__etcd_events_doubt(struct vow__etcd_service *s);
+void vow__etcd_on_doubt(void *user); /* at once */
 
 /* ---- etcd_ttl.c ---------------------------------------------------------- */
 

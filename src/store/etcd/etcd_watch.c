@@ -155,8 +155,8 @@ static void write_create(struct vow__watch *w, struct vow__jot *body)
     vow__jot_base64(body, key.text, key.n);
     vow__jot_print(body,
                    "\",\"start_revision\":\"%" PRIu64
-                   "\",\"progress_notify\":true,\"fragment\":true%s}}",
-                   w->seen + 1, w->events.recalled ? ",\"prev_kv\":true" : "");
+                   "\",\"progress_notify\":true,\"fragment\":true}}",
+                   w->seen + 1);
     body->bad |= key.bad;
     vow__jot_fini(&key);
 }
@@ -298,22 +298,15 @@ static bool tell_one(struct vow__watch *w, const json_t *event)
 {
     const char *type = json_string_value(json_object_get(event, "type"));
     const json_t *pair = json_object_get(event, "kv");
-    const json_t *former = json_object_get(event, "prev_kv");
     bool deletes = type != NULL && strcmp(type, "DELETE") == 0;
-    struct vow__jot memory, former_memory;
+    struct vow__jot memory;
     struct vow__kv kv;
-    struct vow__kv before = {.key = NULL};
     w->told = vow__json_uint(pair, "mod_revision");
     vow__jot_init(&memory, &w->alloc);
-    vow__jot_init(&former_memory, &w->alloc);
     bool good = vow__json_pair(w->etcd, pair, &memory, &kv);
-    if (good && former != NULL)
-        good = vow__json_pair(w->etcd, former, &former_memory, &before);
     if (good && kv.key != NULL && kv.mod > w->seen)
-        (deletes ? w->events.on_delete : w->events.on_put)(
-            &kv, before.key == NULL ? NULL : &before, w->events.user);
+        (deletes ? w->events.on_delete : w->events.on_put)(&kv, w->events.user);
     vow__jot_fini(&memory);
-    vow__jot_fini(&former_memory);
     return good;
 }
 
