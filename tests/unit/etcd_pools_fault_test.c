@@ -267,6 +267,23 @@ TEST(etcd_pools_fault, a_release_without_an_answer_tells_the_permit)
     pools_close(p);
 }
 
+/* The permit counts as lost, and the row goes as soon as etcd answers. */
+TEST(etcd_pools_fault, a_release_that_is_unsure_is_carried_out_later)
+{
+    struct pools *p = pools_open();
+    check_permit(acquire(p, 0, PERMIT("p", 1)), VOW_STATUS_OWNED);
+    check_permit(acquire(p, 1, PERMIT("p", 2)), VOW_STATUS_WAITING);
+    p->n->lose = ALL;
+    p->n->unsaid = true;
+    CHECK_INT_EQ(release(p, 0, "p", 1).code, VOW_EUNSURE);
+    p->n->lose = 0;
+    check_permit(renew(p, 0, RENEW("p", 1)), VOW_STATUS_NONE);
+    POOLS_UNTIL(p, p->turns[1] > 0);
+    check_permit(acquire(p, 1, PERMIT("p", 2)), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(pool_count(p, "p", "q/"), 1);
+    pools_close(p);
+}
+
 TEST(etcd_pools_fault, a_mark_without_an_answer_is_found_and_counts_once)
 {
     struct pools *p = pools_open();

@@ -443,7 +443,8 @@ void vow__cas_acquire(vow_store *store, const vow_permit_request *q,
 /* ---- leaving ------------------------------------------------------------- */
 
 /* A removal that had no answer may have happened: then the entry is closed,
- * too, and the row is not there. */
+ * too, and the row is not there. A removal that failed is tried again soon,
+ * whatever the caller does. */
 int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
                           struct cas_pool_found *ret_pool,
                           struct cas_row *ret_row)
@@ -469,7 +470,7 @@ int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
             rc = service->ops->permit_look(service, &pool->name, &p->token, 1,
                                            due_ns, ret_pool, ret_row);
             if (rc < 0 || !ret_row->there)
-                return rc;
+                break;
             leave.order = ret_row->order;
             vow__cas_pool_found_fini(ret_pool);
         }
@@ -480,6 +481,8 @@ int vow__cas_permit_leave(struct cas_permit *p, bool look, uint64_t due_ns,
             closes = entry.version != 0;
         }
     }
+    if (rc < 0)
+        vow__cas_permit_lease(p, CAS_END_AGAIN_MS);
     return rc == VOW_EAGAIN ? VOW_ESTORE : rc;
 }
 
