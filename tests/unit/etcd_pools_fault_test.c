@@ -516,3 +516,35 @@ TEST(etcd_pools_fault, a_turn_under_a_rate_needs_no_watch)
     check_permit(acquire(p, 1, PERMIT("p", 2)), VOW_STATUS_OWNED);
     pools_close(p);
 }
+
+/* ---- limits that come late ------------------------------------------------ */
+
+/* A heavy request waits when the change of limits reads the pool, and is
+ * granted before the change arrives: nobody takes the permit away. */
+TEST(etcd_pools_fault, late_limits_do_not_take_a_permit_away)
+{
+    struct pools *p = pools_open();
+    const vow_pool_limits four = {.concurrent = 4};
+    const vow_pool_limits two = {.concurrent = 2};
+    struct permit_told t = {.done = 0};
+    vow_name pool = vow_name_of("p");
+    check_permit(acquire(p, 0, PERMIT("p", 1, .weight = 4, .limits = four)),
+                 VOW_STATUS_OWNED);
+    check_permit(acquire(p, 0, PERMIT("p", 2, .weight = 3)),
+                 VOW_STATUS_WAITING);
+    unsigned before = p->n->txns;
+    store_of(p, 1)->ops->limit(store_of(p, 1), &pool, &two, NULL, infos_told,
+                               &t);
+    POOLS_UNTIL(p, p->n->txns == before + 2);
+    p->n->lose = ALL;
+    p->n->unsaid = p->n->late = true;
+    CHECK_INT_EQ(permit_await(p, &t)->code, VOW_EUNSURE);
+    p->n->lose = 0;
+    check_permit(release(p, 0, "p", 1), VOW_STATUS_OWNED);
+    check_permit(acquire(p, 0, PERMIT("p", 2, .weight = 3)), VOW_STATUS_OWNED);
+    names_arrive(p->n);
+    CHECK_UINT_EQ(limit(p, 1, "p", NULL).info.limits.concurrent, 2);
+    check_permit(renew(p, 0, RENEW("p", 2)), VOW_STATUS_OWNED);
+    check_permit(acquire(p, 1, PERMIT("p", 3)), VOW_STATUS_WAITING);
+    pools_close(p);
+}

@@ -366,8 +366,8 @@ struct cas_service_ops {
      * else VOW_EAGAIN; an empty label keeps the old label. Carries out
      * vow__rules_order_limit() for the pool and its keys: if not in one step,
      * marks come before the limits, and each mark compares the old limits. A
-     * row that was missed is marked by the process of the row. Answers the pool
-     * as after the step. */
+     * row that was missed is marked by the process of the row, and no row leaves
+     * that may have been held since. Answers the pool as after the step. */
     int (*pool_limit)(struct cas_service *s, const vow_name *pool,
                       const vow_pool_limits *limits, const char *label,
                       uint64_t version, uint64_t due_ns,

@@ -7,15 +7,24 @@
  *       which rows are marked and which requests leave; each row is changed
  *       only if the row is still as it was read. Each transaction compares the
  *       old limits, and the last one puts the new limits.
+ *       Nothing is written when a request is granted because rows before are
+ *       gone. So a request leaves only if the rows that kept the request
+ *       waiting are there.
  * INVARIANTS
  *   M1  marks are made only under the limits by which the plan was made
+ *   M2  no row leaves that was held at any time
  * LIMITS  A row that began to be held after the read has no mark: the process of
- *         the row marks the row at the next renewal. Limits stay for ever.
+ *         the row marks the row at the next renewal. A request that may have been
+ *         granted, or that too many rows keep waiting, is removed by the process
+ *         of the request, which is told the limits. Limits stay for ever.
  * THREADS  loop thread only, on fibers.
  */
 #include "store/etcd/etcd_service.h"
 
-enum { PLANS_MAX = 50 /* of a transaction: etcd takes 128 operations */ };
+enum {
+    PLANS_MAX = 50, /* of a transaction: etcd takes 128 operations */
+    BLOCKERS_MAX = 50
+};
 
 struct limit_change {
     struct vow__etcd_service *service;
@@ -30,21 +39,53 @@ struct limit_change {
 
 /* ---- plans --------------------------------------------------------------- */
 
-static void plan_drop(const struct limit_change *c, struct vow__txn *t,
-                      const struct vow__key *key, uint64_t mod)
+/* Compares that the request number `i` still waits: keeps M2. Returns false if
+ * this takes too many rows. Under a rate, a grant is a mark. */
+static bool plan_compare(const struct vow__etcd_pool *p, size_t i,
+                         struct vow__txn *t)
 {
+    const vow_pool_limits *from = &p->found.limits;
+    uint64_t sum = p->order[i].weight;
+    size_t blockers = 0;
+    if (from->rate > 0)
+        return true;
+    for (size_t k = 0; sum <= from->concurrent && k < p->n; k++) {
+        const struct rules_row *r = &p->order[k];
+        const struct vow__key key =
+            vow__etcd_row_key(&p->found.name, &r->token);
+        bool counts = r->marked || k < i;
+        if (!counts || r->plan == RULES_PLAN_DROP)
+            continue;
+        if (++blockers > BLOCKERS_MAX)
+            return false;
+        vow__txn_if_created(t, &key, r->order);
+        sum += r->weight;
+    }
+    return sum > from->concurrent;
+}
+
+/* Returns whether the plan is part of the transaction. */
+static bool plan_drop(const struct limit_change *c, struct vow__txn *t,
+                      const struct vow__etcd_pool *p, size_t i)
+{
+    const struct vow__key key =
+        vow__etcd_row_key(&p->found.name, &p->order[i].token);
     struct vow__txn inner;
     vow__etcd_service_txn_init(c->service, &inner);
-    vow__txn_if_mod(&inner, key, mod);
-    vow__txn_delete(&inner, VOW__THEN, key, 0);
-    vow__txn_nest(t, VOW__THEN, &inner);
+    vow__txn_if_mod(&inner, &key, p->rows[i].mod);
+    bool waits = plan_compare(p, i, &inner);
+    if (waits) {
+        vow__txn_delete(&inner, VOW__THEN, &key, 0);
+        vow__txn_nest(t, VOW__THEN, &inner);
+    }
     vow__txn_fini(&inner);
+    return waits;
 }
 
 static void plan_mark(const struct limit_change *c, struct vow__txn *t,
-                      const struct vow__etcd_pool *p,
-                      const struct vow__key *key, const struct rules_row *r)
+                      const struct vow__etcd_pool *p, const struct rules_row *r)
 {
+    const struct vow__key key = vow__etcd_row_key(&p->found.name, &r->token);
     struct cas_row row = vow__etcd_row_found(&c->pools, p, &r->token);
     const char *label = vow_name_equal(&p->found.name.pool, c->limits_of)
                             ? NULL
@@ -55,11 +96,23 @@ static void plan_mark(const struct limit_change *c, struct vow__txn *t,
     vow__etcd_service_txn_init(c->service, &inner);
     vow__jot_init(&value, vow__etcd_alloc(c->service->etcd));
     vow__etcd_row_write(&row, label, NULL, &value); /* waits no more */
-    vow__txn_if_mod(&inner, key, row.version - c->service->shift);
-    vow__txn_put(&inner, VOW__THEN, key, &value, (int64_t)row.lease);
+    vow__txn_if_mod(&inner, &key, row.version - c->service->shift);
+    vow__txn_put(&inner, VOW__THEN, &key, &value, (int64_t)row.lease);
     vow__txn_nest(t, VOW__THEN, &inner);
     vow__jot_fini(&value);
     vow__txn_fini(&inner);
+}
+
+/* Returns how many operations the transaction has for the row: none or one. */
+static size_t plan_add(const struct limit_change *c, struct vow__txn *t,
+                       const struct vow__etcd_pool *p, size_t i)
+{
+    if (p->order[i].plan == RULES_PLAN_DROP)
+        return plan_drop(c, t, p, i);
+    if (p->order[i].plan == RULES_PLAN_STAY)
+        return 0;
+    plan_mark(c, t, p, &p->order[i]);
+    return 1;
 }
 
 /* Adds as many plans as a transaction takes. Returns whether these are all. */
@@ -68,20 +121,10 @@ static bool plans_add(struct limit_change *c, struct vow__txn *t)
     c->planned = 0;
     for (; c->pool < c->pools.n; c->pool++, c->row = 0) {
         const struct vow__etcd_pool *p = &c->pools.pools[c->pool];
-        for (; c->row < p->n; c->row++) {
-            const struct rules_row *r = &p->order[c->row];
-            const struct vow__key key =
-                vow__etcd_row_key(&p->found.name, &r->token);
-            if (r->plan == RULES_PLAN_STAY)
-                continue;
-            if (c->planned == PLANS_MAX)
-                return false;
-            c->planned++;
-            if (r->plan == RULES_PLAN_DROP)
-                plan_drop(c, t, &key, p->rows[c->row].mod);
-            else
-                plan_mark(c, t, p, &key, r);
-        }
+        for (; c->row < p->n && c->planned < PLANS_MAX; c->row++)
+            c->planned += plan_add(c, t, p, c->row);
+        if (c->row < p->n)
+            return false;
     }
     return true;
 }
