@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* etcd_permits.c - rows of pools: each step is one transaction.
  *
- * HOW   A join puts the row if there is none, and reads the pool. A change
- *       compares the revisions of rows, entries and limits. A row keeps its
+ * HOW   A join puts the row if there is none, and reads the first rows of the
+ *       pool, or under a rate the pool. A change compares the revisions of rows, entries and limits. A row keeps its
  *       place in the order: etcd keeps the revision of the creation when a key
  *       is put again.
  *       A removal compares the revision of the creation, so that a late removal
@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { FIRST_MAX = 1000 /* rows to read instead of all rows */ };
+
 /* Returns the code of a read that has changed nothing. */
 static int code_of_read(int rc)
 {
@@ -27,6 +29,16 @@ static const char *label_of_key(const struct cas_pool_name *name,
                                 const char *label)
 {
     return vow_name_equal(&name->pool, &name->limits_of) ? NULL : label;
+}
+
+/* Reads as many rows as may hold permits, and one more. */
+static void first_ask(struct vow__txn *t, enum vow__branch b,
+                      const struct cas_pool_name *name, uint32_t concurrent)
+{
+    const struct vow__key rows = vow__etcd_rows_key(name);
+    const struct vow__some some = {.by_creation = true,
+                                   .limit = concurrent + 1};
+    vow__txn_some(t, b, &rows, &some);
 }
 
 /* ---- join ---------------------------------------------------------------- */
@@ -49,11 +61,19 @@ static void join_limits(struct vow__etcd_service *s,
     vow__txn_fini(&inner);
 }
 
+/* Returns whether the first rows say who holds the permits. */
+static bool first_will_do(const vow_pool_limits *l)
+{
+    return l->rate == 0 && l->concurrent > 0 && l->concurrent < FIRST_MAX;
+}
+
 static void join_make(struct vow__etcd_service *s, const vow_permit_request *q,
                       const struct cas_pool_name *name,
                       const struct cas_lease *lease, struct vow__txn *ret_txn)
 {
     const struct vow__key key = vow__etcd_row_key(name, &q->token);
+    const struct vow__key limits = vow__etcd_limits_key(&name->limits_of);
+    const struct vow__key offset = vow__key("e", NULL, "");
     struct cas_row row = {.weight = q->weight,
                           .lease_ms = q->lease_ms,
                           .since_us = vow__etcd_wall_us()};
@@ -69,8 +89,67 @@ static void join_make(struct vow__etcd_service *s, const vow_permit_request *q,
     for (enum vow__branch b = VOW__THEN; b <= VOW__ELSE; b++) {
         vow__etcd_turns_join(s, ret_txn, b, (int64_t)lease->id);
         join_limits(s, q, ret_txn, b);
-        vow__etcd_pool_ask(ret_txn, b, name);
+        if (!first_will_do(&q->limits)) {
+            vow__etcd_pool_ask(ret_txn, b, name);
+            continue;
+        }
+        vow__txn_range(ret_txn, b, &offset, 0);
+        vow__txn_range(ret_txn, b, &limits, 0);
+        first_ask(ret_txn, b, name, q->limits.concurrent);
+        vow__txn_range(ret_txn, b, &key, 0);
     }
+}
+
+/* Completes the row by the rows that were not read. Returns false if these may
+ * matter. Without a rate and without marks, held rows are the first, and a new
+ * row is behind all. */
+static bool first_decide(const struct vow__etcd_pool *p, uint64_t total,
+                         uint32_t asked, bool made, struct cas_row *row)
+{
+    const vow_pool_limits *l = &p->found.limits;
+    uint64_t missing = total > p->n ? total - p->n : 0;
+    bool is_first = p->n <= (size_t)asked + 1; /* else the row came apart */
+    if (l->rate > 0)
+        return false;
+    if (missing == 0)
+        return true;
+    if (l->concurrent == 0 || l->concurrent > asked ||
+        p->found.sums.marked > 0 || (!is_first && !made))
+        return false;
+    row->before += is_first ? 0 : missing;
+    row->ahead += is_first ? 0 : missing;
+    return true;
+}
+
+/* Reads what the join has answered from response `first` on. VOW_EAGAIN: the
+ * pool must be read. */
+static int first_answer(struct vow__etcd_service *s, const json_t *root,
+                        size_t first, const vow_permit_request *q,
+                        struct cas_pool_found *ret_pool,
+                        struct cas_row *ret_row)
+{
+    const struct cas_pool_name name = {.pool = q->pool,
+                                       .limits_of = q->limits_of};
+    const json_t *rows = vow__json_response(root, first + 2);
+    struct vow__etcd_pools ps;
+    vow__etcd_pools_init(s, &ps);
+    int rc = vow__etcd_offset_take(s, vow__json_response(root, first));
+    if (rc == 0)
+        rc = vow__etcd_pool_take(&ps, vow__json_response(root, first + 1), rows,
+                                 &name);
+    if (rc == 0)
+        rc = vow__etcd_pool_take(&ps, NULL, vow__json_response(root, first + 3),
+                                 &name);
+    if (rc == 0)
+        *ret_row = vow__etcd_row_found(&ps, &ps.pools[0], &q->token);
+    if (rc == 0 && ret_row->there &&
+        !first_decide(&ps.pools[0], vow__json_uint(rows, "count"),
+                      q->limits.concurrent, vow__json_succeeded(root), ret_row))
+        rc = VOW_EAGAIN;
+    if (rc == 0)
+        vow__etcd_pool_move(&ps.pools[0], ret_pool);
+    vow__etcd_pools_fini(&ps);
+    return rc;
 }
 
 static bool row_waits(const struct cas_pool_found *found,
@@ -97,15 +176,22 @@ int vow__etcd_permit_join(struct cas_service *service,
     int rc = vow__etcd_service_txn(s, &t, due_ns, &root);
     bool made = rc == 0 && vow__json_succeeded(root);
     if (rc == 0) {
-        rc = vow__etcd_pool_answer(s, root, made ? 3 : 2, &name, &q->token, 1,
-                                   ret_pool, ret_row);
+        uint64_t revision = vow__json_revision(root);
+        if (first_will_do(&q->limits))
+            rc = first_answer(s, root, made ? 3 : 2, q, ret_pool, ret_row);
+        else
+            rc = vow__etcd_pool_answer(s, root, made ? 3 : 2, &name, &q->token,
+                                       1, ret_pool, ret_row);
+        if (rc == VOW_EAGAIN)
+            rc = vow__etcd_permit_look(service, &name, &q->token, 1, due_ns,
+                                       ret_pool, ret_row);
         if (rc == 0 && !ret_row->there) {
             vow__etcd_trouble(s->etcd, "a permit in etcd is not one of ours");
             rc = VOW_ESTORE;
         }
         ret_row->made = made;
         if (rc == 0 && row_waits(ret_pool, ret_row))
-            vow__etcd_turns_begin(s, vow__json_revision(root));
+            vow__etcd_turns_begin(s, revision);
         rc = rc < 0 ? VOW_EUNSURE : 0;
     }
     json_decref(root);
@@ -267,18 +353,7 @@ int vow__etcd_permit_write(struct cas_service *service,
 
 /* ---- leaving ------------------------------------------------------------- */
 
-/* Reads as many rows as may hold permits, and one more. */
-static void first_ask(struct vow__txn *t, const struct cas_pool_name *name,
-                      uint32_t concurrent)
-{
-    const struct vow__key rows = vow__etcd_rows_key(name);
-    const struct vow__some some = {.by_creation = true,
-                                   .limit = concurrent + 1};
-    if (concurrent > 0)
-        vow__txn_some(t, VOW__THEN, &rows, &some);
-}
-
-/* The same, with the limits, in a request of its own. */
+/* Reads the limits and the first rows. */
 static int first_read(struct vow__etcd_service *s, const struct cas_leave *l,
                       uint32_t concurrent, struct vow__etcd_pools *ps)
 {
@@ -287,7 +362,7 @@ static int first_read(struct vow__etcd_service *s, const struct cas_leave *l,
     json_t *root = NULL;
     vow__etcd_service_txn_init(s, &t);
     vow__txn_range(&t, VOW__THEN, &limits, 0);
-    first_ask(&t, &l->pool, concurrent);
+    first_ask(&t, VOW__THEN, &l->pool, concurrent);
     int rc = vow__etcd_service_txn(s, &t, l->due_ns, &root);
     vow__etcd_pools_fini(ps);
     if (rc == 0)
@@ -333,7 +408,8 @@ static void leave_make(struct vow__etcd_service *s, const struct cas_leave *l,
         vow__txn_range(ret_txn, VOW__THEN, &offset, 0);
         vow__txn_range(ret_txn, VOW__THEN, &limits, 0);
         vow__txn_range(ret_txn, VOW__THEN, &key, 0);
-        first_ask(ret_txn, &l->pool, l->concurrent);
+        if (l->concurrent > 0)
+            first_ask(ret_txn, VOW__THEN, &l->pool, l->concurrent);
     }
     if (l->entry != NULL)
         permit_put_entry(s, ret_txn, &l->pool, l->entry, l->label, lease);
