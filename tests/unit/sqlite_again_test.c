@@ -149,6 +149,26 @@ TEST(sqlite_again, other_tables_are_told)
     folder_close(&f);
 }
 
+/* Who has opened the file hears of the newer vow, not that the folder should be
+ * moved away. */
+TEST(sqlite_again, tables_that_a_newer_vow_has_changed_meanwhile_are_told)
+{
+    struct folder f;
+    struct kit k;
+    folder_open(&f);
+    kit_open(&k, f.path);
+    CHECK_UINT_EQ(kit_claim(&k, "a", 1).status, VOW_STATUS_OWNED);
+    kit_sql(f.path, "BEGIN;ALTER TABLE rec RENAME TO other;"
+                    "PRAGMA user_version=99;COMMIT");
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT_EQ(kit_claim(&k, "b", 2).code, VOW_ESTORE);
+        CHECK(strstr(kit_why(&k), "made by a newer vow") != NULL);
+    }
+    CHECK_UINT_EQ(k.damages, 0);
+    kit_close(&k);
+    folder_close(&f);
+}
+
 /* By somebody who removes the folder while it is being used, for instance. */
 static void erase(const struct folder *f, const char *sub)
 {

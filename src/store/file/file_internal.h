@@ -261,6 +261,8 @@ const char *vow__file_shared_system(int fd);
 /* All that a step needs, if it is not there or not the right one any more. */
 int vow__file_open(struct vow__file *s);
 void vow__file_close(struct vow__file *s);
+/* Fails the step: the file has a version of a newer vow. */
+int vow__file_refuse_newer(struct vow__file *s, int64_t version);
 /* Is the file we use still the one that others find? */
 bool vow__file_moved(struct vow__file *s);
 /* Is the folder still the one that others find? */

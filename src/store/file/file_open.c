@@ -286,6 +286,15 @@ void vow__file_close(struct vow__file *s)
 
 /* ---- is it the right one ------------------------------------------------ */
 
+int vow__file_refuse_newer(struct vow__file *s, int64_t version)
+{
+    return vow__file_fail(
+        s, VOW_ESTORE,
+        "%s/vow.db has version %lld of the tables, made by a newer vow, and "
+        "this vow knows version %d: use the newer vow, or another folder",
+        s->folder, (long long)version, VOW__FILE_VERSION);
+}
+
 static int check_version(struct vow__file *s)
 {
     int64_t id;
@@ -298,12 +307,7 @@ static int check_version(struct vow__file *s)
     if (id != VOW__FILE_APPLICATION || version < VOW__FILE_VERSION_OLDEST)
         return SQLITE_NOTADB;
     if (version > VOW__FILE_VERSION)
-        return vow__file_fail(
-            s, VOW_ESTORE,
-            "%s/vow.db has version %lld of the tables, made by a newer vow, "
-            "and "
-            "this vow knows version %d: use the newer vow, or another folder",
-            s->folder, (long long)version, VOW__FILE_VERSION);
+        return vow__file_refuse_newer(s, version);
     if (version == VOW__FILE_VERSION)
         return 0;
     rc = vow__file_upgrade(s);

@@ -514,6 +514,21 @@ int vow__file_fail_errno(struct vow__file *s, const char *what, int error)
                           strerror(error));
 }
 
+/* A newer vow has changed the tables since the file was opened, or they were
+ * never ours. */
+static int refuse_tables(struct vow__file *s)
+{
+    int64_t version = 0;
+    if (s->db != NULL)
+        (void)vow__file_pragma(s, "PRAGMA user_version", &version);
+    if (version > VOW__FILE_VERSION)
+        return vow__file_refuse_newer(s, version);
+    return vow__file_fail(s, VOW_ESTORE,
+                          "%s/vow.db has other tables than this vow makes: "
+                          "move the folder away, or use another",
+                          s->folder);
+}
+
 /* After a write that failed the connection is kept: what was undone may lie in
  * the log all the same, whole, because old bytes there were the same. It is
  * written over by the next who writes; but if we closed as the last, and opened
@@ -544,10 +559,7 @@ int vow__file_fail_sqlite(struct vow__file *s, int rc)
                               s->folder);
         break;
     case SQLITE_ERROR: /* statements of ours that it does not understand */
-        code = vow__file_fail(s, code,
-                              "%s/vow.db has other tables than this vow makes: "
-                              "move the folder away, or use another",
-                              s->folder);
+        code = refuse_tables(s);
         break;
     default:
         if (is_io(rc) && error != 0)
