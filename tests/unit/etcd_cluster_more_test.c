@@ -96,6 +96,34 @@ TEST(etcd_cluster_more, a_dead_leader_costs_no_lease_and_no_result)
     town_close(&r);
 }
 
+/* A new leader restarts the lease that keeps a result, but not the time to live
+ * of the result. */
+TEST(etcd_cluster_more, a_new_leader_keeps_no_result_beyond_its_time_to_live)
+{
+    enum { TTL_MS = 4000 };
+    struct task t = {.r = &r, .text = "x"};
+    int rc;
+    town_open(&r, THREE_HASTY);
+    seat_open(&r, &a, r.k.url, rarely(HELD_MS));
+    seat_open(&r, &b, r.k.url, rarely(HELD_MS));
+    CHECK_INT_EQ(task_share(&a, &t, "n", "x", FENCED(.ttl_ms = TTL_MS)), 0);
+    uint64_t since = town_ms(&r);
+    town_pass(&r, TTL_MS * 3 / 4);
+    size_t leader = etcd_leader(&r.k);
+    etcd_kill(&r.k, leader);
+    etcd_again(&r.k, leader);
+    while (town_ms(&r) - since <= TTL_MS)
+        town_pass(&r, 50);
+    do
+        rc = task_share(&b, &t, "n", "x", FENCED(.ttl_ms = TTL_MS));
+    while (rc == VOW_ESTORE || rc == VOW_EUNSURE);
+    CHECK_INT_EQ(rc, 0);
+    CHECK_UINT_EQ(t.runs, 2);
+    seat_close(&r, &b);
+    seat_close(&r, &a);
+    town_close(&r);
+}
+
 TEST(etcd_cluster_more, an_owner_and_the_leader_die_and_it_is_in_doubt)
 {
     struct proc p;
