@@ -422,6 +422,36 @@ TEST(sqlite_fault, what_must_survive_is_on_the_disk_before_the_answer)
     folder_close(&f);
 }
 
+TEST(sqlite_fault, the_highest_fence_is_on_the_disk_before_the_answer)
+{
+    enum { LATER_US = 1000 * 1000 * 1000 }; /* than epochs are set aside for */
+    struct folder f;
+    struct kit k;
+    struct kit again;
+    char copy[400];
+    folder_open(&f);
+    install();
+    kit_open(&k, f.path);
+    uint64_t last = kit_claim(&k, "first", 1).epoch;
+    for (uint64_t i = 2; i < 5; i++) {
+        vow_claim_request ask = kit_ask("next", i);
+        ask.flags = VOW_CLAIM_FORCE;
+        ask.floor = last + LATER_US;
+        struct kit_answer a = kit_claim_as(&k, &ask);
+        CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
+        CHECK(a.epoch > ask.floor);
+        last = a.epoch;
+        CHECK_UINT_EQ(kit_commit(&k, "next", i, last, 5).status,
+                      VOW_STATUS_OWNED);
+        lose_power(f.path, copy);
+        kit_open(&again, copy);
+        CHECK(kit_claim(&again, "new", 9).epoch > last);
+        kit_close(&again);
+    }
+    kit_close(&k);
+    folder_close(&f);
+}
+
 /* ---- an upgrade ----------------------------------------------------------- */
 
 static void old_folder(const char *folder)
