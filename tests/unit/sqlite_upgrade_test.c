@@ -4,6 +4,8 @@
 #include "sqlite_kit.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 enum { OLD_RUNNING = 0, OLD_DONE = 1, OLD_FAILED = 2, BODY_MAX = 400 };
@@ -517,6 +519,40 @@ TEST(sqlite_upgrade, what_an_older_process_runs_is_not_begun_beside_it)
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
     CHECK(a.epoch > OLD_BASE + 5);
     kit_close(&k);
+    folder_close(&f);
+}
+
+/* For this process only, and as root only. */
+static bool make_read_only(const char *folder)
+{
+    const unsigned long again = MS_BIND | MS_REMOUNT | MS_RDONLY;
+    return unshare(CLONE_NEWNS) == 0 &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount(folder, folder, NULL, MS_BIND, NULL) == 0 &&
+           mount(NULL, folder, NULL, again, NULL) == 0;
+}
+
+TEST(sqlite_upgrade, a_folder_that_is_read_only_is_refused_with_the_reason)
+{
+    struct folder f;
+    struct kit k;
+    char why[600] = "";
+    folder_open(&f);
+    kit_open(&k, f.path); /* makes all files of a folder */
+    kit_close(&k);
+    sqlite3 *db = old_db(f.path); /* the log stays */
+    CHECK_INT_EQ(sqlite3_exec(db, "PRAGMA user_version=1", NULL, NULL, NULL),
+                 SQLITE_OK);
+    pid_t pid = kit_child();
+    if (pid == 0) {
+        if (!make_read_only(f.path))
+            _exit(0);
+        CHECK_INT_EQ(kit_try_open(&k, f.path, 0, why), VOW_ESTORE);
+        CHECK(strstr(why, "made by an earlier vow, and is read only") != NULL);
+        _exit(0);
+    }
+    kit_wait(pid);
+    CHECK_INT_EQ(sqlite3_close(db), SQLITE_OK);
     folder_close(&f);
 }
 

@@ -545,6 +545,13 @@ static int end_change(struct vow__file *s, int rc)
 int vow__file_upgrade(struct vow__file *s)
 {
     int lock = -1;
+    if (sqlite3_db_readonly(s->db, "main") == 1)
+        return vow__file_fail(
+            s, VOW_ESTORE,
+            "%s was made by an earlier vow, and is read only, "
+            "so it cannot be upgraded: use the earlier vow, "
+            "or another folder",
+            s->folder);
     int rc = lock_take(s, "lock", &lock);
     if (rc < 0)
         return rc;
