@@ -49,8 +49,8 @@ typedef struct vow_etcd_opts {
  * wait for the connection. While the cluster is down, steps end with
  * VOW_ESTORE, and ops->explain says why. The future has a vow_store as
  * vow_ptr(). Rejected, with a message: VOW_EINVAL (an invalid address or
- * option, a file that cannot be read), VOW_ENOTSUP (libcurl or jansson is
- * missing), VOW_ENOMEM. Since 0.1. */
+ * option, a file that cannot be read), VOW_ENOTSUP (jansson is
+ * missing, or for TLS OpenSSL), VOW_ENOMEM. Since 0.1. */
 #define vow_store_etcd_open(loop, url, opts)                                   \
     vow_store_etcd_open_at(VOW_HERE, (loop), (url), (opts))
 VOW_API VOW_LOOP_THREAD VOW_MUST_USE VOW_NONNULL(2, 3)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* names.h - names that end in ".test" are looked up by the test: this program's
- * getaddrinfo() is found before libc's, also by libuv and libcurl. All other
+ * getaddrinfo() is found before libc's, also by libuv. All other
  * names go to libc's.
  */
 #ifndef TEST_NAMES_H

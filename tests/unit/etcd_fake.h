@@ -83,7 +83,7 @@ static inline void fake_talk_end(struct fake_talk *t)
     t->fd = -1;
 }
 
-/* The other end may have hung up meanwhile. */
+/* The store may have closed the connection meanwhile. */
 static inline void fake_talk_say(struct fake_talk *t, const char *text)
 {
     size_t n = strlen(text);

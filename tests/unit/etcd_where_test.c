@@ -62,7 +62,8 @@ TEST(etcd_where, a_host_is_enough)
     struct got g;
     want(&g, "etcd://example.org", NULL);
     CHECK_UINT_EQ(g.w.n_hosts, 1);
-    CHECK_STR_EQ(g.w.base[0], "http://example.org:2379");
+    CHECK_STR_EQ(g.w.hosts[0].shown, "example.org:2379");
+    CHECK(!g.w.tls);
     CHECK(g.w.user == NULL && g.w.password == NULL && g.w.results == NULL);
     CHECK(g.w.ca_file == NULL && g.w.cert_file == NULL && g.w.key_file == NULL);
     CHECK_STR_EQ(g.w.prefix, "vow/");
@@ -87,17 +88,18 @@ TEST(etcd_where, all_its_parts_are_read)
     CHECK_STR_EQ(g.w.user, "me");
     CHECK_STR_EQ(g.w.password, "secret/");
     CHECK_UINT_EQ(g.w.n_hosts, 4);
-    CHECK_STR_EQ(g.w.base[0], "https://a:1");
-    CHECK_STR_EQ(g.w.base[1], "https://[::1]:2");
-    CHECK_STR_EQ(g.w.base[2], "https://[fe80::1%25eth0]:2379");
-    CHECK_STR_EQ(g.w.base[3], "https://b_1:2379");
+    CHECK(g.w.tls);
+    CHECK_STR_EQ(g.w.hosts[0].shown, "a:1");
+    CHECK_STR_EQ(g.w.hosts[1].shown, "[::1]:2");
+    CHECK_STR_EQ(g.w.hosts[2].shown, "[fe80::1%eth0]:2379");
+    CHECK_STR_EQ(g.w.hosts[3].shown, "b_1:2379");
     CHECK_STR_EQ(g.w.prefix, "x/");
     CHECK_UINT_EQ(g.w.timeout_ms, 250);
     CHECK_STR_EQ(g.w.ca_file, "/etc/ca");
     CHECK_STR_EQ(g.w.cert_file, "c&");
     CHECK_STR_EQ(g.w.key_file, "k");
     CHECK_STR_EQ(g.w.results, "redis://h");
-    CHECK_STR_EQ(g.w.shown, "etcds://me@a:1,[::1]:2,[fe80::1%25eth0]:2379,"
+    CHECK_STR_EQ(g.w.shown, "etcds://me@a:1,[::1]:2,[fe80::1%eth0]:2379,"
                             "b_1:2379");
     done(&g);
 }

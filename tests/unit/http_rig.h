@@ -6,7 +6,8 @@
 #ifndef TEST_HTTP_RIG_H
 #define TEST_HTTP_RIG_H
 
-#include "store/net/http_internal.h"
+#include "store/net/http.h"
+#include "vow/uv.h"
 #include "world.h"
 
 #include <arpa/inet.h>
@@ -33,6 +34,7 @@ struct web {
     pthread_t talks[WEB_CONNECTIONS];
     size_t n;         /* connections ever */
     size_t requests;  /* heard */
+    size_t said;      /* by /later */
     size_t now, most; /* being answered at once */
     size_t tickets;   /* for /wait: how many may be answered */
     char say[256];    /* for /stream: what is said next */
@@ -151,6 +153,19 @@ static inline bool web_big(struct web_talk *t, size_t n)
     return ok;
 }
 
+/* An answer, and something else behind it. */
+static inline bool web_later(struct web_talk *t)
+{
+    struct web *w = t->web;
+    bool ok = web_answer(t, 200, t->body, t->body_size);
+    (void)usleep(1000);
+    ok = ok && web_say(t, "HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\nx");
+    (void)pthread_mutex_lock(&w->lock);
+    w->said++;
+    (void)pthread_mutex_unlock(&w->lock);
+    return ok;
+}
+
 /* False: the connection is closed. */
 static inline bool web_serve(struct web_talk *t)
 {
@@ -161,6 +176,11 @@ static inline bool web_serve(struct web_talk *t)
         (void)web_answer(t, 200, t->body, t->body_size);
         return false;
     }
+    if (strcmp(p, "/more") == 0)
+        return web_say(t, "HTTP/1.1 200 X\r\nContent-Length: 5\r\n\r\n"
+                          "hello and more");
+    if (strcmp(p, "/later") == 0)
+        return web_later(t);
     if (strncmp(p, "/status/", 8) == 0)
         return web_answer(t, atoi(p + 8), "no", 2);
     if (strncmp(p, "/big/", 5) == 0)
@@ -341,12 +361,12 @@ struct reply {
     void *user;
 };
 
-/* libcurl looks at the real time too, when it connects: there is plenty. */
 static inline int browser_try_open(struct browser *b,
                                    const struct vow__http_opts *opts, char *why,
                                    size_t why_size)
 {
     struct vow__http_opts o = *opts;
+    o.tls |= o.ca_file != NULL || o.cert_file != NULL;
     o.connections = o.connections == 0 ? 4 : o.connections;
     o.connect_ms = o.connect_ms == 0 ? 60000 : o.connect_ms;
     return vow__http_open(b->w->loop, &o, &b->h, why, why_size);
@@ -392,6 +412,13 @@ static inline void browser_turn_now(struct browser *b)
     do {                                                                       \
         while (!(cond))                                                        \
             browser_turn(b);                                                   \
+    } while (0)
+
+/* The same for what another thread does, which wakes no loop. */
+#define WAIT_BUSY(b, cond)                                                     \
+    do {                                                                       \
+        while (!(cond))                                                        \
+            browser_turn_now(b);                                               \
     } while (0)
 
 static inline void browser_shut(struct browser *b)
@@ -449,6 +476,19 @@ static inline void reply_on_told(const struct vow__http_answer *a, void *user)
 
 #define ASK(...) (&(const struct vow__http_ask){__VA_ARGS__})
 
+/* "http://a:1/path"; the scheme is for the eye. */
+static inline const char *web_split(const char *url, struct vow__http_server *s)
+{
+    char host[256];
+    const char *at = strstr(url, "://") + 3;
+    const char *path = strchr(at, '/');
+    const char *port = memchr(at, ':', (size_t)(path - at));
+    CHECK(port != NULL);
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(port - at), at);
+    CHECK(vow__http_server(host, (uint16_t)atoi(port + 1), s) == 0);
+    return path;
+}
+
 /* Only what is not 0 in `ask` is different: an echo of "hello" within 1000 ms.
  * NULL: no memory. */
 static inline struct reply *reply_ask(struct reply *p, struct browser *b,
@@ -456,7 +496,9 @@ static inline struct reply *reply_ask(struct reply *p, struct browser *b,
                                       const struct vow__http_ask *ask)
 {
     struct vow__http_ask a = *ask;
-    a.url = url;
+    struct vow__http_server server;
+    a.path = web_split(url, &server);
+    a.server = &server;
     a.answer_max = a.answer_max == 0 ? 64 << 20 : a.answer_max;
     if (a.on_bytes == NULL && a.timeout_ms == 0)
         a.timeout_ms = 1000;
@@ -517,8 +559,7 @@ static inline void reply_get(struct reply *p, struct browser *b,
 /* The server has heard it, and says nothing yet. */
 static inline void reply_heard(struct reply *p, struct web *w, size_t requests)
 {
-    WAIT_FOR(p->b, vow__http_request_sent(p->r));
-    web_await(w, &w->requests, requests);
+    WAIT_BUSY(p->b, web_read(w, &w->requests) >= requests);
 }
 
 /* What it said: a format with the port of the server. */

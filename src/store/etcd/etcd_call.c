@@ -25,6 +25,8 @@
  */
 #include "store/etcd/etcd_call.h"
 
+#include "store/net/stream.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +34,7 @@ enum {
     ANSWER_MAX = 64 * 1024 * 1024,
     PAUSE_MS = 50, /* while members elect a leader */
     PART_MS = 500, /* for each member, at least, if there is time for two */
-    URL_MAX = 512
+    PATH_SIZE = 40
 };
 
 struct call {
@@ -232,7 +234,7 @@ void vow__query_end_at(struct vow__query *q, int code, uint64_t due_ns)
 static bool forgive_stall(struct vow__query *q)
 {
     const struct vow__etcd_calls *c = q->calls;
-    if (!vow__http_forgive(c->loop, q->due_ns, &q->forgiven))
+    if (!vow__stream_forgive(c->loop, q->due_ns, &q->forgiven))
         return false;
     q->due_ns = vow_loop_due_ns(c->loop, c->where->timeout_ms);
     return true;
@@ -281,15 +283,14 @@ static void post(struct vow__query *q)
 {
     struct vow__etcd_calls *c = q->calls;
     bool stream = q->on_bytes != NULL;
-    char url[URL_MAX];
+    char path[PATH_SIZE];
     const char *header[4] = {"Content-Type: application/json",
                              "Grpc-Metadata-hasleader: true"};
-    int n = snprintf(url, sizeof(url), "%s/v3/%s", c->where->base[q->member],
-                     q->path);
-    VOW__ASSERT(n > 0 && (size_t)n < sizeof(url));
+    (void)snprintf(path, sizeof(path), "/v3/%s", q->path);
     if (c->header.n > 0 && q != &c->query_token)
         header[2] = c->header.text;
-    const struct vow__http_ask ask = {.url = url,
+    const struct vow__http_ask ask = {.server = &c->where->hosts[q->member],
+                                      .path = path,
                                       .header = header,
                                       .body = q->body.text,
                                       .body_size = q->body.n,
@@ -460,9 +461,7 @@ static void pass_over(struct vow__query *q, const char *why)
 
 const char *vow__query_member(const struct vow__query *q)
 {
-    const char *base = q->calls->where->base[q->member];
-    const char *host = strstr(base, "://");
-    return host == NULL ? base : host + 3;
+    return q->calls->where->hosts[q->member].shown;
 }
 
 /* ---- opening and closing ------------------------------------------------- */
@@ -471,7 +470,8 @@ int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
                     char *why, size_t why_size)
 {
     const struct vow__etcd_where *w = vow__etcd_where_of(e);
-    const struct vow__http_opts opts = {.ca_file = w->ca_file,
+    const struct vow__http_opts opts = {.tls = w->tls,
+                                        .ca_file = w->ca_file,
                                         .cert_file = w->cert_file,
                                         .key_file = w->key_file,
                                         .connections = w->connections,

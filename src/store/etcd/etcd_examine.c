@@ -99,24 +99,19 @@ static bool ask_member(struct vow__check *c, size_t i)
 {
     const struct vow__etcd_where *w = vow__etcd_where_of(c->etcd);
     struct vow__etcd_calls *calls = vow__etcd_calls(c->etcd);
-    struct vow__jot url;
     const char *header[3] = {"Content-Type: application/json"};
     if (calls->header.n > 0)
         header[1] = calls->header.text;
     c->members[i].check = c;
-    vow__jot_init(&url, &c->alloc);
-    vow__jot_print(&url, "%s/v3/maintenance/status", w->base[i]);
-    vow__jot_bytes(&url, "", 1);
-    const struct vow__http_ask status = {.url = url.text,
+    const struct vow__http_ask status = {.server = &w->hosts[i],
+                                         .path = "/v3/maintenance/status",
                                          .header = header,
                                          .body = "{}",
                                          .body_size = 2,
                                          .timeout_ms = w->timeout_ms,
                                          .answer_max = ANSWER_MAX};
-    bool sent = !url.bad && vow__http_post(calls->http, &status, on_member,
-                                           &c->members[i]) != NULL;
-    vow__jot_fini(&url);
-    return sent;
+    return vow__http_post(calls->http, &status, on_member, &c->members[i]) !=
+           NULL;
 }
 
 static void on_member(const struct vow__http_answer *answer, void *user)
@@ -178,7 +173,7 @@ static void take_status(struct vow__check_member *m,
     if (!m->answers) {
         const struct vow__etcd_where *w = vow__etcd_where_of(m->check->etcd);
         (void)snprintf(m->why, sizeof(m->why), "%s is no etcd server",
-                       strstr(w->base[m - m->check->members], "://") + 3);
+                       w->hosts[m - m->check->members].shown);
     }
 }
 

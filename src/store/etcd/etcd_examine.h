@@ -18,7 +18,7 @@ struct vow__check;
 struct vow__check_member {
     struct vow__check *check;
     bool answers;
-    char why[256];    /* if it does not */
+    char why[320];    /* if it does not */
     char version[32]; /* "3.4.23"; "": it does not tell us */
     uint64_t id, leader;
     uint64_t size, used; /* bytes of its database, and of what counts */

@@ -44,8 +44,9 @@ enum {
  * cleared before they are freed. */
 struct vow__etcd_where {
     struct vow_alloc alloc;
-    char *base[VOW__ETCD_HOSTS]; /* "https://a:2379" */
+    struct vow__http_server hosts[VOW__ETCD_HOSTS];
     size_t n_hosts;
+    bool tls;
     char *user; /* NULL: none */
     char *password;
     char *prefix;

@@ -87,7 +87,7 @@ static void text(struct vow__check *c, const char *format, ...)
 static void judge_member(struct vow__check *c, size_t i)
 {
     const struct vow__check_member *m = &c->members[i];
-    const char *at = strstr(vow__etcd_where_of(c->etcd)->base[i], "://") + 3;
+    const char *at = vow__etcd_where_of(c->etcd)->hosts[i].shown;
     if (!m->answers) {
         add(c, c->writes ? VOW_FINDING_WARN : VOW_FINDING_BAD, "member",
             c->writes
@@ -219,7 +219,7 @@ static bool is_here(const struct vow__check *c)
 {
     const struct vow__etcd_where *w = vow__etcd_where_of(c->etcd);
     for (size_t i = 0; i < w->n_hosts; i++) {
-        const char *at = strstr(w->base[i], "://") + 3;
+        const char *at = w->hosts[i].shown;
         if (strncmp(at, "127.", 4) != 0 && strncmp(at, "localhost:", 10) != 0 &&
             strncmp(at, "[::1]:", 6) != 0)
             return false;
@@ -229,7 +229,7 @@ static bool is_here(const struct vow__check *c)
 
 static void judge_way(struct vow__check *c)
 {
-    bool tls = strncmp(vow__etcd_where_of(c->etcd)->base[0], "https:", 6) == 0;
+    bool tls = vow__etcd_where_of(c->etcd)->tls;
     bool bare = !tls && !is_here(c);
     add(c, bare ? VOW_FINDING_WARN : VOW_FINDING_GOOD, "encryption",
         bare ? "Who is on the way reads names, results and the password, and "

@@ -24,7 +24,6 @@ enum {
     DEFAULT_CONNECTIONS = 8,
     VALUE_MAX = 1024 * 1024, /* a request has at most 1.5 MiB */
     CONNECTIONS_MAX = 1024,
-    HOST_TEXT = 512
 };
 
 enum option {
@@ -62,8 +61,7 @@ static const vow_etcd_opts no_opts = {.size = sizeof(vow_etcd_opts)};
 static int read_all(struct reading *r, const char *url);
 static int check_opts(struct reading *r);
 static int cut(struct reading *r, const char *url);
-static int make_bases(struct reading *r);
-static int make_base(struct reading *r, size_t i);
+static int take_hosts(struct reading *r);
 static int check_belonging(struct reading *r);
 static int settle_texts(struct reading *r);
 static int settle_numbers(struct reading *r);
@@ -100,9 +98,6 @@ int vow__etcd_where(const char *url, const vow_etcd_opts *opts,
 
 void vow__etcd_where_fini(struct vow__etcd_where *w)
 {
-    for (size_t i = 0; i < w->n_hosts; i++)
-        vow__address_forget(&w->alloc, &w->base[i]);
-    w->n_hosts = 0;
     char **texts[] = {&w->user,      &w->password, &w->prefix, &w->ca_file,
                       &w->cert_file, &w->key_file, &w->results};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -154,39 +149,26 @@ static int cut(struct reading *r, const char *url)
     r->w->password = a->password;
     a->user = NULL;
     a->password = NULL;
-    return rc < 0 ? rc : make_bases(r);
+    return rc < 0 ? rc : take_hosts(r);
 }
 
-static int make_bases(struct reading *r)
-{
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < r->address.n_hosts; i++)
-        rc = make_base(r, i);
-    return rc;
-}
-
-/* It becomes part of an address of HTTP: what would mean something else there
- * is refused, and the % before a zone of IPv6 is escaped again. */
-static int make_base(struct reading *r, size_t i)
+/* They become part of requests by HTTP: what has a meaning there is refused. */
+static int take_hosts(struct reading *r)
 {
     struct vow__address *a = &r->address;
-    const char *host = a->hosts[i].host;
-    bool v6 = strchr(host, ':') != NULL;
-    char text[HOST_TEXT];
-    size_t zone = strcspn(host, "%");
-    int n = snprintf(text, sizeof(text), "http%s://%s%.*s", r->tls ? "s" : "",
-                     v6 ? "[" : "", (int)zone, host);
-    for (const char *c = host; *c != 0; c++)
-        if (strchr("!$&'()*+,;=?~", *c) != NULL || (*c == '%' && !v6))
-            return vow__address_refuse(
-                a, "host %zu has a sign that no host has", i + 1);
-    (void)snprintf(text + n, sizeof(text) - (size_t)n, "%s%s%s:%u",
-                   host[zone] != 0 ? "%25" : "",
-                   host[zone] != 0 ? host + zone + 1 : "", v6 ? "]" : "",
-                   (unsigned)a->hosts[i].port);
-    int rc = vow__address_copy(a, text, &r->w->base[i]);
-    r->w->n_hosts += rc == 0;
-    return rc;
+    r->w->tls = r->tls;
+    for (size_t i = 0; i < a->n_hosts; i++) {
+        const char *host = a->hosts[i].host;
+        bool v6 = strchr(host, ':') != NULL;
+        for (const char *c = host; *c != 0; c++)
+            if (strchr("!$&'()*+,;=?~", *c) != NULL || (*c == '%' && !v6))
+                return vow__address_refuse(
+                    a, "host %zu has a sign that no host has", i + 1);
+        if (vow__http_server(host, a->hosts[i].port,
+                             &r->w->hosts[r->w->n_hosts++]) < 0)
+            return vow__address_refuse(a, "host %zu is too long", i + 1);
+    }
+    return 0;
 }
 
 /* ---- what counts --------------------------------------------------------- */
@@ -292,10 +274,10 @@ static void show(struct vow__etcd_where *w)
     size_t n = 0;
 #define SHOW(...)                                                              \
     (n += n < room ? (size_t)snprintf(w->shown + n, room - n, __VA_ARGS__) : 0)
-    SHOW("etcd%s://", strncmp(w->base[0], "https:", 6) == 0 ? "s" : "");
+    SHOW("etcd%s://", w->tls ? "s" : "");
     if (w->user != NULL)
         SHOW("%s@", w->user);
     for (size_t i = 0; i < w->n_hosts; i++)
-        SHOW("%s%s", i > 0 ? "," : "", strstr(w->base[i], "://") + 3);
+        SHOW("%s%s", i > 0 ? "," : "", w->hosts[i].shown);
 #undef SHOW
 }

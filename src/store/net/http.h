@@ -9,28 +9,34 @@
 struct vow__http;
 struct vow__http_request;
 
-/* True once if this process did not run when a time was due: a timer so late was
- * stopped with the process, and the caller lets the time begin anew. Only once:
- * where every timer is late, no wait may go on for ever. */
-bool vow__http_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven);
-
 struct vow__http_opts {
-    const char *ca_file; /* NULL: the system's; these are copied */
+    bool tls;            /* all connections use TLS */
+    const char *ca_file; /* NULL: the system's */
     const char *cert_file;
     const char *key_file;
     size_t connections;  /* at once, streams apart */
     uint64_t connect_ms; /* at most, for a connection */
 };
 
-/* VOW_ENOTSUP (no libcurl), VOW_ENOMEM, VOW_EINVAL: with a sentence. */
+/* VOW_ENOTSUP (no OpenSSL), VOW_ENOMEM, VOW_EINVAL: with a sentence. */
 int vow__http_open(vow_loop *loop, const struct vow__http_opts *opts,
                    struct vow__http **ret_http, char *why, size_t why_size);
-/* What runs is answered with VOW_ECLOSED, at once. `done` when all handles are
- * gone, later; then it is freed. */
+/* What runs is answered with VOW_ECLOSED, at once. `done` later; then it is
+ * freed. */
 void vow__http_close(struct vow__http *h, void (*done)(void *user), void *user);
 
+struct vow__http_server {
+    char host[256]; /* a name or address, "a" or "::1" */
+    uint16_t port;
+    char shown[272]; /* "a:2379", "[::1]:2379" */
+};
+/* VOW_EINVAL: the host is too long. */
+int vow__http_server(const char *host, uint16_t port,
+                     struct vow__http_server *ret_server);
+
 struct vow__http_ask {
-    const char *url;           /* "https://a:2379/v3/kv/txn"; all is copied */
+    const struct vow__http_server *server; /* all is copied */
+    const char *path;                      /* "/v3/kv/txn" */
     const char *const *header; /* "Authorization: x", NULL behind the last */
     const char *body;          /* it is a POST */
     size_t body_size;
@@ -62,7 +68,7 @@ typedef void (*vow__http_fn)(const struct vow__http_answer *answer, void *user);
 struct vow__http_request *vow__http_post(struct vow__http *h,
                                          const struct vow__http_ask *ask,
                                          vow__http_fn done, void *user);
-/* It is over and `done` is not called. */
+/* It is over and `done` is not called. Not from its own `done`. */
 void vow__http_cancel(struct vow__http_request *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* library.c - loading a library by its name.
  *
- * WHY   To link OpenSSL, libcurl or jansson takes time of every start, and most
+ * WHY   To link OpenSSL or jansson takes time of every start, and most
  *       programs never need them.
  * HOW   dlopen() and dlsym(). Names are not added to those of the program. A
  *       library whose functions are not all there is as good as absent.

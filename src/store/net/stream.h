@@ -68,6 +68,15 @@ int vow__stream_send(struct vow__stream *s, const char *bytes, size_t n);
  * may end, or be closed, inside. */
 void vow__stream_look(struct vow__stream *s);
 
+/* True once if this process did not run when a time was due: a timer so late was
+ * stopped with the process, and the caller lets the time begin anew. Only once:
+ * where every timer is late, no wait may go on for ever. */
+bool vow__stream_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven);
+
+/* In on_end: the server has refused the certificate we have shown, or the lack
+ * of one, and has read nothing of what was sent. */
+bool vow__stream_refused(const struct vow__stream *s);
+
 /* Close and forget it: its memory goes when libuv has let go. What was not sent
  * is dropped. The loop is kept alive until then. */
 void vow__stream_close(struct vow__stream *s);

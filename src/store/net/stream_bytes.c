@@ -115,6 +115,12 @@ void vow__stream_look(struct vow__stream *s)
     vow__stream_let_go(s);
 }
 
+bool vow__stream_refused(const struct vow__stream *s)
+{
+    return s->secure != NULL && s->secure->session != NULL &&
+           vow__session_refused(s->secure->session);
+}
+
 static void read_some(struct vow__stream *s, bool broken)
 {
     for (int i = 0; i < READS_MAX && alive(s); i++) {

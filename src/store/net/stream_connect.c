@@ -15,6 +15,8 @@
  */
 #include "store/net/stream_internal.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -23,7 +25,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEEPALIVE_S = 15, KEEPALIVE_STEP_S = 5, KEEPALIVE_TRIES = 3 };
+enum {
+    KEEPALIVE_S = 15,
+    KEEPALIVE_STEP_S = 5,
+    KEEPALIVE_TRIES = 3,
+    STALLED_MS = 250
+};
 
 static bool literal(struct vow__stream *s);
 static bool local(struct vow__stream *s);
@@ -183,15 +190,30 @@ static void on_late(void *user)
 {
     struct vow__stream *s = user;
     vow__stream_hold(s);
-    if (s->state == VOW__STREAM_CONNECTS && has_answered(s)) {
-        s->deadline_ns = vow_loop_due_ns(s->loop, s->connect_ms);
-        on_tried(&s->poll, 0, UV_WRITABLE);
-    } else {
+    bool answered = s->state == VOW__STREAM_CONNECTS && has_answered(s);
+    if (!answered)
         vow__stream_look(s);
-        if (s->state < VOW__STREAM_OPEN)
-            too_late(s);
-    }
+    bool forgiven = s->state < VOW__STREAM_OPEN &&
+                    vow__stream_forgive(s->loop, s->deadline_ns, &s->forgiven);
+    if (answered || forgiven)
+        s->deadline_ns = vow_loop_due_ns(s->loop, s->connect_ms);
+    if (answered)
+        on_tried(&s->poll, 0, UV_WRITABLE);
+    else if (forgiven)
+        vow_call_at(&s->late, s->loop, s->deadline_ns, on_late, s);
+    else if (s->state < VOW__STREAM_OPEN)
+        too_late(s);
     vow__stream_let_go(s);
+}
+
+bool vow__stream_forgive(const vow_loop *loop, uint64_t due_ns, bool *forgiven)
+{
+    uint64_t now = vow_loop_now_ns(loop);
+    bool stalled =
+        now >= due_ns && (now - due_ns) / VOW__NS_PER_MS >= STALLED_MS;
+    bool first = stalled && !*forgiven;
+    *forgiven |= stalled;
+    return first;
 }
 
 /* It is connected, or was refused, and we have not heard of it yet. */

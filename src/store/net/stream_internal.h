@@ -67,6 +67,7 @@ struct vow__stream {
     uint16_t port;
     uint64_t connect_ms;
     uint64_t deadline_ns; /* to be open */
+    bool forgiven;        /* that began anew once */
     vow_call turn;        /* begin, or send what was gathered */
     vow_call late;        /* the deadline, or an address took too long */
 

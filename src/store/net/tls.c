@@ -43,6 +43,7 @@ struct vow__session {
     BIO *in;
     BIO *out;
     const char *shown;
+    bool refused; /* our certificate, or the lack of one */
     char name[NAME_MAX_];
     char why[WHY];
 };
@@ -65,6 +66,7 @@ static int failed(struct vow__session *s, int rc);
 static bool no_memory(unsigned long error);
 static void explain(struct vow__session *s, unsigned long error);
 static const char *certificate_text(long verdict);
+static bool refuses_ours(int reason);
 static const char *alert_text(int reason);
 
 /* ---- whom to trust and who we are --------------------------------------- */
@@ -327,6 +329,11 @@ const char *vow__session_why(const struct vow__session *s)
     return s->why;
 }
 
+bool vow__session_refused(const struct vow__session *s)
+{
+    return s->refused;
+}
+
 /* ---- sentences ---------------------------------------------------------- */
 
 /* 0: it only wants more bytes. */
@@ -374,8 +381,9 @@ static void explain(struct vow__session *s, unsigned long error)
                            s->shown, X509_verify_cert_error_string(verdict));
         return;
     }
-    const char *alert =
-        ERR_GET_LIB(error) == ERR_LIB_SSL ? alert_text(reason) : NULL;
+    bool alerted = ERR_GET_LIB(error) == ERR_LIB_SSL;
+    const char *alert = alerted ? alert_text(reason) : NULL;
+    s->refused = alerted && refuses_ours(reason);
     if (alert != NULL)
         (void)snprintf(s->why, sizeof(s->why), "%s %s", s->shown, alert);
     else
@@ -405,6 +413,23 @@ static const char *certificate_text(long verdict)
     default:
         return NULL;
     }
+}
+
+/* Alerts that answer to our certificate: a server that sends one ends the
+ * greeting, and reads nothing behind it. */
+static bool refuses_ours(int reason)
+{
+    static const int all[] = {SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED,
+                              SSL_R_TLSV1_ALERT_UNKNOWN_CA,
+                              SSL_R_SSLV3_ALERT_BAD_CERTIFICATE,
+                              SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN,
+                              SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE,
+                              SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED,
+                              SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i] == reason)
+            return true;
+    return false;
 }
 
 static const char *alert_text(int reason)

@@ -34,5 +34,7 @@ int vow__session_write(struct vow__session *s, const char *bytes, size_t n);
 /* We send no more. */
 void vow__session_bye(struct vow__session *s);
 const char *vow__session_why(const struct vow__session *s);
+/* The server did not take our certificate, or wants one. */
+bool vow__session_refused(const struct vow__session *s);
 
 #endif
