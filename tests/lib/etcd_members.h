@@ -5,7 +5,7 @@
  *
  *     static struct members m;
  *     members_open(&m, 2, my_answer, NULL);
- *     vow__etcd_call(m.etcd, "kv/range", ...);
+ *     vow__etcd_await(m.etcd, "kv/range", ...); on a fiber
  *     MEMBERS_UNTIL(&m, told);
  *     members_close(&m);
  */

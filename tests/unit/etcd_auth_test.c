@@ -259,6 +259,7 @@ TEST(etcd_auth, leaving_while_a_token_is_asked_for_asks_again_for_who_comes)
     MEMBERS_UNTIL(&m, m.asked == 1);
     m.answer = say_who;
     vow__calls_leave(vow__etcd_calls(m.etcd));
+    MEMBERS_UNTIL(&m, c[0].told && c[1].told);
     CHECK_INT_EQ(c[0].code, VOW_ECLOSED);
     CHECK_INT_EQ(c[1].code, VOW_ECLOSED);
     MEMBERS_UNTIL(&m, later.told);

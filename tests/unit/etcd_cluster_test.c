@@ -5,6 +5,7 @@
 /* Behind it, because both have a server. */
 #include "etcd_kit.h"
 #include "store/etcd/etcd_call.h"
+#include "vow/fiber.h"
 #include "vow/store_etcd.h"
 
 #define CHECK_HAS(text, part)                                                  \
@@ -20,7 +21,6 @@ struct cluster {
     struct world w;
     vow_store *store;
     struct vow__etcd *etcd;
-    unsigned told;
     int code;
     unsigned lines, ends;
     int end_code; /* of a stream */
@@ -58,14 +58,27 @@ static void pass(uint64_t ms)
     CHECK_INT_EQ(vow_loop_run_until(c.w.loop, f), 0);
 }
 
-static void on_called(struct vow__etcd *e, int code, const json_t *root,
-                      void *user)
+/* A request on a fiber. */
+struct asked {
+    const char *path;
+    struct vow__jot body;
+};
+
+static vow_next ask_main(void *arg)
 {
-    (void)e;
-    (void)user;
-    CHECK((code == 0) == (root != NULL));
-    c.told++;
-    c.code = code;
+    struct asked *a = arg;
+    json_t *root = NULL;
+    c.code = vow__etcd_await(c.etcd, a->path, &a->body, false, 0, &root);
+    CHECK((c.code == 0) == (root != NULL));
+    json_decref(root);
+    return vow_ok(vow_nothing());
+}
+
+static int ask_now(struct asked *a)
+{
+    VOW_AUTO(vow_future) fiber = vow_async(c.w.loop, ask_main, a);
+    CHECK_INT_EQ(vow_loop_run_until(c.w.loop, fiber), 0);
+    return c.code;
 }
 
 /* Write a key below the prefix, or another; what came of it. */
@@ -75,11 +88,9 @@ static int put(const char *prefix)
     struct vow__key key = vow__key("k", NULL, "");
     vow__txn_init(&t, vow__etcd_alloc(c.etcd), prefix);
     vow__txn_put(&t, VOW__THEN, &key, NULL, 0);
-    c.told = 0;
-    vow__etcd_txn(c.etcd, &t, on_called, NULL);
-    while (!c.told)
-        pass(1);
-    return c.code;
+    struct asked a = {.path = "kv/txn"};
+    vow__txn_body(&t, &a.body);
+    return ask_now(&a);
 }
 
 /* Until it does; two minutes mean that it never does. */
@@ -227,14 +238,10 @@ TEST(etcd_cluster, who_is_not_asked_for_a_password_goes_on)
 
 static int say(const char *path, const char *text)
 {
-    struct vow__jot body;
-    vow__jot_init(&body, vow__etcd_alloc(c.etcd));
-    vow__jot_text(&body, text);
-    c.told = 0;
-    vow__etcd_call(c.etcd, path, &body, on_called, NULL);
-    while (!c.told)
-        pass(1);
-    return c.code;
+    struct asked a = {.path = path};
+    vow__jot_init(&a.body, vow__etcd_alloc(c.etcd));
+    vow__jot_text(&a.body, text);
+    return ask_now(&a);
 }
 
 TEST(etcd_cluster, a_server_refuses_as_we_think)

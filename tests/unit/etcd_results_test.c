@@ -5,6 +5,7 @@
 #include "folder.h"
 #include "vow/uv.h"
 
+#include "vow/fiber.h"
 #include <poll.h>
 #include <sodium.h>
 #include <sys/stat.h>
@@ -73,17 +74,58 @@ static struct bench b;
 struct got {
     unsigned told;
     int code;
-    vow_bytes *bytes;
+    vow_bytes *bytes; /* the ticket, or the value */
+    struct vow__etcd *etcd;
+    bool puts;
+    vow_commit_request put;
+    vow_bytes *ticket;
 };
 
-static void on_got(struct vow__etcd *e, int code, vow_bytes *bytes, void *user)
+static vow_next got_main(void *arg)
 {
-    struct got *g = user;
-    (void)e;
+    struct got *g = arg;
+    vow_bytes *bytes = NULL;
+    g->code = g->puts ? vow__results_put(g->etcd, &g->put, &bytes)
+                      : vow__results_get(g->etcd, &g->put.hold.name,
+                                         g->put.hold.epoch, g->ticket, &bytes);
     CHECK_UINT_EQ(g->told++, 0);
-    CHECK(code == 0 || bytes == NULL);
-    g->code = code;
-    g->bytes = bytes == NULL ? NULL : vow_bytes_ref(bytes);
+    CHECK((g->code == 0) == (bytes != NULL));
+    g->bytes = bytes;
+    vow_bytes_unref(g->put.value);
+    vow_bytes_unref(g->ticket);
+    return vow_ok(vow_nothing());
+}
+
+/* On a fiber; without memory for one it ends at once. */
+static void got_start(vow_store *s, struct got *g)
+{
+    g->etcd = vow__etcd_of(s);
+    VOW_AUTO(vow_future)
+    fiber = vow_async(vow__etcd_loop(g->etcd), got_main, g);
+    if (vow_state_of(fiber) != VOW_REJECTED)
+        return;
+    g->code = vow_error_code(vow_error_of(fiber));
+    g->told++;
+    vow_bytes_unref(g->put.value);
+    vow_bytes_unref(g->ticket);
+}
+
+static void start_put(vow_store *s, const vow_commit_request *put,
+                      struct got *g)
+{
+    g->puts = true;
+    g->put = *put;
+    vow_bytes_ref(put->value);
+    got_start(s, g);
+}
+
+static void start_get(vow_store *s, const vow_name *name, uint64_t epoch,
+                      vow_bytes *ticket, struct got *g)
+{
+    g->put.hold.name = *name;
+    g->put.hold.epoch = epoch;
+    g->ticket = ticket == NULL ? NULL : vow_bytes_ref(ticket);
+    got_start(s, g);
 }
 
 /* Without memory of its own, for the sweep. */
@@ -130,7 +172,7 @@ static vow_bytes *put(vow_store *s, const vow_commit_request *ask,
                       int *ret_code)
 {
     struct got g = {.told = 0};
-    vow__results_put(vow__etcd_of(s), ask, on_got, &g);
+    start_put(s, ask, &g);
     wait_for(&world, &g);
     *ret_code = g.code;
     return g.bytes;
@@ -153,7 +195,7 @@ static vow_bytes *get(vow_store *s, const char *name, uint64_t epoch,
 {
     struct got g = {.told = 0};
     vow_name n = vow_name_of(name);
-    vow__results_get(vow__etcd_of(s), &n, epoch, ticket, on_got, &g);
+    start_get(s, &n, epoch, ticket, &g);
     wait_for(&world, &g);
     *ret_code = g.code;
     return g.bytes;
@@ -483,10 +525,9 @@ TEST(etcd_results, a_store_that_is_closed_ends_what_was_asked)
         for (size_t i = 0; i < 3; i++) {
             vow_commit_request ask = ask_of("a", i + 1, value);
             if (i < 2)
-                vow__results_put(vow__etcd_of(b.at[0]), &ask, on_got, &g[i]);
+                start_put(b.at[0], &ask, &g[i]);
             else
-                vow__results_get(vow__etcd_of(b.at[0]), &name, 1, value, on_got,
-                                 &g[i]);
+                start_get(b.at[0], &name, 1, value, &g[i]);
             CHECK_UINT_EQ(g[i].told, 0);
         }
         for (size_t i = 0; i < turns; i++)
@@ -512,13 +553,12 @@ TEST(etcd_results, many_at_once_are_all_answered)
     for (size_t i = 0; i < MANY; i++) {
         VOW_AUTO(vow_bytes) value = bytes_of(b.w, "hello", i + 1);
         vow_commit_request ask = ask_of("a", i, value);
-        vow__results_put(vow__etcd_of(b.at[i % 2]), &ask, on_got, &puts[i]);
+        start_put(b.at[i % 2], &ask, &puts[i]);
     }
     for (size_t i = 0; i < MANY; i++) {
         vow_name name = vow_name_of("a");
         wait_for(b.w, &puts[i]);
-        vow__results_get(vow__etcd_of(b.at[i % 2]), &name, i, puts[i].bytes,
-                         on_got, &gets[i]);
+        start_get(b.at[i % 2], &name, i, puts[i].bytes, &gets[i]);
     }
     for (size_t i = 0; i < MANY; i++) {
         wait_for(b.w, &gets[i]);
@@ -538,12 +578,11 @@ FAULT_SWEEP(etcd_results, survives_every_lack_of_memory, FAULT_ALLOC)
     if (s != NULL && value != NULL) {
         struct got put_it = {.told = 0}, got_it = {.told = 0};
         vow_commit_request ask = ask_of("a", 7, value);
-        vow__results_put(vow__etcd_of(s), &ask, on_got, &put_it);
+        start_put(s, &ask, &put_it);
         wait_for(w, &put_it);
         CHECK(put_it.code == 0 || fault_fired(w));
         if (put_it.code == 0) {
-            vow__results_get(vow__etcd_of(s), &ask.hold.name, 7, put_it.bytes,
-                             on_got, &got_it);
+            start_get(s, &ask.hold.name, 7, put_it.bytes, &got_it);
             wait_for(w, &got_it);
             CHECK(got_it.code == 0 || fault_fired(w));
         }

@@ -55,14 +55,13 @@ static void ask_txn(struct called *c, bool writes, uint64_t ms)
 {
     struct vow__txn t;
     struct vow__key key = vow__key("k", NULL, "");
-    *c = (struct called){.told = 0};
     vow__txn_init(&t, vow__etcd_alloc(m.etcd), "vow/");
     vow__txn_range(&t, VOW__THEN, &key, 0);
     if (writes)
         vow__txn_delete(&t, VOW__ELSE, &key, 0);
     if (ms > 0)
         t.due_ns = vow_loop_due_ns(m.w->loop, ms);
-    vow__etcd_txn(m.etcd, &t, on_called, c);
+    call_txn(m.etcd, c, &t);
     vow__txn_fini(&t);
 }
 

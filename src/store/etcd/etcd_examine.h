@@ -17,6 +17,7 @@ struct vow__check;
 /* A member of the address. */
 struct vow__check_member {
     struct vow__check *check;
+    struct vow__http_request *request; /* NULL: none runs */
     bool answers;
     char why[320];    /* if it does not */
     char version[32]; /* "3.4.23"; "": it does not tell us */
@@ -29,10 +30,9 @@ struct vow__check {
     vow_findings_fn done;
     void *user;
     struct vow_alloc alloc;
-    size_t pending; /* members that have not answered yet */
-    int code;       /* why it cannot go on */
-    size_t question;
-    uint64_t asked_ns, sent_ns; /* by the clock of the loop; for the latency */
+    size_t pending;     /* members that have not answered yet */
+    vow_deferred *told; /* all of them have */
+    int code;           /* why it cannot go on */
     struct vow__check_member members[VOW__ETCD_HOSTS];
     bool list_seen, alarms_seen;
     size_t size; /* of the cluster */

@@ -7,12 +7,11 @@
  *   etcd_results.c  long results, in another store
  *   etcd_examine.c  what a doctor asks
  *        |
- *   etcd_await.c    requests on a fiber
  *   etcd_line.c     lines that values are made of
  *   etcd_watch.c    the stream of changes
  *        |
- *   etcd_call.c     a request: which member; with etcd_auth.c (who we are),
- *                   etcd_refusal.c (what went wrong), etcd_stream.c
+ *   etcd_call.c     a request on a fiber: which member; with etcd_auth.c (who we
+ *                   are), etcd_refusal.c (what went wrong), etcd_stream.c
  *   etcd_jot.c      bodies of requests; keys and values of answers
  *   etcd_where.c    the address and its options
  *   net/http.c      bytes
@@ -170,33 +169,24 @@ bool vow__json_each(const struct vow__etcd *e, const json_t *range,
 bool vow__json_pair(const struct vow__etcd *e, const json_t *pair,
                     struct vow__jot *memory, struct vow__kv *ret_kv);
 
-/* ---- etcd_call.c: a request --------------------------------------------- */
+/* ---- etcd_call.c: requests on a fiber ------------------------------------ */
 
-/* code 0: what it said, as it came (that of a keepalive is in "result", as in a
- * line of a stream); borrowed. VOW_ENOENT: there is no such lease. VOW_ESTORE,
- * VOW_EUNSURE, VOW_EAGAIN, VOW_ECLOSED, VOW_ENOMEM: see vow/store.h;
- * vow__etcd_explain() tells why. VOW_E2BIG: etcd takes no request so long. */
-typedef void (*vow__etcd_fn)(struct vow__etcd *e, int code, const json_t *root,
-                             void *user);
-/* "kv/txn". The body is taken over, also if it is bad (VOW_ENOMEM). `done`
- * once, never before this returns, and within the timeout. A member that cannot
- * be reached is passed over; so is one that does not answer within its part of
- * the time, if the request writes nothing: else that is VOW_EUNSURE. */
-void vow__etcd_call(struct vow__etcd *e, const char *path,
-                    struct vow__jot *body, vow__etcd_fn done, void *user);
-/* The same for a transaction, which is emptied; with its own time. */
-void vow__etcd_txn(struct vow__etcd *e, struct vow__txn *t, vow__etcd_fn done,
-                   void *user);
-
-/* The same with more to say of it. */
-struct vow__etcd_request {
-    const char *path;
-    uint64_t due_ns; /* when the answer must be there; 0: after the timeout */
-    bool safe;       /* changes nothing: sent to another member if need be */
-};
-void vow__etcd_call_with(struct vow__etcd *e,
-                         const struct vow__etcd_request *request,
-                         struct vow__jot *body, vow__etcd_fn done, void *user);
+/* Sends a request and waits for the answer, until `due_ns`; 0: for the timeout.
+ * The body is taken over, also if it is bad (VOW_ENOMEM); the answer belongs to
+ * the caller, as it came (that of a keepalive is in "result", as in a line of a
+ * stream). VOW_ENOENT: there is no such lease. VOW_ESTORE, VOW_EUNSURE,
+ * VOW_ECLOSED, VOW_ENOMEM: see vow/store.h; vow__etcd_explain() tells why.
+ * VOW_E2BIG: etcd takes no request so long. A member that cannot be reached is
+ * passed over; so is one that does not answer within its part of the time, if
+ * the request is `safe`, that is changes nothing: else that is VOW_EUNSURE, as
+ * is a request that was under way when the store was closed. A request that
+ * etcd refuses because it is busy is sent again until `due_ns`. */
+int vow__etcd_await(struct vow__etcd *e, const char *path,
+                    struct vow__jot *body, bool safe, uint64_t due_ns,
+                    json_t **ret_root);
+/* The same for a transaction, which is emptied. */
+int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
+                        json_t **ret_root);
 
 /* A stream: each line as JSON, {"result":{}}. Ends by on_end (code as above),
  * once, unless it was let go; on_end may come for a stream that never began.
@@ -215,31 +205,12 @@ void vow__etcd_stream_close(struct vow__etcd_stream *s);
 struct vow__etcd_calls;
 int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
                     char *why, size_t why_size);
-/* All that runs ends with VOW_ECLOSED, at once. What is called from now on is
- * sent: places and names that are given back. */
+/* All that runs ends with VOW_ECLOSED. Requests from now on are sent: places and
+ * names that are given back. */
 void vow__calls_leave(struct vow__etcd_calls *c);
 /* The same once more; then `done`, later, and it is freed. */
 void vow__calls_close(struct vow__etcd_calls *c,
                       void (*done)(struct vow__etcd *e));
-
-/* ---- etcd_await.c: requests on a fiber ------------------------------------ */
-
-/* Sends a request and waits for the answer; codes as of vow__etcd_fn, without
- * VOW_EAGAIN. A request that changes something and was under way when the store
- * was closed is VOW_EUNSURE. The body is taken over; the answer belongs to the caller. */
-int vow__etcd_await(struct vow__etcd *e, const char *path,
-                    struct vow__jot *body, bool safe, uint64_t due_ns,
-                    json_t **ret_root);
-/* The same for a transaction, which is emptied. */
-int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
-                        json_t **ret_root);
-/* Puts the value of a result into the store of results, and gives the ticket;
- * reads the value of a ticket. */
-int vow__etcd_await_result(struct vow__etcd *e, const vow_commit_request *put,
-                           vow_bytes **ret_ticket);
-int vow__etcd_await_value(struct vow__etcd *e, const vow_name *name,
-                          uint64_t epoch, vow_bytes *ticket,
-                          vow_bytes **ret_value);
 
 /* ---- etcd_watch.c: the stream of changes -------------------------------- */
 
@@ -285,18 +256,16 @@ void vow__line_write(struct vow__jot *value, const char *word,
 
 /* ---- etcd_results.c: long results, elsewhere ----------------------------- */
 
-/* Put a value into the store of results, for as long as the ask says; `done`
- * gets a ticket for it (borrowed), which is kept in the record instead of the
- * value (`elsewhere`). VOW_E2BIG with a sentence: there is no such store, or it
- * is too long for that too. Never before this returns. */
-typedef void (*vow__results_fn)(struct vow__etcd *e, int code, vow_bytes *bytes,
-                                void *user);
-void vow__results_put(struct vow__etcd *e, const vow_commit_request *ask,
-                      vow__results_fn done, void *user);
-/* The value of a ticket, borrowed. VOW_EIO with a sentence: it is gone, or is
- * not what was put there. */
-void vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
-                      vow_bytes *ticket, vow__results_fn done, void *user);
+/* On a fiber: puts a value into the store of results, for as long as the request
+ * says, and gives a ticket, which is kept in the record instead of the value
+ * (`elsewhere`). VOW_E2BIG with a sentence: there is no such store, or the value
+ * is too long for that, too. */
+int vow__results_put(struct vow__etcd *e, const vow_commit_request *put,
+                     vow_bytes **ret_ticket);
+/* Reads the value of a ticket. VOW_EIO with a sentence: it is gone, or is not
+ * what was put there. */
+int vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
+                     vow_bytes *ticket, vow_bytes **ret_value);
 
 struct vow__etcd_results;
 int vow__results_open(struct vow__etcd *e,

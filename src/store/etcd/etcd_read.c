@@ -440,7 +440,7 @@ int vow__etcd_service_value(struct cas_service *service, const vow_name *name,
     if (rc == 0 && k.elsewhere) {
         vow_bytes *ticket = k.value;
         k.value = NULL;
-        rc = vow__etcd_await_value(s->etcd, name, epoch, ticket, &k.value);
+        rc = vow__results_get(s->etcd, name, epoch, ticket, &k.value);
         vow_bytes_unref(ticket);
     }
     *ret_value = rc == 0 ? k.value : NULL;

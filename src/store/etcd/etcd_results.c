@@ -22,6 +22,7 @@
 #include "store/etcd/etcd_internal.h"
 
 #include "store/net/address.h"
+#include "vow/fiber.h"
 #include "vow/store_redis.h"
 #include "vow/watch.h"
 
@@ -54,6 +55,7 @@ struct vow__etcd_results {
 struct job {
     vow_link link;
     struct vow__etcd_results *results;
+    struct vow_alloc alloc;
     vow_name name; /* in the other store */
     vow_token token;
     uint64_t epoch;
@@ -61,8 +63,10 @@ struct job {
     vow_bytes *bytes; /* to be put; or the ticket */
     bool puts;
     char ticket[TICKET_MAX]; /* of what is put */
-    vow__results_fn done;
-    void *user;
+    vow_deferred *end;       /* NULL: it has ended */
+    bool left;               /* nobody waits any more */
+    int code;
+    vow_bytes *got; /* the ticket, or the value */
 };
 
 static int check_address(struct vow__etcd_results *r, const char *address);
@@ -75,7 +79,8 @@ static void refuse_all(struct vow__etcd_results *r, int code);
 static int unreadable(int code);
 static void tell_nowhere(struct vow__etcd_results *r);
 static struct job *job_new(struct vow__etcd *e, vow_bytes *bytes);
-static void job_queue(struct job *j, vow__results_fn done, void *user);
+static int job_await(struct job *j, vow_bytes **ret_bytes);
+static void job_free(struct job *j);
 static vow_name name_of(const struct vow__etcd *e, const vow_name *name,
                         uint64_t epoch, vow_field ticket);
 static void job_end(struct job *j, int code, vow_bytes *bytes);
@@ -219,39 +224,35 @@ static int unreadable(int code)
 
 /* ---- jobs ---------------------------------------------------------------- */
 
-void vow__results_put(struct vow__etcd *e, const vow_commit_request *ask,
-                      vow__results_fn done, void *user)
+int vow__results_put(struct vow__etcd *e, const vow_commit_request *put,
+                     vow_bytes **ret_ticket)
 {
-    struct job *j = job_new(e, ask->value);
-    if (j == NULL) {
-        done(e, VOW_ENOMEM, NULL, user);
-        return;
-    }
-    print_ticket(ask->value, j->ticket);
+    struct job *j = job_new(e, put->value);
+    if (j == NULL)
+        return VOW_ENOMEM;
+    print_ticket(put->value, j->ticket);
     j->name =
-        name_of(e, &ask->hold.name, ask->hold.epoch, vow_field_text(j->ticket));
+        name_of(e, &put->hold.name, put->hold.epoch, vow_field_text(j->ticket));
     j->puts = true;
-    j->token = ask->hold.token;
-    j->epoch = ask->hold.epoch;
-    j->ttl_ms = ask->ttl_ms > 0 ? ask->ttl_ms : WAITED_FOR_MS;
+    j->token = put->hold.token;
+    j->epoch = put->hold.epoch;
+    j->ttl_ms = put->ttl_ms > 0 ? put->ttl_ms : WAITED_FOR_MS;
     if (j->ttl_ms < UINT64_MAX - LONGER_MS)
         j->ttl_ms += LONGER_MS;
-    job_queue(j, done, user);
+    return job_await(j, ret_ticket);
 }
 
-void vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
-                      vow_bytes *ticket, vow__results_fn done, void *user)
+int vow__results_get(struct vow__etcd *e, const vow_name *name, uint64_t epoch,
+                     vow_bytes *ticket, vow_bytes **ret_value)
 {
     struct job *j = job_new(e, ticket);
-    if (j == NULL) {
-        done(e, VOW_ENOMEM, NULL, user);
-        return;
-    }
+    if (j == NULL)
+        return VOW_ENOMEM;
     j->name =
         name_of(e, name, epoch,
                 (vow_field){vow_bytes_data(ticket), vow_bytes_size(ticket)});
     randombytes_buf(&j->token, sizeof(j->token));
-    job_queue(j, done, user);
+    return job_await(j, ret_value);
 }
 
 static struct job *job_new(struct vow__etcd *e, vow_bytes *bytes)
@@ -261,6 +262,7 @@ static struct job *job_new(struct vow__etcd *e, vow_bytes *bytes)
     if (j == NULL)
         return NULL;
     j->results = r;
+    j->alloc = r->alloc;
     j->bytes = bytes == NULL ? NULL : vow_bytes_ref(bytes);
     return j;
 }
@@ -281,22 +283,57 @@ static vow_name name_of(const struct vow__etcd *e, const vow_name *name,
     return vow_name_make(NULL, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
-static void job_queue(struct job *j, vow__results_fn done, void *user)
+/* Whoever a closing loop has woken leaves the job to its end. */
+static int job_await(struct job *j, vow_bytes **ret_bytes)
 {
     struct vow__etcd_results *r = j->results;
-    j->done = done;
-    j->user = user;
+    vow_loop *loop = vow__etcd_loop(r->etcd);
+    if (vow__etcd_closing(r->etcd)) {
+        job_free(j);
+        return VOW_ECLOSED;
+    }
+    vow_future *f = vow_promise(loop, &j->end);
+    if (!vow_deferred_pending(j->end)) {
+        (void)vow_error_of(f);
+        vow_future_unref(f);
+        vow_deferred_unref(j->end);
+        job_free(j);
+        return VOW_ENOMEM;
+    }
     vow__list_push(&r->jobs, &j->link);
-    vow_call_soon(&r->soon, vow__etcd_loop(r->etcd), on_soon, r);
+    vow_call_soon(&r->soon, loop, on_soon, r);
+    (void)vow_await(f);
+    vow_future_unref(f);
+    if (j->end != NULL) {
+        j->left = true;
+        return VOW_ECLOSED;
+    }
+    int rc = j->code;
+    if (rc == 0) {
+        *ret_bytes = j->got;
+        j->got = NULL;
+    }
+    job_free(j);
+    return rc;
 }
 
 static void job_end(struct job *j, int code, vow_bytes *bytes)
 {
-    struct vow__etcd_results *r = j->results;
-    struct job was = *j;
-    vow__mem_free(&r->alloc, j, sizeof(*j)); /* keeps R1 */
-    was.done(r->etcd, code, bytes, was.user);
-    vow_bytes_unref(was.bytes);
+    vow_deferred *end = j->end;
+    j->end = NULL;
+    j->code = code;
+    j->got = bytes == NULL ? NULL : vow_bytes_ref(bytes);
+    if (j->left)
+        job_free(j); /* keeps R1 */
+    (void)vow_resolve_drop(end, vow_nothing());
+}
+
+static void job_free(struct job *j)
+{
+    const struct vow_alloc alloc = j->alloc;
+    vow_bytes_unref(j->bytes);
+    vow_bytes_unref(j->got);
+    vow__mem_free(&alloc, j, sizeof(*j));
 }
 
 static void on_soon(void *user)

@@ -12,7 +12,7 @@
  *   etcd_ttl.c        leases of owners, records, results and entries
  *   etcd_pool_read.c  pools as keys say
  *   etcd_record.c, etcd_pool_text.c   the texts of keys
- *   etcd_await.c      requests on a fiber
+ *   etcd_call.c       requests on a fiber
  */
 #ifndef VOW_STORE_ETCD_SERVICE_H
 #define VOW_STORE_ETCD_SERVICE_H

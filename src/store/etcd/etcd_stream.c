@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* etcd_stream.c - a request whose answer does not end: lines of JSON.
  *
- * HOW   Bytes are collected as they come and read from the loop's queue: who is
- *       told of a line may do what it likes, also close the store.
- *       Before the first line a stream is as any query, and goes to another
- *       member if need be. From then on it ends, and who has it begins again.
+ * HOW   A fiber of its own asks, as every request does, and waits for bytes,
+ *       which are collected as they come. Lines are told on that fiber: whoever
+ *       is told may do anything, also close the store.
+ *       Before the first line a stream goes to another member if need be. From
+ *       then on it ends, and the owner begins again.
  * INVARIANTS
- *   S1  nothing is told of a stream that was let go, or has ended
- *   S2  what is being read is freed when the reading is over
+ *   S1  nothing is told of a stream that was closed, or has ended
+ *   S2  the fiber frees the stream
  * LIMITS  A line has at most 8 MiB; what came and was not read yet, four times
  *       as much.
  * THREADS  loop thread only.
  */
 #include "store/etcd/etcd_call.h"
+#include "vow/fiber.h"
 
 #include <string.h>
 
@@ -20,25 +22,117 @@ enum { LINE_MAX_BYTES = 8 * 1024 * 1024, UNREAD_MAX = 4 * LINE_MAX_BYTES };
 
 struct vow__etcd_stream {
     struct vow__query query;
+    struct vow__etcd_calls *calls;
     struct vow__etcd_stream_events events;
+    struct vow__jot body;
     struct vow__jot text; /* what has come and was not told */
     size_t seen;          /* of it, without an end of line */
-    vow_call reading;
     bool too_much;
-    bool inside; /* it is being read */
-    bool over;   /* let go, or ended */
+    bool closed;
 };
 
-static void on_bytes(const char *bytes, size_t n, void *user);
-static void on_reading(void *user);
-static bool read_lines(struct vow__etcd_stream *s);
-static bool take_line(struct vow__etcd_stream *s, const char *line, size_t n);
-static bool is_blank(const char *line, size_t n);
-static void refuse(struct vow__etcd_stream *s,
-                   const struct vow__refusal *refusal);
-static void on_answer(const struct vow__http_answer *answer, void *user);
-static void on_end(struct vow__query *q, int code, const json_t *root);
-static void release(struct vow__etcd_stream *s);
+/* ---- lines --------------------------------------------------------------- */
+
+/* Within http.c: only kept. */
+static void stream_on_bytes(const char *bytes, size_t n, void *user)
+{
+    struct vow__etcd_stream *s =
+        VOW__OUTER(user, struct vow__etcd_stream, query);
+    vow__query_heard(&s->query);
+    if (n > UNREAD_MAX - s->text.n)
+        s->too_much = true;
+    else
+        vow__jot_bytes(&s->text, bytes, n);
+    vow__query_wake(&s->query);
+}
+
+static bool line_is_blank(const char *line, size_t n)
+{
+    while (n > 0 && strchr(" \r\t", line[n - 1]) != NULL)
+        n--;
+    return n == 0;
+}
+
+/* 0; or what becomes of the stream. */
+static int line_tell(struct vow__etcd_stream *s, const char *line, size_t n)
+{
+    struct vow__query *q = &s->query;
+    struct vow__refusal refusal;
+    json_error_t error;
+    if (line_is_blank(line, n))
+        return 0;
+    int rc = 0;
+    json_t *root = json_loadb(line, n, 0, &error);
+    if (!json_is_object(root)) {
+        rc = vow__query_nonsense(q, VOW_EUNSURE, "a line is no JSON");
+    } else if (vow__refusal_read(200, root, &refusal)) {
+        if (q->request != NULL)
+            vow__http_cancel(q->request);
+        q->request = NULL;
+        rc = vow__query_refuse(q, &refusal);
+    } else {
+        q->once = true;
+        s->events.on_line(root, s->events.user);
+        rc = q->end;
+    }
+    json_decref(root);
+    return rc;
+}
+
+/* What stands behind the last end of line is a line, too. */
+static int stream_read(struct vow__query *q, bool ended)
+{
+    struct vow__etcd_stream *s = VOW__OUTER(q, struct vow__etcd_stream, query);
+    struct vow__jot *text = &s->text;
+    const bool whole = ended && q->code == 0 && q->status == 200;
+    size_t from = 0;
+    int rc = 0;
+    if (whole)
+        vow__jot_bytes(text, "\n", 1);
+    for (size_t at = s->seen; rc == 0 && at < text->n; at++) {
+        const char *end = memchr(text->text + at, '\n', text->n - at);
+        if (end == NULL)
+            break;
+        at = (size_t)(end - text->text);
+        rc = line_tell(s, text->text + from, at - from);
+        from = at + 1;
+    }
+    text->n -= rc == 0 ? from : text->n;
+    s->seen = text->n;
+    if (from > 0 && text->n > 0)
+        memmove(text->text, text->text + from, text->n);
+    if (rc != 0)
+        return rc;
+    if (text->bad)
+        return VOW_ENOMEM;
+    if (s->too_much || text->n > LINE_MAX_BYTES)
+        return vow__query_nonsense(q, VOW_E2BIG, "a line has no end");
+    if (!whole)
+        return 0;
+    vow__etcd_trouble(s->calls->etcd, "%s has ended a stream",
+                      vow__query_member(q));
+    return VOW_EUNSURE;
+}
+
+/* ---- beginning and end --------------------------------------------------- */
+
+static void stream_free(struct vow__etcd_stream *s)
+{
+    const struct vow_alloc alloc = s->calls->alloc;
+    vow__jot_fini(&s->body);
+    vow__jot_fini(&s->text);
+    vow__mem_free(&alloc, s, sizeof(*s));
+}
+
+static vow_next stream_main(void *arg)
+{
+    struct vow__etcd_stream *s = arg;
+    int rc = vow__query_run(s->calls, &s->query, NULL);
+    if (!s->closed) /* keeps S1 */
+        s->events.on_end(rc, s->events.user);
+    stream_free(s); /* keeps S2 */
+    return vow_ok(vow_nothing());
+}
 
 struct vow__etcd_stream *
 vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
@@ -50,163 +144,27 @@ vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
         vow__jot_fini(body);
         return NULL;
     }
+    s->calls = c;
     s->events = *events;
-    s->query.on_bytes = on_bytes;
-    s->query.on_answer = on_answer;
-    s->query.end = on_end;
-    s->query.safe = true;
+    s->body = *body;
+    s->query = (struct vow__query){.path = path,
+                                   .body = &s->body,
+                                   .safe = true,
+                                   .on_bytes = stream_on_bytes,
+                                   .read = stream_read};
+    vow__jot_init(body, &c->alloc);
     vow__jot_init(&s->text, &c->alloc);
-    vow__query_start(c, &s->query, path, body);
-    return s;
+    VOW_AUTO(vow_future) fiber = vow_async(c->loop, stream_main, s);
+    if (vow_state_of(fiber) != VOW_REJECTED)
+        return s;
+    (void)vow_error_of(fiber);
+    stream_free(s);
+    return NULL;
 }
 
 void vow__etcd_stream_close(struct vow__etcd_stream *s)
 {
-    struct vow__etcd_calls *c = s->query.calls;
-    VOW__ASSERT(!s->over);
-    vow__query_stop(&s->query);
-    release(s);
-    vow__calls_finish(c);
-}
-
-static void on_end(struct vow__query *q, int code, const json_t *root)
-{
-    struct vow__etcd_stream *s = VOW__OUTER(q, struct vow__etcd_stream, query);
-    struct vow__etcd_stream_events events = s->events;
-    (void)root;
-    release(s);
-    events.on_end(code, events.user);
-}
-
-/* Keeps S2. */
-static void release(struct vow__etcd_stream *s)
-{
-    const struct vow_alloc alloc = s->query.calls->alloc;
-    s->over = true;
-    (void)vow_call_stop(&s->reading);
-    if (s->inside)
-        return;
-    vow__jot_fini(&s->text);
-    vow__mem_free(&alloc, s, sizeof(*s));
-}
-
-/* ---- lines --------------------------------------------------------------- */
-
-/* Within http.c: only kept. */
-static void on_bytes(const char *bytes, size_t n, void *user)
-{
-    struct vow__etcd_stream *s =
-        VOW__OUTER(user, struct vow__etcd_stream, query);
-    vow__query_heard(&s->query);
-    if (n > UNREAD_MAX - s->text.n)
-        s->too_much = true;
-    else
-        vow__jot_bytes(&s->text, bytes, n);
-    if (!vow_call_pending(&s->reading))
-        vow_call_soon(&s->reading, s->query.calls->loop, on_reading, s);
-}
-
-static void on_reading(void *user)
-{
-    (void)read_lines(user);
-}
-
-/* False: it is over, or begins again. */
-static bool read_lines(struct vow__etcd_stream *s)
-{
-    const char *text = s->text.text;
-    size_t from = 0;
-    bool good = true;
-    s->inside = true;
-    for (size_t at = s->seen; good && at < s->text.n; at++) {
-        const char *end = memchr(text + at, '\n', s->text.n - at);
-        if (end == NULL)
-            break;
-        at = (size_t)(end - text);
-        good = take_line(s, text + from, at - from);
-        from = at + 1;
-    }
-    s->inside = false;
-    if (s->over) {
-        release(s);
-        return false;
-    }
-    if (!good) {
-        s->text.n = 0;
-        s->seen = 0;
-        return false;
-    }
-    s->text.n -= from;
-    s->seen = s->text.n;
-    if (from > 0 && s->text.n > 0)
-        memmove(s->text.text, s->text.text + from, s->text.n);
-    if (s->text.bad) {
-        vow__query_end(&s->query, VOW_ENOMEM, NULL);
-        return false;
-    }
-    if (s->too_much || s->text.n > LINE_MAX_BYTES) {
-        vow__query_nonsense(&s->query, VOW_E2BIG, "a line has no end");
-        return false;
-    }
-    return true;
-}
-
-static bool take_line(struct vow__etcd_stream *s, const char *line, size_t n)
-{
-    struct vow__refusal refusal;
-    json_error_t error;
-    if (is_blank(line, n))
-        return true;
-    json_t *root = json_loadb(line, n, 0, &error);
-    bool good = json_is_object(root);
-    if (!good) {
-        vow__query_nonsense(&s->query, VOW_EUNSURE, "a line is no JSON");
-    } else if (vow__refusal_read(200, root, &refusal)) {
-        good = false;
-        refuse(s, &refusal);
-    } else {
-        s->query.once = true;
-        s->events.on_line(root, s->events.user);
-        good = !s->over;
-    }
-    json_decref(root);
-    return good;
-}
-
-static bool is_blank(const char *line, size_t n)
-{
-    while (n > 0 && strchr(" \r\t", line[n - 1]) != NULL)
-        n--;
-    return n == 0;
-}
-
-/* It may be sent again: what runs is let go first. */
-static void refuse(struct vow__etcd_stream *s,
-                   const struct vow__refusal *refusal)
-{
-    if (s->query.request != NULL)
-        vow__http_cancel(s->query.request);
-    s->query.request = NULL;
-    vow__query_refuse(&s->query, refusal);
-}
-
-/* What stands behind the last end of line is one, too. */
-static void on_answer(const struct vow__http_answer *answer, void *user)
-{
-    struct vow__etcd_stream *s =
-        VOW__OUTER(user, struct vow__etcd_stream, query);
-    bool ended = answer->code == 0 && answer->status == 200;
-    s->query.request = NULL;
-    if (ended)
-        vow__jot_bytes(&s->text, "\n", 1);
-    (void)vow_call_stop(&s->reading);
-    if (!read_lines(s))
-        return;
-    if (!ended) {
-        vow__query_answer(answer, user);
-        return;
-    }
-    vow__etcd_trouble(s->query.calls->etcd, "%s has ended a stream",
-                      vow__query_member(&s->query));
-    vow__query_end(&s->query, VOW_EUNSURE, NULL);
+    VOW__ASSERT(!s->closed);
+    s->closed = true;
+    vow__query_stop(&s->query, VOW_ECLOSED);
 }

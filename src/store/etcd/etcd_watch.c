@@ -31,6 +31,7 @@
  */
 #include "base/clock.h"
 #include "store/etcd/etcd_internal.h"
+#include "vow/fiber.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -77,8 +78,7 @@ static void on_created(struct vow__watch *w, const json_t *said);
 static void on_canceled(struct vow__watch *w, const json_t *said);
 static void on_end(int code, void *user);
 static void ask(struct vow__watch *w, bool silent);
-static void on_newest(struct vow__etcd *e, int code, const json_t *root,
-                      void *user);
+static vow_next ask_newest(void *arg);
 static void judge(struct vow__watch *w, uint64_t newest);
 static void watch_free(struct vow__watch *w);
 
@@ -312,12 +312,28 @@ static bool tell_one(struct vow__watch *w, const json_t *event)
 
 /* ---- where it is --------------------------------------------------------- */
 
-/* What is newest: a read of a key that is not there. */
 static void ask(struct vow__watch *w, bool silent)
 {
-    struct vow__jot body, key;
     if (w->asks || vow__etcd_closing(w->etcd))
         return;
+    VOW_AUTO(vow_future) fiber = vow_async(w->loop, ask_newest, w);
+    if (vow_state_of(fiber) == VOW_REJECTED) {
+        (void)vow_error_of(fiber);
+        stop(w);
+        rest(w);
+        return;
+    }
+    w->asks = true;
+    w->silent = silent;
+    w->heard = false;
+}
+
+/* What is newest: a read of a key that is not there. */
+static vow_next ask_newest(void *arg)
+{
+    struct vow__watch *w = arg;
+    struct vow__jot body, key;
+    json_t *root = NULL;
     write_tree(w, &key);
     vow__jot_init(&body, &w->alloc);
     vow__jot_text(&body, "{\"key\":\"");
@@ -325,18 +341,9 @@ static void ask(struct vow__watch *w, bool silent)
     vow__jot_text(&body, "\",\"count_only\":true}");
     body.bad |= key.bad;
     vow__jot_fini(&key);
-    w->asks = true;
-    w->silent = silent;
-    w->heard = false;
-    vow__etcd_call(w->etcd, "kv/range", &body, on_newest, w);
-}
-
-static void on_newest(struct vow__etcd *e, int code, const json_t *root,
-                      void *user)
-{
-    struct vow__watch *w = user;
+    int code = vow__etcd_await(w->etcd, "kv/range", &body, true, 0, &root);
     uint64_t newest = code == 0 ? vow__json_revision(root) : 0;
-    (void)e;
+    json_decref(root);
     w->asks = false;
     if (w->closed) {
         watch_free(w);
@@ -346,6 +353,7 @@ static void on_newest(struct vow__etcd *e, int code, const json_t *root,
         stop(w);
         rest(w);
     }
+    return vow_ok(vow_nothing());
 }
 
 /* The last that is told may close it. */

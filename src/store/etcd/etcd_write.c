@@ -142,7 +142,7 @@ static int put_value_elsewhere(struct name_put *p)
         .value = p->w->value,
         .ttl_ms = r->spent ? 0 : ms_between(r->since_us, r->end_us)};
     p->elsewhere = true;
-    int rc = vow__etcd_await_result(p->s->etcd, &put, &p->value);
+    int rc = vow__results_put(p->s->etcd, &put, &p->value);
     return rc == VOW_EUNSURE || rc == VOW_ENOENT ? VOW_ESTORE : rc;
 }
 
