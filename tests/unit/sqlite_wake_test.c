@@ -217,9 +217,9 @@ TEST(sqlite_wake, a_refused_message_is_sent_again_without_the_result)
     CHECK(errno == EAGAIN);
     uint64_t since = kit_now_ms();
     pair_settle(&p, 0, 3);
-    CHECK(vow__file_of(p.a.store)->unsent.size > 0);
+    CHECK(vow__file_of(p.a.store)->unsent.n > 0);
     kit_run_until(&p.b, &p.b.cancels, others);
-    while (vow__file_of(p.a.store)->unsent.size > 0)
+    while (vow__file_of(p.a.store)->unsent.n > 0)
         run_ms(&p.a, 2);
     /* A busy machine may have taken longer than a message is kept. */
     while (p.b.records == 0 && kit_now_ms() - since < FILE_RECHECK_MS)

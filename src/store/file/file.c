@@ -93,6 +93,10 @@ static int store_new(vow_loop *loop, const vow_sqlite_opts *opts,
         return VOW_ENOMEM;
     s->loop = loop;
     s->alloc = alloc;
+    struct vow__buf *const bufs[] = {&s->messages, &s->result, &s->litter,
+                                     &s->unsent,   &s->dead,   &s->waiting};
+    for (size_t i = 0; i < sizeof(bufs) / sizeof(bufs[0]); i++)
+        vow__buf_init(bufs[i], &alloc, FILE_BUF_MAX);
     s->pid = getpid();
     s->clock_us = vow__file_clock_us;
     s->dir = -1;
@@ -199,11 +203,11 @@ static void store_free(struct vow__file *s)
     vow__file_close(s);
     if (s->dir >= 0)
         (void)close(s->dir);
-    vow__file_pile_free(s, &s->messages);
-    vow__file_pile_free(s, &s->result);
-    vow__file_pile_free(s, &s->litter);
-    vow__file_pile_free(s, &s->unsent);
-    vow__file_pile_free(s, &s->dead);
-    vow__file_pile_free(s, &s->waiting);
+    vow__buf_fini(&s->messages);
+    vow__buf_fini(&s->result);
+    vow__buf_fini(&s->litter);
+    vow__buf_fini(&s->unsent);
+    vow__buf_fini(&s->dead);
+    vow__buf_fini(&s->waiting);
     vow__mem_free(&alloc, s, sizeof(*s));
 }

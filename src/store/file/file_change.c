@@ -378,11 +378,11 @@ static int waiters_list(struct vow__file *s, struct vow__file_change *c)
     if (c->listed)
         return 0;
     sqlite3_stmt *q = vow__file_sql(s, "SELECT inst FROM wait WHERE h=?1");
-    s->waiting.size = 0;
+    vow__buf_clear(&s->waiting);
     s->n_waiting = 0;
     vow__file_bind(q, 1, c->name->hash, sizeof(c->name->hash));
     while (vow__file_row(s, q, &rc)) {
-        void *at = vow__file_pile_add(s, &s->waiting, FILE_ID);
+        void *at = vow__buf_push(&s->waiting, FILE_ID);
         if (at != NULL)
             vow__file_bytes_read(q, 0, at, FILE_ID);
         s->n_waiting++;
@@ -395,8 +395,8 @@ static int tell_waiters(struct vow__file *s, struct vow__file_change *c,
                         enum vow__file_message_kind kind)
 {
     int rc = waiters_list(s, c);
-    for (size_t at = 0; rc == 0 && at < s->waiting.size; at += FILE_ID)
-        vow__file_tell(s, s->waiting.at + at, kind, c->name->hash,
+    for (size_t at = 0; rc == 0 && at < s->waiting.n; at += FILE_ID)
+        vow__file_tell(s, s->waiting.bytes + at, kind, c->name->hash,
                        sizeof(c->name->hash));
     return rc;
 }

@@ -31,6 +31,7 @@
 #define VOW_STORE_FILE_INTERNAL_H
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/list.h"
 #include "vow/store_sqlite.h"
 #include "vow/uv.h"
@@ -54,15 +55,9 @@ enum {
     FILE_REQUEST_MS = 1000
 };
 #define FILE_VALUE_MAX ((size_t)1 << 30)
+#define FILE_BUF_MAX ((size_t)1 << 30) /* bytes of what a step gathers */
 #define FILE_US_PER_MS INT64_C(1000)
 #define FILE_FOREVER INT64_MAX /* an end that never comes, in a column */
-
-/* A block that grows; what it holds moves. */
-struct vow__file_pile {
-    char *at;
-    size_t size; /* in use */
-    size_t room;
-};
 
 enum vow__file_message_kind {
     FILE_RECORD = 'R',
@@ -127,11 +122,11 @@ struct vow__file {
     bool full;          /* this step found no space on the disk */
     unsigned io_errors; /* steps in a row */
     ino_t wal_ino;      /* of the log; 0: not known */
-    struct vow__file_pile messages; /* sent after the commit */
-    struct vow__file_pile result;   /* sent with them, see file_wake.c */
-    struct vow__file_pile litter;   /* names of files to be removed then */
-    struct vow__file_pile unsent;   /* messages that the kernel refused */
-    int64_t unsent_us;              /* since when */
+    struct vow__buf messages; /* sent after the commit */
+    struct vow__buf result;   /* sent with them, see file_wake.c */
+    struct vow__buf litter;   /* names of files to be removed then */
+    struct vow__buf unsent;   /* messages that the kernel refused */
+    int64_t unsent_us;        /* since when */
 
     /* What the file says of itself: see file_make.c. */
     char boot[FILE_BOOT_MAX];
@@ -150,17 +145,17 @@ struct vow__file {
     uv_poll_t *poll; /* of sock */
     vow_link *peers; /* struct vow__file_peer */
     size_t n_peers;
-    uv_timer_t later;       /* for what is done outside of a step. It is always
+    uv_timer_t later;        /* for what is done outside of a step. It is always
                          there: so only the loop frees the store */
-    bool doubts;            /* to be told */
-    bool swept;             /* inside of a step that sweeps */
-    bool waited;            /* has been registered as waiting, or in a queue */
-    bool claim_wrote;       /* the last one had to */
-    bool claimed;           /* the first claim has come */
-    uint64_t owns_until_us; /* no lease of the instance ends later */
-    struct vow__file_pile dead;    /* instances that this step has found dead */
-    struct vow__file_pile waiting; /* ids registered for the name of a step */
-    uint32_t n_waiting;            /* with those for which memory lacked */
+    bool doubts;             /* to be told */
+    bool swept;              /* inside of a step that sweeps */
+    bool waited;             /* has been registered as waiting, or in a queue */
+    bool claim_wrote;        /* the last one had to */
+    bool claimed;            /* the first claim has come */
+    uint64_t owns_until_us;  /* no lease of the instance ends later */
+    struct vow__buf dead;    /* instances that this step has found dead */
+    struct vow__buf waiting; /* ids registered for the name of a step */
+    uint32_t n_waiting;      /* with those for which memory lacked */
     bool reread;    /* one of them is new: what was read may be too old */
     int64_t owns;   /* names, about */
     uint64_t files; /* values written */
@@ -218,11 +213,6 @@ int vow__file_fail_sqlite(struct vow__file *s, int rc);
 int64_t vow__file_clock_us(void);
 uint64_t vow__file_now_ns(void);
 void vow__file_nap_us(long us);
-
-/* Room for `size` more bytes at the end, NULL without memory. */
-void *vow__file_pile_add(struct vow__file *s, struct vow__file_pile *p,
-                         size_t size);
-void vow__file_pile_free(struct vow__file *s, struct vow__file_pile *p);
 
 /* ---- file_log.c ------------------------------------------------------- */
 

@@ -13,8 +13,8 @@
 struct file_look {
     const vow_name *names; /* of peek */
     size_t n;
-    struct vow__file_pile records; /* vow_record; texts are places in: */
-    struct vow__file_pile texts;
+    struct vow__buf records; /* vow_record; texts are places in: */
+    struct vow__buf texts;
 };
 
 static void answer(struct vow__file *s, vow__file_fn fn, struct file_look *l,
@@ -25,7 +25,7 @@ static int count_living(struct vow__file *s, const vow_name *name,
                         uint32_t *ret_n);
 static int look_add_row(struct vow__file *s, struct file_look *l,
                         struct vow__file_row *row, uint32_t waiters);
-static int add_text(struct vow__file *s, struct file_look *l, const char *text,
+static int add_text(struct file_look *l, const char *text,
                     const char **ret_text);
 static const char *found(const struct file_look *l, const char *place);
 
@@ -45,16 +45,18 @@ void vow__file_list(vow_store *store, vow_records_fn done, void *user)
 static void answer(struct vow__file *s, vow__file_fn fn, struct file_look *l,
                    vow_records_fn done, void *user)
 {
+    vow__buf_init(&l->records, &s->alloc, FILE_BUF_MAX);
+    vow__buf_init(&l->texts, &s->alloc, FILE_BUF_MAX);
     int code = vow__file_step(s, VOW__FILE_READ, fn, l);
-    vow_record *at = (vow_record *)(void *)l->records.at;
-    size_t n = l->records.size / sizeof(*at);
+    vow_record *at = (vow_record *)(void *)l->records.bytes;
+    size_t n = l->records.n / sizeof(*at);
     for (size_t i = 0; i < n; i++) {
         at[i].label = found(l, at[i].label);
         at[i].runner = found(l, at[i].runner);
     }
     done(code, code == 0 ? at : NULL, code == 0 ? n : 0, user);
-    vow__file_pile_free(s, &l->records);
-    vow__file_pile_free(s, &l->texts);
+    vow__buf_fini(&l->records);
+    vow__buf_fini(&l->texts);
 }
 
 static bool row_runs(const struct vow__file *s, const struct vow__file_row *row)
@@ -68,8 +70,8 @@ static int peek_step(struct vow__file *s, void *arg)
     struct file_look *l = arg;
     struct vow__file_row row;
     int rc = 0;
-    l->records.size = 0;
-    l->texts.size = 0;
+    vow__buf_clear(&l->records);
+    vow__buf_clear(&l->texts);
     for (size_t i = 0; i < l->n && rc == 0; i++) {
         uint32_t waiters = 0;
         rc = vow__file_row_find(s, &l->names[i], &row);
@@ -89,8 +91,8 @@ static int list_step(struct vow__file *s, void *arg)
     int rc;
     sqlite3_stmt *q =
         vow__file_sql(s, "SELECT h," FILE_ROW_COLUMNS " FROM rec ORDER BY h");
-    l->records.size = 0;
-    l->texts.size = 0;
+    vow__buf_clear(&l->records);
+    vow__buf_clear(&l->texts);
     while (vow__file_row(s, q, &rc)) {
         uint32_t waiters = 0;
         vow__file_bytes_read(q, 0, row.name.hash, sizeof(row.name.hash));
@@ -139,35 +141,29 @@ static int look_add_row(struct vow__file *s, struct file_look *l,
         row->record.state = RULES_NONE;
     vow_record out = vow__file_record(s, row, status);
     out.waiters = waiters;
-    int rc = add_text(s, l, out.label, &out.label);
+    int rc = add_text(l, out.label, &out.label);
     if (rc == 0)
-        rc = add_text(s, l, out.runner, &out.runner);
+        rc = add_text(l, out.runner, &out.runner);
     if (rc < 0)
         return rc;
-    void *at = vow__file_pile_add(s, &l->records, sizeof(out));
-    if (at == NULL)
-        return VOW_ENOMEM;
-    memcpy(at, &out, sizeof(out));
-    return 0;
+    vow__buf_add(&l->records, &out, sizeof(out));
+    return l->records.code;
 }
 
-/* As long as the pile may move, a text is its place there, from 1 on. */
-static int add_text(struct vow__file *s, struct file_look *l, const char *text,
+/* As long as the buffer may move, a text is its place there, from 1 on. */
+static int add_text(struct file_look *l, const char *text,
                     const char **ret_text)
 {
     size_t size = strlen(text) + 1;
     *ret_text = NULL;
     if (size == 1)
         return 0;
-    char *at = vow__file_pile_add(s, &l->texts, size);
-    if (at == NULL)
-        return VOW_ENOMEM;
-    memcpy(at, text, size);
-    *ret_text = (const char *)(uintptr_t)(at - l->texts.at + 1);
-    return 0;
+    *ret_text = (const char *)(uintptr_t)(l->texts.n + 1);
+    vow__buf_add(&l->texts, text, size);
+    return l->texts.code;
 }
 
 static const char *found(const struct file_look *l, const char *place)
 {
-    return place == NULL ? "" : l->texts.at + (uintptr_t)place - 1;
+    return place == NULL ? "" : l->texts.bytes + (uintptr_t)place - 1;
 }

@@ -30,7 +30,7 @@ struct vow__file_peer {
 
 struct death {
     const unsigned char *id;
-    struct vow__file_pile names; /* that we wait for and it owned */
+    struct vow__buf names; /* that we wait for and it owned */
     bool permits;
 };
 
@@ -158,14 +158,15 @@ static void on_end(uv_poll_t *poll, int status, int events)
 static void bereaved(struct vow__file *s, const unsigned char *id)
 {
     struct death d = {.id = id};
+    vow__buf_init(&d.names, &s->alloc, FILE_BUF_MAX);
     int code = vow__file_step(s, VOW__FILE_READ, death_step, &d);
-    size_t n = code == 0 ? d.names.size / sizeof(vow_name) : 0;
+    size_t n = code == 0 ? d.names.n / sizeof(vow_name) : 0;
     for (size_t i = 0; i < n && s->events.on_record != NULL; i++) {
         vow_record r = {.status = 0, .label = "", .runner = ""};
-        memcpy(&r.name, d.names.at + i * sizeof(vow_name), sizeof(vow_name));
+        memcpy(&r.name, d.names.bytes + i * sizeof(vow_name), sizeof(vow_name));
         s->events.on_record(&r, s->events.user);
     }
-    vow__file_pile_free(s, &d.names);
+    vow__buf_fini(&d.names);
     if (code == 0 && d.permits)
         vow__file_bury(s, id);
 }
@@ -175,14 +176,14 @@ static int death_step(struct vow__file *s, void *arg)
     struct death *d = arg;
     vow_name pool = {.hash = {0}};
     int rc;
-    d->names.size = 0;
+    vow__buf_clear(&d->names);
     sqlite3_stmt *q =
         vow__file_sql(s, "SELECT w.h FROM wait w CROSS JOIN rec r ON r.h=w.h"
                          " WHERE w.inst=?1 AND r.inst=?2");
     vow__file_bind(q, 1, s->id, FILE_ID);
     vow__file_bind(q, 2, d->id, FILE_ID);
     while (vow__file_row(s, q, &rc)) {
-        void *at = vow__file_pile_add(s, &d->names, sizeof(vow_name));
+        void *at = vow__buf_push(&d->names, sizeof(vow_name));
         if (at != NULL) /* else the next look tells */
             vow__file_bytes_read(q, 0, at, sizeof(vow_name));
     }

@@ -38,7 +38,7 @@ struct pool_step {
 
 struct pool_list {
     struct pool_step step;
-    struct vow__file_pile rows; /* struct pool_row */
+    struct vow__buf rows; /* struct pool_row */
 };
 struct pool_row {
     vow_pool_info info;
@@ -318,11 +318,11 @@ static int pools_step(struct vow__file *s, void *arg)
 {
     struct pool_list *all = arg;
     struct vow__file_pool *p = &all->step.pool;
-    all->rows.size = 0;
+    vow__buf_clear(&all->rows);
     int rc = vow__file_pool_next(s, NULL, p);
     while (rc == 0 && p->there) {
         rc = pool_refresh(s, &all->step);
-        struct pool_row *row = vow__file_pile_add(s, &all->rows, sizeof(*row));
+        struct pool_row *row = vow__buf_push(&all->rows, sizeof(*row));
         if (rc != 0 || row == NULL)
             return rc != 0 ? rc : VOW_ENOMEM;
         row->info = pool_info(s, p);
@@ -336,11 +336,14 @@ void vow__file_pools(vow_store *store, vow_pools_fn done, void *user)
 {
     struct vow__file *s = vow__file_of(store);
     struct pool_list all = {.step = {.rule = LIMIT}};
-    struct vow__file_pile out = {.at = NULL};
+    struct vow__buf out;
+    vow__buf_init(&out, &s->alloc, FILE_BUF_MAX);
+    vow__buf_init(&all.rows, &s->alloc, FILE_BUF_MAX);
     int code = vow__file_step(s, VOW__FILE_READ, pools_step, &all);
-    const struct pool_row *rows = (const void *)all.rows.at;
-    size_t n = code == 0 ? all.rows.size / sizeof(*rows) : 0;
-    vow_pool_info *infos = vow__file_pile_add(s, &out, n * sizeof(*infos));
+    const struct pool_row *rows = (const void *)all.rows.bytes;
+    size_t n = code == 0 ? all.rows.n / sizeof(*rows) : 0;
+    vow_pool_info *infos =
+        n == 0 ? NULL : vow__buf_push(&out, n * sizeof(*infos));
     if (infos == NULL && code == 0 && n > 0)
         code = VOW_ENOMEM;
     for (size_t i = 0; i < n && infos != NULL; i++) {
@@ -348,6 +351,6 @@ void vow__file_pools(vow_store *store, vow_pools_fn done, void *user)
         infos[i].label = rows[i].label;
     }
     done(code, code == 0 ? infos : NULL, code == 0 ? n : 0, user);
-    vow__file_pile_free(s, &out);
-    vow__file_pile_free(s, &all.rows);
+    vow__buf_fini(&out);
+    vow__buf_fini(&all.rows);
 }

@@ -388,15 +388,12 @@ static bool owner_died(struct vow__file *s, const unsigned char *id)
     if (!vow__file_gone(s, id) || left_in_order(s, id))
         return false;
     bool known = s->phase == FILE_WRITES;
-    for (size_t at = 0; at < s->dead.size && !known; at += FILE_ID)
-        known = memcmp(s->dead.at + at, id, FILE_ID) == 0;
+    for (size_t at = 0; at < s->dead.n && !known; at += FILE_ID)
+        known = memcmp(s->dead.bytes + at, id, FILE_ID) == 0;
     if (known)
         return true;
-    void *at = vow__file_pile_add(s, &s->dead, FILE_ID);
-    if (at == NULL)
-        return false; /* until the next look */
-    memcpy(at, id, FILE_ID);
-    s->reread = true;
+    vow__buf_add(&s->dead, id, FILE_ID);
+    s->reread |= s->dead.code == 0; /* else until the next look */
     return false;
 }
 

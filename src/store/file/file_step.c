@@ -92,7 +92,7 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                               "in the child");
     vow__file_patience(s);
     s->full = false;
-    s->dead.size = 0;
+    vow__buf_clear(&s->dead);
     int rc = run(s, how, fn, arg);
     bool wrote = s->wrote;
     bool firm = rc == 0 && (s->firm || vow__file_log_doubted(s));
@@ -107,7 +107,7 @@ int vow__file_step(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
         vow__file_litter_clear(s);
     } else {
         vow__file_messages_drop(s); /* keeps S2 */
-        s->litter.size = 0;
+        vow__buf_clear(&s->litter);
     }
     if (happened) {
         s->io_errors = 0;
@@ -204,7 +204,7 @@ static int attempt(struct vow__file *s, enum vow__file_how how, vow__file_fn fn,
                    void *arg, bool rereads)
 {
     vow__file_messages_drop(s);
-    s->litter.size = 0;
+    vow__buf_clear(&s->litter);
     s->reread = false;
     s->firm = false;
     int rc = begin(s, how);
@@ -599,28 +599,4 @@ void vow__file_nap_us(long us)
     struct timespec t = {.tv_sec = us / 1000000,
                          .tv_nsec = us % 1000000 * 1000};
     (void)ppoll(NULL, 0, &t, NULL);
-}
-
-void *vow__file_pile_add(struct vow__file *s, struct vow__file_pile *p,
-                         size_t size)
-{
-    if (size > p->room - p->size) {
-        size_t room = 2 * p->room + size + 256;
-        char *at = vow__mem_new(&s->alloc, room);
-        if (at == NULL)
-            return NULL;
-        if (p->size > 0)
-            memcpy(at, p->at, p->size);
-        vow__mem_free(&s->alloc, p->at, p->room);
-        p->at = at;
-        p->room = room;
-    }
-    p->size += size;
-    return p->at + p->size - size;
-}
-
-void vow__file_pile_free(struct vow__file *s, struct vow__file_pile *p)
-{
-    vow__mem_free(&s->alloc, p->at, p->room);
-    *p = (struct vow__file_pile){.at = NULL};
 }

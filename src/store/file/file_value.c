@@ -226,7 +226,7 @@ static void path_of(const char *file, char path[FILE_NAME_MAX + 8])
 
 int vow__file_litter(struct vow__file *s, const char *file)
 {
-    char *at = vow__file_pile_add(s, &s->litter, FILE_NAME_MAX);
+    char *at = vow__buf_push(&s->litter, FILE_NAME_MAX);
     if (at == NULL)
         return VOW_ENOMEM;
     memset(at, 0, FILE_NAME_MAX);
@@ -236,7 +236,7 @@ int vow__file_litter(struct vow__file *s, const char *file)
 
 void vow__file_litter_clear(struct vow__file *s)
 {
-    for (size_t at = 0; at < s->litter.size; at += FILE_NAME_MAX)
-        vow__file_value_unlink(s, s->litter.at + at);
-    s->litter.size = 0;
+    for (size_t at = 0; at < s->litter.n; at += FILE_NAME_MAX)
+        vow__file_value_unlink(s, s->litter.bytes + at);
+    vow__buf_clear(&s->litter);
 }

@@ -67,11 +67,10 @@ static void record_handle(struct vow__file *s, const vow_name *name,
 static bool result_read(struct vow__file *s, const unsigned char *result,
                         size_t size, vow_record *r, char *label, char *runner);
 static void on_poll_closed(uv_handle_t *handle);
-static void messages_send(struct vow__file *s, struct vow__file_pile *p);
+static void messages_send(struct vow__file *s, struct vow__buf *p);
 static bool message_send(struct vow__file *s, int fd,
                          const struct vow__file_message *m);
-static void message_add(struct vow__file *s, struct vow__file_pile *p,
-                        const struct vow__file_message *m);
+static void message_add(struct vow__buf *p, const struct vow__file_message *m);
 static void later_start(struct vow__file *s, uint64_t ms);
 static void on_later(uv_timer_t *timer);
 
@@ -280,7 +279,7 @@ void vow__file_tell(struct vow__file *s, const void *to,
     struct vow__file_message m = {.kind = (unsigned char)kind};
     memcpy(m.to, to, FILE_ID);
     memcpy(m.what, what, size);
-    message_add(s, &s->messages, &m);
+    message_add(&s->messages, &m);
 }
 
 void vow__file_tell_result(struct vow__file *s, const vow_record *r)
@@ -303,54 +302,49 @@ void vow__file_tell_result(struct vow__file *s, const vow_record *r)
                                   .label_size = (uint16_t)label,
                                   .runner_size = (uint16_t)runner,
                                   .failed = r->failed};
-    s->result.size = 0;
-    char *at = vow__file_pile_add(
-        s, &s->result, sizeof(r->name) + sizeof(h) + label + runner + size);
-    if (at == NULL)
-        return;
-    memcpy(at, &r->name, sizeof(r->name));
-    at += sizeof(r->name);
-    memcpy(at, &h, sizeof(h));
-    at += sizeof(h);
-    memcpy(at, r->label, label);
-    memcpy(at + label, r->runner, runner);
+    vow__buf_clear(&s->result);
+    vow__buf_add(&s->result, &r->name, sizeof(r->name));
+    vow__buf_add(&s->result, &h, sizeof(h));
+    vow__buf_add(&s->result, r->label, label);
+    vow__buf_add(&s->result, r->runner, runner);
     if (size > 0)
-        memcpy(at + label + runner, vow_bytes_data(r->value), size);
+        vow__buf_add(&s->result, vow_bytes_data(r->value), size);
+    if (s->result.code != 0)
+        vow__buf_clear(&s->result);
 }
 
 void vow__file_messages_drop(struct vow__file *s)
 {
-    s->messages.size = 0;
-    s->result.size = 0;
+    vow__buf_clear(&s->messages);
+    vow__buf_clear(&s->result);
 }
 
 void vow__file_messages_send(struct vow__file *s)
 {
-    if (s->messages.size > 0) {
-        if (s->unsent.size == 0)
+    if (s->messages.n > 0) {
+        if (s->unsent.n == 0)
             s->unsent_us = s->now_us;
         messages_send(s, &s->messages);
-        if (s->unsent.size > 0)
+        if (s->unsent.n > 0)
             later_start(s, RESEND_MS);
     }
     vow__file_messages_drop(s);
 }
 
 /* An instance without a socket of its own sends too. Messages that the kernel
- * refuses go to s->unsent, which may be `p`: then they are there already. */
-static void messages_send(struct vow__file *s, struct vow__file_pile *p)
+ * refuses go to s->unsent, which may be `p`. */
+static void messages_send(struct vow__file *s, struct vow__buf *p)
 {
-    size_t n = p->size / sizeof(struct vow__file_message);
+    size_t n = p->n / sizeof(struct vow__file_message);
     int fd = s->sock;
     if (fd < 0)
         fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (p == &s->unsent)
-        p->size = 0;
     for (size_t i = 0; i < n && fd >= 0; i++) {
         struct vow__file_message m;
-        memcpy(&m, p->at + i * sizeof(m), sizeof(m));
+        memcpy(&m, p->bytes, sizeof(m));
+        vow__buf_take(p, sizeof(m));
         if (!message_send(s, fd, &m))
-            message_add(s, &s->unsent, &m);
+            message_add(&s->unsent, &m);
     }
     if (fd >= 0 && fd != s->sock)
         (void)close(fd);
@@ -368,10 +362,10 @@ static bool message_send(struct vow__file *s, int fd,
                        .msg_namelen = sizeof(at),
                        .msg_iov = parts,
                        .msg_iovlen = 1};
-    if (m->kind == FILE_RECORD && s->result.size > 0 &&
-        memcmp(m->what, s->result.at, sizeof(vow_name)) == 0) {
-        parts[1].iov_base = s->result.at + sizeof(vow_name);
-        parts[1].iov_len = s->result.size - sizeof(vow_name);
+    if (m->kind == FILE_RECORD && s->result.n > 0 &&
+        memcmp(m->what, s->result.bytes, sizeof(vow_name)) == 0) {
+        parts[1].iov_base = s->result.bytes + sizeof(vow_name);
+        parts[1].iov_len = s->result.n - sizeof(vow_name);
         h.msg_iovlen = 2;
     }
     vow__file_hex(m->to, hex);
@@ -387,12 +381,11 @@ static bool message_send(struct vow__file *s, int fd,
     return sent >= 0 || (errno != EAGAIN && errno != ENOBUFS);
 }
 
-static void message_add(struct vow__file *s, struct vow__file_pile *p,
-                        const struct vow__file_message *m)
+static void message_add(struct vow__buf *p, const struct vow__file_message *m)
 {
     void *at = NULL;
-    if (p->size < MESSAGES_MAX * sizeof(*m))
-        at = vow__file_pile_add(s, p, sizeof(*m));
+    if (p->n < MESSAGES_MAX * sizeof(*m))
+        at = vow__buf_push(p, sizeof(*m));
     if (at != NULL)
         memcpy(at, m, sizeof(*m));
 }
@@ -427,10 +420,10 @@ static void on_later(uv_timer_t *timer)
     struct vow__file *s = timer->data;
     int64_t late_us = s->unsent_us + FILE_RECHECK_MS * FILE_US_PER_MS;
     if (vow__file_clock_us() > late_us || s->dir < 0)
-        s->unsent.size = 0; /* the receivers have asked by themselves */
-    if (s->unsent.size > 0)
+        vow__buf_clear(&s->unsent); /* the receivers have asked by themselves */
+    if (s->unsent.n > 0)
         messages_send(s, &s->unsent);
-    if (s->unsent.size > 0)
+    if (s->unsent.n > 0)
         later_start(s, RESEND_MS);
     vow__file_relieve(s);
     bool doubts = s->doubts;
