@@ -66,7 +66,7 @@ static int copy(struct vow__stream *s, const struct vow__stream_opts *o)
     s->port = o->port;
     s->connect_ms = o->connect_ms;
     s->deadline_ns = vow_loop_due_ns(s->loop, o->connect_ms);
-    s->unsent_max = o->unsent_max;
+    vow__buf_init(&s->out, &s->alloc, o->unsent_max);
     if (copy_text(s, o->host, &s->host) < 0 ||
         copy_text(s, o->path, &s->path) < 0 ||
         copy_text(s, o->server_name, &s->server_name) < 0)
@@ -115,7 +115,7 @@ int vow__stream_send(struct vow__stream *s, const char *bytes, size_t n)
         return 0;
     size_t wire = s->secure == NULL ? 0 : s->secure->n;
     s->overflow =
-        s->out.n + wire > s->unsent_max || n > s->unsent_max - s->out.n - wire;
+        s->out.n + wire > s->out.max || n > s->out.max - s->out.n - wire;
     if (!s->overflow) {
         int rc = vow__stream_gather(s, bytes, n);
         if (rc < 0)
@@ -139,7 +139,7 @@ static void on_turn(void *user)
         vow__stream_end(s, VOW_EQUEUEFULL,
                         "%s takes too little: more than %zu bytes would wait "
                         "to be sent",
-                        s->shown, s->unsent_max);
+                        s->shown, s->out.max);
         return;
     }
     if (s->state != VOW__STREAM_OPEN)
@@ -230,7 +230,7 @@ static void destroy(struct vow__stream *s)
     (void)vow__tls_unref(s->tls);
     if (s->found != NULL)
         uv_freeaddrinfo(s->found);
-    vow__mem_free(&alloc, s->out.bytes, s->out.room);
+    vow__buf_fini(&s->out);
     text_free(s, s->host);
     text_free(s, s->path);
     text_free(s, s->server_name);

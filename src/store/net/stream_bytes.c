@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_bytes.c - reading and writing of an open stream, with TLS or without.
  *
- * HOW   What is to be sent waits in one pile. Without TLS the socket takes it
+ * HOW   What is to be sent waits in one buffer. Without TLS the socket takes it
  *       from there. With TLS it becomes records a part at a time, so that not
  *       more than one part is there twice:
  *
@@ -19,10 +19,8 @@
 #include <string.h>
 
 enum {
-    READS_MAX = 16,     /* of a socket before others have a turn */
-    PART = 16 * 1024,   /* made into a record at once */
-    PILE_MIN = 4096,    /* bytes */
-    PILE_KEEP = 1 << 20 /* a larger one goes back when it is empty */
+    READS_MAX = 16,  /* of a socket before others have a turn */
+    PART = 16 * 1024 /* made into a record at once */
 };
 
 static void opened(struct vow__stream *s);
@@ -35,7 +33,6 @@ static void secure_ended(struct vow__stream *s, int code);
 static void read_ended(struct vow__stream *s, int code);
 static int send_once(struct vow__stream *s);
 static int encrypt(struct vow__stream *s);
-static void pile_drop(struct vow__stream *s, size_t n);
 static void write_failed(struct vow__stream *s, int code);
 static void watch(struct vow__stream *s, int events);
 static bool alive(const struct vow__stream *s);
@@ -207,26 +204,11 @@ static void read_ended(struct vow__stream *s, int code)
 
 int vow__stream_gather(struct vow__stream *s, const char *bytes, size_t n)
 {
-    struct vow__pile *p = &s->out;
-    if (n > p->room - p->head - p->n) {
-        size_t want = 2 * (p->n + n); /* at most twice unsent_max */
-        want = want > PILE_MIN ? want : PILE_MIN;
-        char *to = p->bytes;
-        if (want > p->room)
-            to = vow__mem_new(&s->alloc, want);
-        if (to == NULL && want > 0)
-            return VOW_ENOMEM;
-        if (p->n > 0)
-            memmove(to, p->bytes + p->head, p->n);
-        if (to != p->bytes) {
-            vow__mem_free(&s->alloc, p->bytes, p->room);
-            p->bytes = to;
-            p->room = want;
-        }
-        p->head = 0;
-    }
-    memcpy(p->bytes + p->head + p->n, bytes, n);
-    p->n += n;
+    int rc = vow__buf_reserve(&s->out, n);
+    if (rc < 0)
+        return rc;
+    memcpy(s->out.bytes + s->out.n, bytes, n);
+    s->out.n += n;
     return 0;
 }
 
@@ -249,13 +231,12 @@ static int send_once(struct vow__stream *s)
     size_t n = x == NULL ? s->out.n : x->n;
     if (rc < 0 || n == 0 || s->write_ended)
         return rc;
-    const char *from =
-        x == NULL ? s->out.bytes + s->out.head : x->wire + x->head;
+    const char *from = x == NULL ? s->out.bytes : x->wire + x->head;
     ssize_t size = send(s->fd, from, n, MSG_NOSIGNAL);
     if (size < 0)
         return errno == EINTR ? 1 : -errno;
     if (x == NULL) {
-        pile_drop(s, (size_t)size);
+        vow__buf_take(&s->out, (size_t)size);
     } else {
         x->head += (size_t)size;
         x->n -= (size_t)size;
@@ -271,35 +252,20 @@ static int encrypt(struct vow__stream *s)
     x->n = vow__session_give(x->session, x->wire, sizeof(x->wire));
     if (x->n > 0 || s->state != VOW__STREAM_OPEN || s->out.n == 0)
         return 0;
-    int rc = vow__session_write(x->session, s->out.bytes + s->out.head,
+    int rc = vow__session_write(x->session, s->out.bytes,
                                 s->out.n < PART ? s->out.n : PART);
     if (rc < 0)
         return rc;
-    pile_drop(s, (size_t)rc);
+    vow__buf_take(&s->out, (size_t)rc);
     x->n = vow__session_give(x->session, x->wire, sizeof(x->wire));
     return 0;
-}
-
-static void pile_drop(struct vow__stream *s, size_t n)
-{
-    struct vow__pile *p = &s->out;
-    p->head += n;
-    p->n -= n;
-    if (p->n > 0)
-        return;
-    p->head = 0;
-    if (p->room > PILE_KEEP) {
-        vow__mem_free(&s->alloc, p->bytes, p->room);
-        p->bytes = NULL;
-        p->room = 0;
-    }
 }
 
 static void write_failed(struct vow__stream *s, int code)
 {
     if (code == UV_EPIPE || code == UV_ECONNRESET) {
         s->write_ended = true;
-        pile_drop(s, s->out.n);
+        vow__buf_take(&s->out, s->out.n);
         watch(s, UV_READABLE); /* until the end, which is near */
     } else if (s->secure != NULL && *vow__session_why(s->secure->session)) {
         vow__stream_end(s, code, "%s", vow__session_why(s->secure->session));

@@ -6,8 +6,7 @@
 #ifndef VOW_STORE_NET_STREAM_INTERNAL_H
 #define VOW_STORE_NET_STREAM_INTERNAL_H
 
-#include "base/alloc.h"
-#include "base/assert.h"
+#include "base/buf.h"
 #include "base/sm.h"
 #include "store/net/stream.h"
 #include "store/net/tls.h"
@@ -34,14 +33,6 @@ enum vow__stream_state {
     VOW__STREAM_GREETS,   /* TLS */
     VOW__STREAM_OPEN,
     VOW__STREAM_ENDED /* told by on_end, or closed */
-};
-
-/* Bytes that wait, first in first out. */
-struct vow__pile {
-    char *bytes;
-    size_t room;
-    size_t head;
-    size_t n;
 };
 
 /* What only TLS needs. */
@@ -90,11 +81,10 @@ struct vow__stream {
 
     struct vow__tls *tls;
     struct vow__secure *secure; /* NULL: no TLS */
-    struct vow__pile out;       /* clear */
-    size_t unsent_max;
-    size_t looked;    /* out.n when the turn was last looked at */
-    uint32_t looks;   /* how often in this turn */
-    bool overflow;    /* more than unsent_max */
+    struct vow__buf out;        /* clear; its maximum is unsent_max */
+    size_t looked;              /* out.n when the turn was last looked at */
+    uint32_t looks;             /* how often in this turn */
+    bool overflow;              /* more than unsent_max */
     bool write_ended; /* the server takes no more; it may have said why */
 
     char shown[VOW__STREAM_SHOWN]; /* the server, for people */
