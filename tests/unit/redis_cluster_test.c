@@ -294,7 +294,7 @@ static void on_each(struct vow__redis *redis, int code,
 TEST(redis_cluster, every_master_is_asked_by_its_number)
 {
     struct route_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     cluster_open(&r);
     rig_plain(&r, "DBSIZE", &c);
     vow__redis_each(r.redis, &c, on_each, &r);
@@ -315,7 +315,7 @@ TEST(redis_cluster, every_master_is_asked_by_its_number)
     UNTIL(&r, one->done);
     CHECK_INT_EQ(one->code, VOW_ESTORE);
     CHECK_HAS(one->why, "no such server");
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     rig_end(&r);
 }
 

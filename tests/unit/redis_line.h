@@ -17,12 +17,12 @@ struct redis_line {
     int fd;
     struct test_alloc alloc;
     struct vow__parser *parser;
-    struct vow__command command;
+    struct vow__buf command;
 };
 
 /* A command of so many words, which the caller adds. */
-static inline struct vow__command *redis_line_begin(struct redis_line *l,
-                                                    size_t words)
+static inline struct vow__buf *redis_line_begin(struct redis_line *l,
+                                                size_t words)
 {
     l->command.n = 0;
     vow__command_begin(&l->command, words);
@@ -50,7 +50,7 @@ static inline const struct vow__resp *redis_line_read(struct redis_line *l)
 /* Send what was begun, and read. */
 static inline const struct vow__resp *redis_line_ask(struct redis_line *l)
 {
-    CHECK(!l->command.failed);
+    CHECK(l->command.code == 0);
     CHECK(send(l->fd, l->command.bytes, l->command.n, MSG_NOSIGNAL) ==
           (ssize_t)l->command.n);
     return redis_line_read(l);
@@ -72,7 +72,7 @@ static inline void redis_line_open(struct redis_line *l,
     (void)setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &patience,
                      sizeof(patience));
     CHECK(connect(l->fd, (struct sockaddr *)&a, sizeof(a)) == 0);
-    struct vow__command *c = redis_line_begin(l, 2);
+    struct vow__buf *c = redis_line_begin(l, 2);
     vow__command_text(c, "HELLO");
     vow__command_text(c, "3");
     (void)redis_line_ask(l);
@@ -82,7 +82,7 @@ static inline void redis_line_close(struct redis_line *l)
 {
     close(l->fd);
     vow__parser_free(l->parser);
-    vow__command_fini(&l->command);
+    vow__buf_fini(&l->command);
     test_alloc_fini(TEST_HERE, &l->alloc);
 }
 

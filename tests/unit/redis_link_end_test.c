@@ -38,10 +38,10 @@ TEST(redis_link, silence_ends_it_and_nobody_knows_what_happened)
     CHECK_UINT_EQ(r.ended, 1);
     CHECK(!r.for_good);
     CHECK(strstr(r.why, "did not answer for 1000 ms") != NULL);
-    struct vow__command tail;
+    struct vow__buf tail;
     rig_say(&r, "C"); /* it is not sent any more */
     rig_eval(&r, VOW__LUA_PEEK, "k", &tail);
-    vow__command_fini(&tail);
+    vow__buf_fini(&tail);
     CHECK_INT_EQ(r.answers[2].code, VOW_ESTORE);
     CHECK_INT_EQ(r.answers[3].code, VOW_ESTORE);
     rig_link_end(&r);
@@ -308,7 +308,7 @@ FAULT_SWEEP(redis_link, a_conversation_survives_every_fault, FAULT_ALLOC)
 {
     static struct link_rig r;
     static char key[40000];
-    struct vow__command tail;
+    struct vow__buf tail;
     memset(&r, 0, sizeof(r));
     memset(key, 'k', sizeof(key) - 1);
     r.w = w;
@@ -332,7 +332,7 @@ FAULT_SWEEP(redis_link, a_conversation_survives_every_fault, FAULT_ALLOC)
             CHECK(r.answers[i].code == 0 || fault_fired(w));
         rig_link_close(&r, VOW_ECLOSED);
         if (eval)
-            vow__command_fini(&tail);
+            vow__buf_fini(&tail);
     }
     r.link = NULL;
     rig_link_end(&r);

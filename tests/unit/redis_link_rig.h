@@ -182,19 +182,19 @@ static inline struct link_ask *rig_ask(struct link_rig *r)
 /* A command of one word; its number. */
 static inline size_t rig_say(struct link_rig *r, const char *word)
 {
-    struct vow__command c;
+    struct vow__buf c;
     struct link_ask *a = rig_ask(r);
     vow__command_init(&c, vow_loop_alloc(r->w->loop));
     vow__command_begin(&c, 1);
     vow__command_text(&c, word);
     vow__link_send(r->link, &c, rig_on_answer, a);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     return a->number;
 }
 
 /* A script with one key; `tail` is the caller's, to be freed afterwards. */
 static inline size_t rig_eval(struct link_rig *r, enum vow__script script,
-                              const char *key, struct vow__command *tail)
+                              const char *key, struct vow__buf *tail)
 {
     struct link_ask *a = rig_ask(r);
     vow__command_init(tail, vow_loop_alloc(r->w->loop));

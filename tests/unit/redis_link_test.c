@@ -286,14 +286,14 @@ TEST(redis_link, answers_come_in_order_with_messages_between)
 TEST(redis_link, a_script_is_called_by_its_hash)
 {
     struct link_rig r;
-    struct vow__command tail;
+    struct vow__buf tail;
     rig_link_ready(&r);
     r.fake.answer = say_word;
     rig_eval(&r, VOW__LUA_COMMIT, "the-key", &tail);
     RIG_UNTIL(&r, r.answered == 1);
     CHECK_STR_EQ(r.answers[0].text, "the-key");
     CHECK(strstr(r.fake.log, " EVALSHA ") != NULL);
-    vow__command_fini(&tail);
+    vow__buf_fini(&tail);
     rig_link_end(&r);
 }
 
@@ -318,7 +318,7 @@ TEST(redis_link, a_script_that_is_not_known_is_sent_with_its_text_once)
 {
     for (int times = 1; times < 3; times++) {
         struct link_rig r;
-        struct vow__command tail;
+        struct vow__buf tail;
         rig_link_ready(&r);
         r.fake.answer = no_script;
         r.fake.user = &times;
@@ -326,7 +326,7 @@ TEST(redis_link, a_script_that_is_not_known_is_sent_with_its_text_once)
         RIG_UNTIL(&r, r.answered == 1);
         CHECK_STR_EQ(r.answers[0].text, times == 1 ? "fine" : "NOSCRIPT again");
         CHECK_UINT_EQ(vow__link_busy(r.link), 0);
-        vow__command_fini(&tail);
+        vow__buf_fini(&tail);
         rig_link_end(&r);
     }
 }
@@ -347,7 +347,7 @@ static const char *count_asking(struct fake_conn *c, char **words, size_t n)
 TEST(redis_link, asking_goes_before_each_of_them)
 {
     struct link_rig r;
-    struct vow__command tail;
+    struct vow__buf tail;
     int asked = 0;
     rig_link_ready(&r);
     r.fake.answer = count_asking;
@@ -357,10 +357,10 @@ TEST(redis_link, asking_goes_before_each_of_them)
     RIG_UNTIL(&r, r.answered == 1);
     CHECK_STR_EQ(r.answers[0].text, "fine");
     CHECK_INT_EQ(asked, 2);
-    vow__command_fini(&tail);
+    vow__buf_fini(&tail);
     rig_eval(&r, VOW__LUA_PEEK, "k", &tail);
     RIG_UNTIL(&r, r.answered == 2);
     CHECK_INT_EQ(asked, 2);
-    vow__command_fini(&tail);
+    vow__buf_fini(&tail);
     rig_link_end(&r);
 }

@@ -24,7 +24,7 @@ struct redis_side {
 
 /* ---- a call of a script -------------------------------------------------- */
 
-static void add_key(struct vow__command *c, const char *tag, const char *rest,
+static void add_key(struct vow__buf *c, const char *tag, const char *rest,
                     const char *part)
 {
     char key[160];
@@ -48,7 +48,7 @@ static void begin(struct redis_side *r, enum vow__script script,
                   const vow_name *name, const vow_name *law, size_t args)
 {
     static const char *const parts[] = {"", ":p", ":q", ":e", ":g"};
-    struct vow__command *c = redis_line_begin(&r->ask, 3 + 6 + args);
+    struct vow__buf *c = redis_line_begin(&r->ask, 3 + 6 + args);
     char tag[VOW_NAME_TEXT];
     char rest[64];
     names_text(name, law, tag, rest);
@@ -105,7 +105,7 @@ static vow_pool_permit permit_of(const struct vow__resp *got)
 static uint64_t set_clock(void *user, uint64_t now_us)
 {
     struct redis_side *r = user;
-    struct vow__command *c = redis_line_begin(&r->ask, 3);
+    struct vow__buf *c = redis_line_begin(&r->ask, 3);
     vow__command_text(c, "SET");
     vow__command_text(c, "vow:test-clock");
     vow__command_uint(c, now_us);
@@ -208,7 +208,7 @@ static void check_kept(void *user, struct twins_pool *p)
         "redis.call('HLEN', KEYS[3]), redis.call('ZCARD', KEYS[5])}";
     static const char *const parts[] = {"", "", ":p", ":q", ":e"};
     struct redis_side *r = user;
-    struct vow__command *c = redis_line_begin(&r->ask, 3 + 5);
+    struct vow__buf *c = redis_line_begin(&r->ask, 3 + 5);
     char tag[VOW_NAME_TEXT];
     char rest[64];
     names_text(&p->name, &p->law_name, tag, rest);
@@ -231,7 +231,7 @@ static void check_kept(void *user, struct twins_pool *p)
 static void load_scripts(struct redis_side *r)
 {
     for (size_t i = VOW__LUA_ACQUIRE; i <= VOW__LUA_POOL; i++) {
-        struct vow__command *c = redis_line_begin(&r->ask, 3);
+        struct vow__buf *c = redis_line_begin(&r->ask, 3);
         vow__command_text(c, "SCRIPT");
         vow__command_text(c, "LOAD");
         vow__command_text(c, vow__redis_scripts_timed[i].text);
@@ -258,7 +258,7 @@ TEST(redis_pool_rules, every_answer_is_that_of_the_rules)
     load_scripts(&r);
     for (unsigned i = 0; i < TWINS_INSTANCES; i++) {
         char channel[32];
-        struct vow__command *c = redis_line_begin(&r.hear, 2);
+        struct vow__buf *c = redis_line_begin(&r.hear, 2);
         (void)snprintf(channel, sizeof(channel), "vow:i:%u", i);
         vow__command_text(c, "SUBSCRIBE");
         vow__command_text(c, channel);

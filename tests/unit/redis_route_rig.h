@@ -216,7 +216,7 @@ static inline struct route_call *rig_ask(struct route_rig *r, const char *tag)
 }
 
 static inline void rig_plain(struct route_rig *r, const char *word,
-                             struct vow__command *c)
+                             struct vow__buf *c)
 {
     vow__command_init(c, vow_loop_alloc(r->w->loop));
     vow__command_begin(c, 1);

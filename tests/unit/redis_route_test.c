@@ -593,7 +593,7 @@ static void on_each(struct vow__redis *redis, int code,
 TEST(redis_route, one_server_is_each_server)
 {
     struct route_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     rig_begin(&r, 1);
     rig_open(&r);
     struct route_call *each = rig_next(&r);
@@ -601,7 +601,7 @@ TEST(redis_route, one_server_is_each_server)
     rig_plain(&r, "DBSIZE", &c);
     vow__redis_each(r.redis, &c, on_each, each);
     vow__redis_one(r.redis, 0, &c, rig_reply, one);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     UNTIL(&r, r.answered == 2);
     CHECK_STR_EQ(each->text, "OK");
     CHECK(each->last && each->node == 0);
@@ -630,14 +630,14 @@ static void on_error(struct vow__redis *redis, int code,
 TEST(redis_route, what_a_plain_command_is_refused_is_its_answer)
 {
     struct route_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     rig_begin(&r, 1);
     r.fakes[0].answer = refuse_plain;
     rig_open(&r);
     struct route_call *one = rig_next(&r);
     rig_plain(&r, "CONFIG", &c);
     vow__redis_one(r.redis, 0, &c, on_error, one);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     UNTIL(&r, one->done);
     rig_end(&r);
 }
@@ -645,14 +645,14 @@ TEST(redis_route, what_a_plain_command_is_refused_is_its_answer)
 TEST(redis_route, nobody_to_ask_is_told_once)
 {
     struct route_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     rig_begin(&r, 1);
     fake_deaf(&r.fakes[0]);
     rig_open(&r);
     struct route_call *each = rig_next(&r);
     rig_plain(&r, "DBSIZE", &c);
     vow__redis_each(r.redis, &c, on_each, each);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     rig_pass(&r, 1010);
     CHECK_UINT_EQ(r.answered, 1);
     CHECK_INT_EQ(each->code, VOW_ESTORE);
@@ -745,7 +745,7 @@ TEST(redis_route, a_child_leaves_its_parents_store_alone)
 FAULT_SWEEP(redis_route, a_store_survives_every_fault, FAULT_ALLOC)
 {
     static struct route_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     char url[64];
     memset(&r, 0, sizeof(r));
     r.w = w;
@@ -759,7 +759,7 @@ FAULT_SWEEP(redis_route, a_store_survives_every_fault, FAULT_ALLOC)
         struct route_call *each = rig_next(&r);
         rig_plain(&r, "DBSIZE", &c);
         vow__redis_each(r.redis, &c, on_each, each);
-        vow__command_fini(&c);
+        vow__buf_fini(&c);
         for (int i = 0; i < 30 && r.answered < r.asked; i++)
             rig_pass(&r, 50);
         CHECK_UINT_EQ(r.answered, r.asked);

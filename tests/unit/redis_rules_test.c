@@ -482,7 +482,7 @@ static void on_plain(struct vow__redis *r, int code,
 static void send_plain(struct rig *rig, const char *word, const char *a,
                        const char *b)
 {
-    struct vow__command c;
+    struct vow__buf c;
     vow__command_init(&c, vow__redis_alloc(rig->redis));
     vow__command_begin(&c, a == NULL ? 1 : 3);
     vow__command_text(&c, word);
@@ -492,13 +492,13 @@ static void send_plain(struct rig *rig, const char *word, const char *a,
     }
     rig->sent++;
     vow__redis_one(rig->redis, 0, &c, on_plain, rig);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
 }
 
 static void send_dump(struct rig *rig, struct step *s)
 {
     const struct oracle_slot *slot = oracle_slot(&rig->oracle, &rig->name);
-    struct vow__command c;
+    struct vow__buf c;
     show_slot(rig, slot, s->dump);
     vow__command_init(&c, vow__redis_alloc(rig->redis));
     vow__command_begin(&c, 4 + slot->n_left);
@@ -510,7 +510,7 @@ static void send_dump(struct rig *rig, struct step *s)
         vow__command_uint(&c, slot->left[i].r.first);
     rig->sent++;
     vow__redis_one(rig->redis, 0, &c, on_dump, s);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
 }
 
 static void set_clock(struct rig *rig, uint64_t now_us)

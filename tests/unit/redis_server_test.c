@@ -262,7 +262,7 @@ HURT(redis_server, scripts_have_the_hashes_that_they_are_called_by)
     struct redis_line l;
     redis_line_open(&l, s);
     for (size_t i = 0; i < VOW__LUA_N; i++) {
-        struct vow__command *c = redis_line_begin(&l, 3);
+        struct vow__buf *c = redis_line_begin(&l, 3);
         vow__command_text(c, "SCRIPT");
         vow__command_text(c, "LOAD");
         vow__command_text(c, vow__redis_scripts[i].text);

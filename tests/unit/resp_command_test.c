@@ -98,7 +98,7 @@ TEST(resp_command, words_become_bytes)
                                "$1\r\n0\r\n$2\r\n10\r\n"
                                "$20\r\n18446744073709551615\r\n*0\r\n";
     struct test_alloc alloc;
-    struct vow__command c;
+    struct vow__buf c;
     test_alloc_init(&alloc);
     struct vow_alloc hook = test_alloc_hook(&alloc);
     vow__command_init(&c, &hook);
@@ -110,12 +110,12 @@ TEST(resp_command, words_become_bytes)
     vow__command_uint(&c, 10);
     vow__command_uint(&c, UINT64_MAX);
     vow__command_begin(&c, 0);
-    CHECK(!c.failed);
+    CHECK_INT_EQ(c.code, 0);
     CHECK_UINT_EQ(c.n, sizeof(want) - 1);
     CHECK_MEM_EQ(c.bytes, want, c.n);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     CHECK_PTR_EQ(c.bytes, NULL);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     test_alloc_fini(TEST_HERE, &alloc);
 }
 
@@ -123,7 +123,7 @@ TEST(resp_command, what_was_written_is_read_again)
 {
     enum { WORDS = 500, BIG = 100000 };
     struct resp_rig r;
-    struct vow__command c;
+    struct vow__buf c;
     char *big = calloc(1, BIG);
     CHECK(big != NULL);
     resp_open(&r, 10 << 20, WORDS + 1);
@@ -132,9 +132,9 @@ TEST(resp_command, what_was_written_is_read_again)
     for (uint64_t i = 0; i < WORDS; i++)
         vow__command_uint(&c, i * i * i);
     vow__command_add(&c, big, BIG);
-    CHECK(!c.failed);
+    CHECK_INT_EQ(c.code, 0);
     resp_feed(&r, c.bytes, c.n);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     CHECK_INT_EQ(resp_next(&r), 1);
     CHECK_LIST(r.v, WORDS + 1);
     for (uint64_t i = 0; i < WORDS; i++)
@@ -163,47 +163,47 @@ TEST(resp_command, no_password_stays_in_memory)
 {
     size_t frees = 0;
     struct vow_alloc hook = {.fn = secret_alloc, .ctx = &frees};
-    struct vow__command c;
+    struct vow__buf c;
     vow__command_init(&c, &hook);
     vow__command_begin(&c, 100);
     for (int i = 0; i < 100; i++)
         vow__command_text(&c, "secret");
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     CHECK(frees > 2);
 }
 
-TEST(resp_command, what_cannot_be_is_no_memory)
+TEST(resp_command, what_cannot_be_is_too_much)
 {
     struct test_alloc alloc;
-    struct vow__command c;
+    struct vow__buf c;
     test_alloc_init(&alloc);
     struct vow_alloc hook = test_alloc_hook(&alloc);
     vow__command_init(&c, &hook);
     vow__command_text(&c, "a");
     vow__command_add(&c, "b", SIZE_MAX - 3);
-    CHECK(c.failed);
-    vow__command_fini(&c);
+    CHECK_INT_EQ(c.code, VOW_E2BIG);
+    vow__buf_fini(&c);
     vow__command_init(&c, &hook);
     vow__command_text(&c, "a");
     vow__command_add(&c, "b", SIZE_MAX / 4);
-    CHECK(c.failed);
-    vow__command_fini(&c);
+    CHECK_INT_EQ(c.code, VOW_E2BIG);
+    vow__buf_fini(&c);
     test_alloc_fini(TEST_HERE, &alloc);
 }
 
 FAULT_SWEEP(resp_command, a_command_without_memory_stays_failed, FAULT_ALLOC)
 {
-    struct vow__command c;
+    struct vow__buf c;
     vow__command_init(&c, vow_loop_alloc(w->loop));
     size_t n = 0;
     bool failed = false;
     for (uint64_t i = 0; i < 200; i++) {
         vow__command_begin(&c, 1);
         vow__command_uint(&c, i);
-        CHECK(!failed || (c.failed && c.n == n));
-        failed = c.failed;
+        CHECK(!failed || (c.code == VOW_ENOMEM && c.n == n));
+        failed = c.code != 0;
         n = c.n;
     }
     CHECK_INT_EQ(failed, fault_fired(w));
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
 }

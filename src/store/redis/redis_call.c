@@ -42,8 +42,7 @@ struct vow__call *vow__call_new(struct vow__redis *r, enum vow__script script)
     if (c == NULL)
         return NULL;
     c->script = (uint16_t)script;
-    c->body.bytes = vow__mem_new(&c->route->alloc, USUAL);
-    c->body.room = c->body.bytes == NULL ? 0 : USUAL;
+    (void)vow__buf_reserve(&c->body, USUAL);
     vow__command_text(&c->body, "0123456789");
     return c;
 }
@@ -118,7 +117,7 @@ void vow__call_send(struct vow__call *c, vow__reply_fn done, void *user)
     c->words += 1 + c->keys;
     c->deadline_ns =
         vow_loop_due_ns(c->route->loop, c->route->where->timeout_ms);
-    if (c->body.failed) {
+    if (c->body.code != 0) {
         vow__call_end(c, VOW_ENOMEM, NULL);
         return;
     }
@@ -142,9 +141,8 @@ static void frame(struct vow__call *c)
     at -= sizeof(size) - 1;
     memcpy(at, size, sizeof(size) - 1);
     at[1] = (char)('0' + digits);
-    c->tail = c->body;
-    c->tail.n -= (size_t)(at - c->body.bytes);
-    c->tail.bytes = at;
+    c->highest_at -= (size_t)(at - c->body.bytes);
+    vow__buf_take(&c->body, (size_t)(at - c->body.bytes));
 }
 
 /* ---- its end ------------------------------------------------------------- */
@@ -174,7 +172,7 @@ void vow__call_end(struct vow__call *c, int code, const struct vow__resp *reply)
 
 static void call_free(struct vow__call *c)
 {
-    vow__command_fini(&c->body);
+    vow__buf_fini(&c->body);
     vow__mem_free(&c->route->alloc, c, sizeof(*c));
 }
 
@@ -205,27 +203,23 @@ struct each {
 };
 
 struct vow__call *vow__call_plain(struct vow__redis_route *route,
-                                  const struct vow__command *command)
+                                  const struct vow__buf *command)
 {
     struct vow__call *c = call_new(route, VOW__CALL_PLAIN);
     if (c == NULL)
         return NULL;
-    c->body.bytes =
-        command->failed ? NULL : vow__mem_new(&route->alloc, command->n);
-    if (c->body.bytes == NULL) {
+    c->body.code = command->code;
+    vow__buf_add(&c->body, command->bytes, command->n);
+    if (c->body.code != 0) {
         call_free(c);
         return NULL;
     }
-    memcpy(c->body.bytes, command->bytes, command->n);
-    c->body.n = command->n;
-    c->body.room = command->n;
     c->deadline_ns = vow_loop_due_ns(route->loop, route->where->timeout_ms);
     return c;
 }
 
-void vow__redis_one(struct vow__redis *r, size_t node,
-                    const struct vow__command *c, vow__reply_fn done,
-                    void *user)
+void vow__redis_one(struct vow__redis *r, size_t node, const struct vow__buf *c,
+                    vow__reply_fn done, void *user)
 {
     struct vow__call *call = vow__call_plain(vow__redis_route(r), c);
     if (call == NULL) {
@@ -238,7 +232,7 @@ void vow__redis_one(struct vow__redis *r, size_t node,
     vow__route_go(call);
 }
 
-void vow__redis_each(struct vow__redis *r, const struct vow__command *c,
+void vow__redis_each(struct vow__redis *r, const struct vow__buf *c,
                      vow__each_fn done, void *user)
 {
     struct vow__call *call = vow__call_plain(vow__redis_route(r), c);

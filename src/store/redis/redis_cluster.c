@@ -128,7 +128,7 @@ void vow__cluster_refresh(struct vow__cluster *c)
 {
     struct vow__redis_route *route = c->route;
     struct vow__node *main = &route->main;
-    struct vow__command ask;
+    struct vow__buf ask;
     if (c->asked || c->closed)
         return;
     if (vow_loop_now_ns(route->loop) < c->not_before_ns) {
@@ -147,7 +147,7 @@ void vow__cluster_refresh(struct vow__cluster *c)
     vow__command_text(&ask, "CLUSTER");
     vow__command_text(&ask, "SLOTS");
     vow__link_send(main->link, &ask, on_map, c);
-    vow__command_fini(&ask);
+    vow__buf_fini(&ask);
 }
 
 static void on_again(void *user)

@@ -45,7 +45,7 @@ static void take_right(struct vow__exam *e, struct vow__exam_server *s,
 static int exam_run(struct vow__redis_fiber *f);
 static int exam_ask(struct vow__exam *e, const struct question *q);
 static void words_of(struct vow__exam *e, const struct question *q,
-                     struct vow__command *c);
+                     struct vow__buf *c);
 static void on_master_answer(struct vow__redis *r, int code,
                              const struct vow__resp *reply, size_t node,
                              bool last, void *exam);
@@ -135,7 +135,7 @@ static int exam_run(struct vow__redis_fiber *f)
 static int exam_ask(struct vow__exam *e, const struct question *q)
 {
     struct vow__redis *r = e->fiber.r;
-    struct vow__command c;
+    struct vow__buf c;
     words_of(e, q, &c);
     e->sent_ns = vow_loop_now_ns(vow__redis_loop(r));
     vow__redis_fiber_begin(&e->fiber);
@@ -143,12 +143,12 @@ static int exam_ask(struct vow__exam *e, const struct question *q)
         vow__redis_one(r, e->servers[0].node, &c, on_right_answer, e);
     else
         vow__redis_each(r, &c, on_master_answer, e);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     return vow__redis_fiber_wait(&e->fiber, 0);
 }
 
 static void words_of(struct vow__exam *e, const struct question *q,
-                     struct vow__command *c)
+                     struct vow__buf *c)
 {
     const char *prefix = vow__redis_where_of(e->fiber.r)->prefix;
     char text[512];

@@ -40,7 +40,7 @@ static void copy(char *to, size_t size, const struct vow__resp *v);
 
 int vow__greet_make(struct vow__link *l, const struct vow__link_opts *opts)
 {
-    struct vow__command *c = &l->greeting;
+    struct vow__buf *c = &l->greeting;
     const char *user = opts->user != NULL ? opts->user : "default";
     l->has_password = opts->user != NULL || opts->password != NULL;
     l->selects = opts->db != 0 && !opts->bare;
@@ -76,7 +76,7 @@ int vow__greet_make(struct vow__link *l, const struct vow__link_opts *opts)
         vow__command_text(c, "SUBSCRIBE");
         vow__command_text(c, opts->channel);
     }
-    return c->failed ? VOW_ENOMEM : 0;
+    return c->code;
 }
 
 void vow__greet_take(struct vow__link *l, const struct vow__resp *v)

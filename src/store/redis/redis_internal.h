@@ -160,13 +160,13 @@ int vow__link_open(vow_loop *loop, const struct vow__link_opts *opts,
                    const struct vow__link_events *events,
                    struct vow__link **ret_link);
 /* Sends a complete command (copied). Answers come in order. */
-void vow__link_send(struct vow__link *l, const struct vow__command *c,
+void vow__link_send(struct vow__link *l, const struct vow__buf *c,
                     vow__link_fn done, void *user);
 /* Sends EVALSHA of a script. `tail` has the number of keys, the keys and the
  * arguments as encoded words, and must not move before the answer. If the
  * server does not know the script (NOSCRIPT), the text is sent, too. */
 void vow__link_eval(struct vow__link *l, enum vow__script script,
-                    const struct vow__command *tail, size_t tail_words,
+                    const struct vow__buf *tail, size_t tail_words,
                     vow__link_fn done, void *user);
 /* Sends ASKING before the next script. */
 void vow__link_asking(struct vow__link *l);
@@ -218,12 +218,11 @@ void vow__call_send(struct vow__call *c, vow__reply_fn done, void *user);
 typedef void (*vow__each_fn)(struct vow__redis *r, int code,
                              const struct vow__resp *reply, size_t node,
                              bool last, void *user);
-void vow__redis_each(struct vow__redis *r, const struct vow__command *c,
+void vow__redis_each(struct vow__redis *r, const struct vow__buf *c,
                      vow__each_fn done, void *user);
 /* Sends a plain command to one master, by the number in the answers above. */
-void vow__redis_one(struct vow__redis *r, size_t node,
-                    const struct vow__command *c, vow__reply_fn done,
-                    void *user);
+void vow__redis_one(struct vow__redis *r, size_t node, const struct vow__buf *c,
+                    vow__reply_fn done, void *user);
 
 /* Returns whether keys of different tags may be in one call: no cluster. */
 bool vow__redis_one_slot(const struct vow__redis *r);

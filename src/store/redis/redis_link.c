@@ -56,7 +56,7 @@ struct sent {
     vow__link_fn done; /* NULL: our own */
     void *user;
     size_t bytes;
-    const struct vow__command *tail; /* NULL: it is no script */
+    const struct vow__buf *tail; /* NULL: it is no script */
     uint16_t script;
     bool asking;  /* behind ASKING */
     bool is_text; /* it was sent with its text */
@@ -154,7 +154,7 @@ static void on_open(void *user)
     vow__sm_move(&l->state, GREETING, moves);
     l->moved = true; /* silence counts from now */
     int rc = vow__stream_send(l->stream, l->greeting.bytes, l->greeting.n);
-    vow__command_fini(&l->greeting); /* it has the password */
+    vow__buf_fini(&l->greeting); /* it has the password */
     if (rc < 0)
         vow__link_fail(l, false, "%s: out of memory", l->name);
     else
@@ -275,7 +275,7 @@ static void take_role(struct vow__link *l, const struct vow__resp *v)
 
 /* ---- what goes ---------------------------------------------------------- */
 
-void vow__link_send(struct vow__link *l, const struct vow__command *c,
+void vow__link_send(struct vow__link *l, const struct vow__buf *c,
                     vow__link_fn done, void *user)
 {
     if (l->state == ENDED) {
@@ -283,7 +283,7 @@ void vow__link_send(struct vow__link *l, const struct vow__command *c,
         return;
     }
     VOW__ASSERT(l->state == READY);
-    struct sent *s = c->failed ? NULL : sent_new(l, done, user);
+    struct sent *s = c->code != 0 ? NULL : sent_new(l, done, user);
     if (s == NULL) {
         done(VOW_ENOMEM, NULL, user);
         return;
@@ -303,7 +303,7 @@ void vow__link_asking(struct vow__link *l)
 }
 
 void vow__link_eval(struct vow__link *l, enum vow__script script,
-                    const struct vow__command *tail, size_t tail_words,
+                    const struct vow__buf *tail, size_t tail_words,
                     vow__link_fn done, void *user)
 {
     bool asking = l->asking;
@@ -313,7 +313,7 @@ void vow__link_eval(struct vow__link *l, enum vow__script script,
         return;
     }
     VOW__ASSERT(l->state == READY);
-    struct sent *s = tail->failed ? NULL : sent_new(l, done, user);
+    struct sent *s = tail->code != 0 ? NULL : sent_new(l, done, user);
     if (s == NULL) {
         done(VOW_ENOMEM, NULL, user);
         return;
@@ -346,16 +346,17 @@ static void await(struct vow__link *l, struct sent *s)
  * for it behind its beginning, the link is of no more use. */
 static int post_eval(struct vow__link *l, struct sent *s)
 {
-    struct vow__command *c = &l->scratch;
+    struct vow__buf *c = &l->scratch;
     struct sent *ask = s->asking ? sent_new(l, NULL, NULL) : NULL;
     if (s->asking && ask == NULL)
         return VOW_ENOMEM;
     put_eval(l, s);
-    int rc =
-        c->failed ? VOW_ENOMEM : vow__stream_send(l->stream, c->bytes, c->n);
+    int rc = c->code;
+    if (rc == 0)
+        rc = vow__stream_send(l->stream, c->bytes, c->n);
     s->bytes = c->n + s->tail->n;
-    if (c->failed || c->room > SCRATCH)
-        vow__command_fini(c);
+    if (c->code != 0 || c->room > SCRATCH)
+        vow__buf_fini(c);
     if (rc < 0) {
         if (ask != NULL)
             sent_free(l, ask);
@@ -371,10 +372,8 @@ static int post_eval(struct vow__link *l, struct sent *s)
 
 static void put_eval(struct vow__link *l, const struct sent *s)
 {
-    struct vow__command *c = &l->scratch;
-    if (c->bytes == NULL)
-        vow__command_init(c, &l->alloc);
-    c->n = 0;
+    struct vow__buf *c = &l->scratch;
+    vow__buf_clear(c);
     if (s->asking) {
         vow__command_begin(c, 1);
         vow__command_text(c, "ASKING");
@@ -552,7 +551,7 @@ static void leave(struct vow__link *l)
         vow__mem_free(&alloc, VOW__OUTER(spare, struct sent, link),
                       sizeof(struct sent));
     vow__parser_free(l->parser);
-    vow__command_fini(&l->greeting);
-    vow__command_fini(&l->scratch);
+    vow__buf_fini(&l->greeting);
+    vow__buf_fini(&l->scratch);
     vow__mem_free(&alloc, l, sizeof(*l));
 }

@@ -34,8 +34,8 @@ struct vow__link {
     /* the greeting */
     enum vow__greet greet;
     bool bare, selects, subscribes, has_password;
-    const char *prefix;           /* of all keys, borrowed */
-    struct vow__command greeting; /* until it is sent */
+    const char *prefix;       /* of all keys, borrowed */
+    struct vow__buf greeting; /* until it is sent */
     struct vow__greeting server;
 
     /* commands */
@@ -44,7 +44,7 @@ struct vow__link {
     size_t n_spare;
     size_t asked; /* of those that wait, by others than us */
     size_t busy;  /* bytes of those that wait */
-    struct vow__command scratch;
+    struct vow__buf scratch;
     bool asking; /* the next is sent behind ASKING */
     bool role_asked;
     size_t value_bytes; /* of an answer that has a result or chunks in it */

@@ -75,7 +75,7 @@ static void look_begin(const struct look *like);
 static int look_run(struct vow__redis_fiber *f);
 static int walk_masters(struct look *l);
 static void scan_words(const struct look *l, const char *cursor,
-                       struct vow__command *ret_command);
+                       struct vow__buf *ret_command);
 static void on_first_page(struct vow__redis *r, int code,
                           const struct vow__resp *reply, size_t node, bool last,
                           void *look);
@@ -136,11 +136,11 @@ static int look_run(struct vow__redis_fiber *f)
 static int walk_masters(struct look *l)
 {
     struct vow__redis_fiber *f = &l->fiber;
-    struct vow__command c;
+    struct vow__buf c;
     scan_words(l, "0", &c);
     vow__redis_fiber_begin(f);
     vow__redis_each(f->r, &c, on_first_page, l);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
     while (vow__redis_fiber_wait(f, 0) == 0 && l->walks != NULL) {
         vow_link *walks = l->walks;
         l->walks = NULL;
@@ -149,7 +149,7 @@ static int walk_masters(struct look *l)
             scan_words(l, w->cursor, &c);
             vow__redis_fiber_begin(f);
             vow__redis_one(f->r, w->node, &c, on_next_page, w);
-            vow__command_fini(&c);
+            vow__buf_fini(&c);
         }
     }
     return f->code;
@@ -157,10 +157,10 @@ static int walk_masters(struct look *l)
 
 /* Makes a SCAN. The prefix has no signs of a pattern. */
 static void scan_words(const struct look *l, const char *cursor,
-                       struct vow__command *ret_command)
+                       struct vow__buf *ret_command)
 {
     const char *prefix = vow__redis_where_of(l->fiber.r)->prefix;
-    struct vow__command *c = ret_command;
+    struct vow__buf *c = ret_command;
     char pattern[PATTERN_MAX];
     int n = snprintf(pattern, sizeof(pattern), "%s%s", prefix,
                      l->names_done != NULL ? "p:{*" : "s:{*");

@@ -239,7 +239,7 @@ static void launch(struct vow__call *c, struct vow__node *n)
     c->asking = false;
     if (c->route->cluster == NULL)
         vow__call_alone(c);
-    vow__link_eval(n->link, (enum vow__script)c->script, &c->tail, c->words,
+    vow__link_eval(n->link, (enum vow__script)c->script, &c->body, c->words,
                    on_answer, c);
 }
 

@@ -97,9 +97,8 @@ struct vow__call {
     size_t number; /* PLAIN: of the node */
     size_t keys, words;
     size_t highest_at, highest_n; /* the tag of that key in the body; 0: none */
-    struct vow__command body;     /* keys and arguments; or the command */
-    struct vow__command tail; /* the same with the number of keys, borrowed */
-    uint64_t deadline_ns;     /* to be sent */
+    struct vow__buf body; /* number of keys, keys, arguments; or the command */
+    uint64_t deadline_ns; /* to be sent */
     uint64_t not_before_ns;
     vow__reply_fn done;
     vow__each_fn each_done; /* EACH */
@@ -118,7 +117,7 @@ void vow__call_fail(struct vow__call *c, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A plain command, copied; NULL: VOW_ENOMEM. */
 struct vow__call *vow__call_plain(struct vow__redis_route *route,
-                                  const struct vow__command *command);
+                                  const struct vow__buf *command);
 
 /* ---- redis_route.c ------------------------------------------------------- */
 

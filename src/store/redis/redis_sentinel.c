@@ -129,7 +129,7 @@ static void on_ready(const struct vow__greeting *g, void *user)
 
 static void ask(struct vow__sentinel *s)
 {
-    struct vow__command c;
+    struct vow__buf c;
     if (s->asked)
         return;
     s->asked = true;
@@ -139,7 +139,7 @@ static void ask(struct vow__sentinel *s)
     vow__command_text(&c, "GET-MASTER-ADDR-BY-NAME");
     vow__command_text(&c, s->route->where->master);
     vow__link_send(s->link, &c, on_address, s);
-    vow__command_fini(&c);
+    vow__buf_fini(&c);
 }
 
 static void on_address(int code, const struct vow__resp *reply, void *user)

@@ -5,10 +5,8 @@
 #ifndef VOW_STORE_REDIS_RESP_H
 #define VOW_STORE_REDIS_RESP_H
 
-#include "base/alloc.h"
+#include "base/buf.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* ---- values from bytes -------------------------------------------------- */
@@ -70,22 +68,13 @@ uint64_t vow__resp_uint(const struct vow__resp *v, uint64_t otherwise);
 
 /* ---- commands to bytes -------------------------------------------------- */
 
-/* Bytes that grow. After a failure it stays failed and takes nothing more: the
- * caller looks once, at the end. */
-struct vow__command {
-    struct vow_alloc alloc;
-    char *bytes;
-    size_t n;
-    size_t room;
-    bool failed; /* VOW_ENOMEM */
-};
-
-void vow__command_init(struct vow__command *c, const struct vow_alloc *alloc);
-void vow__command_fini(struct vow__command *c); /* clears the bytes first */
+/* A command is a writer of base/buf.h, with a password perhaps: freed by
+ * vow__buf_fini(). */
+void vow__command_init(struct vow__buf *c, const struct vow_alloc *alloc);
 /* A command of so many words, then its words. */
-void vow__command_begin(struct vow__command *c, size_t words);
-void vow__command_add(struct vow__command *c, const void *bytes, size_t n);
-void vow__command_text(struct vow__command *c, const char *text);
-void vow__command_uint(struct vow__command *c, uint64_t number);
+void vow__command_begin(struct vow__buf *c, size_t words);
+void vow__command_add(struct vow__buf *c, const void *bytes, size_t n);
+void vow__command_text(struct vow__buf *c, const char *text);
+void vow__command_uint(struct vow__buf *c, uint64_t number);
 
 #endif
