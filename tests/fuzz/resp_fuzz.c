@@ -8,7 +8,7 @@
  * seeded walk from seeds of its own:
  *
  *     clang -g -O1 -Isrc -Iinclude -D_GNU_SOURCE -fsanitize=fuzzer,address
- *         tests/fuzz/resp_fuzz.c src/store/redis/resp.c src/base/alloc.c
+ *         tests/fuzz/resp_fuzz.c src/store/redis/resp.c src/base/{alloc,buf}.c
  */
 #include "store/redis/resp.h"
 

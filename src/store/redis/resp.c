@@ -2,20 +2,20 @@
 /* resp.c - the protocol of Redis: RESP3 values from bytes.
  *
  * WHY   A server, or an attacker in between, may send anything, cut anywhere.
- * HOW   Bytes are gathered in one block. An element (a line, or a header with
+ * HOW   Bytes are gathered in a buffer. An element (a line, or a header with
  *       the bulk) is taken when the whole element is there; until then `need`
  *       is the least number of bytes of the element, so that no byte is looked
  *       at twice and a large bulk finds the room at once. Lists in lists are a
  *       small stack of the items to come. The items of a value lie in one
- *       array, the items of a list side by side. Both blocks move when they
- *       grow: until a value is whole, texts and lists are known by offsets, and
+ *       array, the items of a list side by side. Buffer and array move when
+ *       they grow: until a value is whole, texts and lists are known by offsets, and
  *       then get pointers.
  *
- *         bytes  | done | a value: what was read . what was not | room |
- *                0      start                    start + at     n
+ *         in     | a value: what was read . what was not |
+ *                0                        at             n
  *
  * INVARIANTS
- *   R1  start + at <= n, and at <= most
+ *   R1  at <= n, and at <= most
  *   R2  an element is taken as a whole or not at all: without memory, nothing
  *       has changed
  *   R3  between two elements the topmost list has items to come
@@ -35,7 +35,6 @@
 #include <string.h>
 
 enum {
-    ROOM_MIN = 4096,
     ITEMS_MIN = 64,
     KEEP_MAX = 1 << 20, /* bytes of a block that stay for the next value */
     LENGTH_MAX = 20,    /* digits of a number */
@@ -55,14 +54,11 @@ struct frame {
 struct vow__parser {
     struct vow_alloc alloc;
     struct vow__resp_limits limits;
-    size_t most; /* bytes of the value that is being read */
-    char *bytes;
-    size_t room;
-    size_t n;
-    size_t start; /* of the value */
-    size_t at;    /* from start: the next element */
-    size_t seen;  /* from start: no line ends before */
-    size_t need;  /* from start: fewer bytes do not help */
+    struct vow__buf in; /* begins with the value that is being read */
+    size_t most;        /* bytes of that value */
+    size_t at;          /* the next element */
+    size_t seen;        /* no line ends before */
+    size_t need;        /* fewer bytes do not help */
 
     struct vow__resp root;
     bool has_root;
@@ -81,12 +77,10 @@ struct line {
     char sign;
     const char *text; /* behind the sign */
     size_t n;
-    size_t end; /* from start: behind it */
+    size_t end; /* of the value: behind the line */
 };
 
 static void forget(struct vow__parser *p);
-static int make_room(struct vow__parser *p, size_t n);
-static int move_to(struct vow__parser *p, size_t room);
 static int element(struct vow__parser *p);
 static int read_line(struct vow__parser *p, struct line *l);
 static int more(struct vow__parser *p, size_t need);
@@ -120,6 +114,7 @@ int vow__parser_new(const struct vow_alloc *alloc,
     if (p == NULL)
         return VOW_ENOMEM;
     p->alloc = *alloc;
+    vow__buf_init(&p->in, alloc, SIZE_MAX);
     p->limits = *limits;
     if (p->limits.bytes > LIMIT_MAX) /* so that sums cannot overflow */
         p->limits.bytes = LIMIT_MAX;
@@ -138,9 +133,10 @@ void vow__parser_expect(struct vow__parser *p, size_t bytes)
 
 size_t vow__parser_partial(const struct vow__parser *p)
 {
-    size_t at = p->done ? p->start + p->at : p->start;
-    bool some = at < p->n && p->bytes[at] != '>' && p->bytes[at] != '|';
-    return some ? p->n - at : 0;
+    size_t at = p->done ? p->at : 0;
+    const char *bytes = p->in.bytes;
+    bool some = at < p->in.n && bytes[at] != '>' && bytes[at] != '|';
+    return some ? p->in.n - at : 0;
 }
 
 void vow__parser_free(struct vow__parser *p)
@@ -148,7 +144,7 @@ void vow__parser_free(struct vow__parser *p)
     if (p == NULL)
         return;
     struct vow_alloc alloc = p->alloc;
-    vow__mem_free(&alloc, p->bytes, p->room);
+    vow__buf_fini(&p->in);
     vow__mem_free(&alloc, p->items, p->items_room * sizeof(*p->items));
     vow__mem_free(&alloc, p, sizeof(*p));
 }
@@ -164,14 +160,12 @@ int vow__parser_feed(struct vow__parser *p, const char *bytes, size_t n)
         return 0;
     if (p->done)
         forget(p);
-    if (n > p->room - p->n) {
-        int rc = make_room(p, n);
-        if (rc < 0)
-            return rc;
-    }
-    VOW__ASSERT(p->bytes != NULL);
-    memcpy(p->bytes + p->n, bytes, n);
-    p->n += n;
+    size_t want = p->need > p->in.n ? p->need - p->in.n : 0;
+    if (vow__buf_reserve(&p->in, n > want ? n : want) < 0)
+        return VOW_ENOMEM;
+    VOW__ASSERT(p->in.bytes != NULL);
+    memcpy(p->in.bytes + p->in.n, bytes, n);
+    p->in.n += n;
     return 0;
 }
 
@@ -182,7 +176,7 @@ int vow__parser_next(struct vow__parser *p, const struct vow__resp **ret_value)
     if (p->done)
         forget(p);
     while (!p->has_root || p->depth > 0) {
-        if (p->n - p->start < p->need)
+        if (p->in.n < p->need)
             return 0;
         int rc = element(p);
         if (rc <= 0)
@@ -200,7 +194,7 @@ int vow__parser_next(struct vow__parser *p, const struct vow__resp **ret_value)
 /* The value is over; the next one begins behind it. */
 static void forget(struct vow__parser *p)
 {
-    p->start += p->at;
+    vow__buf_take(&p->in, p->at);
     p->at = 0;
     p->seen = 0;
     p->need = 0;
@@ -214,51 +208,6 @@ static void forget(struct vow__parser *p)
         p->items = NULL;
         p->items_room = 0;
     }
-    if (p->start < p->n)
-        return;
-    p->start = 0;
-    p->n = 0;
-    if (p->room > KEEP_MAX) {
-        vow__mem_free(&p->alloc, p->bytes, p->room);
-        p->bytes = NULL;
-        p->room = 0;
-    }
-}
-
-/* For `n` bytes behind those that are there. What is done makes room if it is
- * at least as much as what must be moved: so moving costs no more than
- * reading did. */
-static int make_room(struct vow__parser *p, size_t n)
-{
-    size_t have = p->n - p->start;
-    if (n > SIZE_MAX / 2 - have)
-        return VOW_ENOMEM;
-    size_t want = have + n > p->need ? have + n : p->need;
-    if (want > p->room || have > p->start) {
-        size_t twice = have > ROOM_MIN / 2 ? 2 * have : ROOM_MIN;
-        return move_to(p, want > twice ? want : twice);
-    }
-    VOW__ASSERT(p->bytes != NULL);
-    memmove(p->bytes, p->bytes + p->start, have);
-    p->start = 0;
-    p->n = have;
-    return 0;
-}
-
-static int move_to(struct vow__parser *p, size_t room)
-{
-    size_t have = p->n - p->start;
-    char *bytes = vow__mem_new(&p->alloc, room);
-    if (bytes == NULL)
-        return VOW_ENOMEM;
-    if (have > 0)
-        memcpy(bytes, p->bytes + p->start, have);
-    vow__mem_free(&p->alloc, p->bytes, p->room);
-    p->bytes = bytes;
-    p->room = room;
-    p->start = 0;
-    p->n = have;
-    return 0;
 }
 
 /* ---- elements ----------------------------------------------------------- */
@@ -288,15 +237,14 @@ static int element(struct vow__parser *p)
 
 static int read_line(struct vow__parser *p, struct line *l)
 {
-    size_t have = p->n - p->start;
+    size_t have = p->in.n;
     if (p->at == 0) /* which value it is, is not known before its first byte */
-        p->most = have > 0 && p->bytes != NULL && p->bytes[p->start] == '>'
-                      ? p->limits.push
-                      : p->limits.bytes;
+        p->most = have > 0 && p->in.bytes[0] == '>' ? p->limits.push
+                                                    : p->limits.bytes;
     if (have == p->at || p->at == p->most)
         return more(p, p->at + 1);
-    VOW__ASSERT(p->bytes != NULL);
-    const char *base = p->bytes + p->start;
+    VOW__ASSERT(p->in.bytes != NULL);
+    const char *base = p->in.bytes;
     l->sign = base[p->at];
     if (l->sign == '\0' || strchr("$=!*~%>|+-:,(#_", l->sign) == NULL)
         return unknown(p, (unsigned char)l->sign);
@@ -367,9 +315,9 @@ static int bulk(struct vow__parser *p, const struct line *l)
     if (rc < 0)
         return rc;
     whole.end = l->end + v.n + 2;
-    if (p->n - p->start < whole.end || whole.end > p->most)
+    if (p->in.n < whole.end || whole.end > p->most)
         return more(p, whole.end); /* keeps R1 */
-    const char *text = p->bytes + p->start + l->end;
+    const char *text = p->in.bytes + l->end;
     if (text[v.n] != '\r' || text[v.n + 1] != '\n')
         return fail(p, "this is not RESP: a text is longer than it says");
     v.number = (int64_t)l->end;
@@ -525,7 +473,7 @@ static void point(struct vow__parser *p, struct vow__resp *v)
         return;
     v->number = 0;
     if (v->kind == VOW__RESP_TEXT || v->kind == VOW__RESP_ERROR)
-        v->text = p->bytes + p->start + at;
+        v->text = p->in.bytes + at;
     else if (v->n > 0)
         v->items = p->items + at;
 }
