@@ -29,7 +29,7 @@ struct called {
     struct called *next;
     struct vow__etcd *etcd;
     struct vow__query query;
-    struct vow__jot body;
+    struct vow__buf body;
 };
 
 static inline void call(struct vow__etcd *e, struct called *c,
@@ -40,7 +40,7 @@ static inline vow_next call_main(void *arg)
     struct called *c = arg;
     json_t *root = NULL;
     int code = vow__query_run(vow__etcd_calls(c->etcd), &c->query, &root);
-    vow__jot_fini(&c->body);
+    vow__buf_fini(&c->body);
     CHECK_UINT_EQ(c->told++, 0);
     CHECK((code == 0) == (root != NULL));
     c->code = code;
@@ -60,7 +60,7 @@ static inline void call_start(struct vow__etcd *e, struct called *c)
     CHECK_UINT_EQ(c->told, 0);
     if (vow_state_of(fiber) != VOW_REJECTED)
         return;
-    vow__jot_fini(&c->body);
+    vow__buf_fini(&c->body);
     c->told = 1;
     c->code = vow_error_code(vow_error_of(fiber));
     if (c->again)
@@ -77,8 +77,8 @@ static inline void call(struct vow__etcd *e, struct called *c, const char *path)
         .again = c->again, .next = c->next, .query = {.path = path}};
     for (size_t i = 0; i < sizeof(safe) / sizeof(safe[0]); i++)
         c->query.safe |= strcmp(path, safe[i]) == 0;
-    vow__jot_init(&c->body, vow__etcd_alloc(e));
-    vow__jot_text(&c->body, "{\"key\":\"AA==\"}");
+    vow__etcd_buf_init(&c->body, vow__etcd_alloc(e));
+    vow__buf_text(&c->body, "{\"key\":\"AA==\"}");
     call_start(e, c);
 }
 

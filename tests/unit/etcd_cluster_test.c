@@ -61,7 +61,7 @@ static void pass(uint64_t ms)
 /* A request on a fiber. */
 struct asked {
     const char *path;
-    struct vow__jot body;
+    struct vow__buf body;
 };
 
 static vow_next ask_main(void *arg)
@@ -167,12 +167,12 @@ TEST(etcd_cluster, without_a_majority_it_is_said_in_time)
     enum { TIMEOUT_MS = 10000, ADDED_MS = 9000 };
     const struct vow__etcd_stream_events events = {.on_line = on_line,
                                                    .on_end = on_end};
-    struct vow__jot body;
+    struct vow__buf body;
     etcd_start(&c.kit, ETCD_OPTS(.members = 3));
     store_open("?timeout=10000", NULL);
     put_until_good();
-    vow__jot_init(&body, vow__etcd_alloc(c.etcd));
-    vow__jot_text(&body, "{\"create_request\":{\"key\":\"AA==\"}}");
+    vow__etcd_buf_init(&body, vow__etcd_alloc(c.etcd));
+    vow__buf_text(&body, "{\"create_request\":{\"key\":\"AA==\"}}");
     CHECK(vow__etcd_stream(c.etcd, "watch", &body, &events) != NULL);
     while (c.lines == 0)
         pass(1);
@@ -239,8 +239,8 @@ TEST(etcd_cluster, who_is_not_asked_for_a_password_goes_on)
 static int say(const char *path, const char *text)
 {
     struct asked a = {.path = path};
-    vow__jot_init(&a.body, vow__etcd_alloc(c.etcd));
-    vow__jot_text(&a.body, text);
+    vow__etcd_buf_init(&a.body, vow__etcd_alloc(c.etcd));
+    vow__buf_text(&a.body, text);
     return ask_now(&a);
 }
 

@@ -77,7 +77,7 @@ static inline void told_doubt(void *user)
 
 /* ---- the bridge ---------------------------------------------------------- */
 
-static inline void jot64(char *to, size_t room, const char *text)
+static inline void base64_of(char *to, size_t room, const char *text)
 {
     (void)sodium_bin2base64(to, room, (const unsigned char *)text, strlen(text),
                             sodium_base64_VARIANT_ORIGINAL);
@@ -89,8 +89,8 @@ static inline void tell_event(struct names *n, size_t i, const char *kind,
                               const char *key, const char *value, uint64_t mod)
 {
     char key64[256], value64[2048], line[4096];
-    jot64(key64, sizeof(key64), key);
-    jot64(value64, sizeof(value64), value);
+    base64_of(key64, sizeof(key64), key);
+    base64_of(value64, sizeof(value64), value);
     snprintf(line, sizeof(line),
              "{\"result\":{\"header\":{\"revision\":\"%" PRIu64
              "\"},\"events\":[{%s\"kv\":{\"key\":\"%s\",\"mod_revision\":"

@@ -571,11 +571,11 @@ TEST(etcd_pool, pools_are_listed_page_by_page)
             vow_token token = token_of(100 * page + i);
             snprintf(text, sizeof(text), "vow/%s",
                      vow__etcd_row_key(&name, &token).text);
-            struct vow__jot j;
-            vow__jot_init(&j, vow__etcd_alloc(rig.etcd));
-            vow__jot_base64(&j, text, strlen(text));
-            snprintf(b64, sizeof(b64), "%.*s", (int)j.n, j.text);
-            vow__jot_fini(&j);
+            struct vow__buf j;
+            vow__etcd_buf_init(&j, vow__etcd_alloc(rig.etcd));
+            vow__etcd_buf_base64(&j, text, strlen(text));
+            snprintf(b64, sizeof(b64), "%.*s", (int)j.n, j.bytes);
+            vow__buf_fini(&j);
             at += (size_t)snprintf(
                 body + at, sizeof(body) - at,
                 "%s{\"request_put\":{\"key\":\"%s\",\"value\":"

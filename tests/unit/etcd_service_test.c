@@ -337,7 +337,7 @@ TEST(etcd_service, an_epoch_is_above_the_floor_and_stays_so_for_all)
 static uint64_t record_lease(struct names *n, const char *text)
 {
     char key64[256];
-    jot64(key64, sizeof(key64), whole_key("n", text, "/r"));
+    base64_of(key64, sizeof(key64), whole_key("n", text, "/r"));
     return etcd_number(
         etcd_say(n->member, "kv/range", "{\"key\":\"%s\"}", key64), "lease");
 }

@@ -225,12 +225,12 @@ static void on_end(int code, void *user)
 
 static void stream(struct told *t)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     const struct vow__etcd_stream_events events = {
         .on_line = on_line, .on_end = on_end, .user = t};
     *t = (struct told){.lines = 0};
-    vow__jot_init(&body, vow__etcd_alloc(m.etcd));
-    vow__jot_text(&body, "{}");
+    vow__etcd_buf_init(&body, vow__etcd_alloc(m.etcd));
+    vow__buf_text(&body, "{}");
     t->s = vow__etcd_stream(m.etcd, "watch", &body, &events);
     CHECK(t->s != NULL);
 }

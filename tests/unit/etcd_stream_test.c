@@ -41,11 +41,11 @@ static void on_end(int code, void *user)
 
 static bool stream(struct told *t)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     const struct vow__etcd_stream_events events = {
         .on_line = on_line, .on_end = on_end, .user = t};
-    vow__jot_init(&body, vow__etcd_alloc(m.etcd));
-    vow__jot_text(&body, "{}");
+    vow__etcd_buf_init(&body, vow__etcd_alloc(m.etcd));
+    vow__buf_text(&body, "{}");
     t->s = vow__etcd_stream(m.etcd, "watch", &body, &events);
     CHECK_UINT_EQ(t->lines + t->ends, 0);
     return t->s != NULL;

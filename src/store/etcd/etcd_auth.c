@@ -28,15 +28,15 @@ static void denial_tell(struct vow__etcd_calls *c)
                       c->where->shown, c->where->user);
 }
 
-static void string_put(struct vow__jot *j, const char *text)
+static void string_put(struct vow__buf *body, const char *text)
 {
-    vow__jot_text(j, "\"");
+    vow__buf_text(body, "\"");
     for (; *text != 0; text++)
         if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ')
-            vow__jot_print(j, "\\u%04x", (unsigned)(unsigned char)*text);
+            vow__buf_print(body, "\\u%04x", (unsigned)(unsigned char)*text);
         else
-            vow__jot_bytes(j, text, 1);
-    vow__jot_text(j, "\"");
+            vow__buf_add(body, text, 1);
+    vow__buf_text(body, "\"");
 }
 
 /* What is no visible ASCII would be another line of the header. */
@@ -53,12 +53,12 @@ static int token_take(struct vow__etcd_calls *c, const struct vow__query *q,
                           vow__query_member(q), c->where->user);
         return VOW_ESTORE;
     }
-    vow__jot_text(&c->header, "Authorization: ");
-    vow__jot_bytes(&c->header, token, n + 1);
+    vow__buf_text(&c->header, "Authorization: ");
+    vow__buf_add(&c->header, token, n + 1);
     c->token++;
-    if (!c->header.bad)
+    if (c->header.code == 0)
         return 0;
-    vow__jot_fini(&c->header);
+    vow__buf_fini(&c->header);
     return VOW_ENOMEM;
 }
 
@@ -66,23 +66,23 @@ static int token_take(struct vow__etcd_calls *c, const struct vow__query *q,
 static int token_ask(struct vow__query *for_q)
 {
     struct vow__etcd_calls *c = for_q->calls;
-    struct vow__jot body;
+    struct vow__buf body;
     json_t *root = NULL;
     struct vow__query q = {.path = "auth/authenticate",
                            .body = &body,
                            .safe = true,
                            .anonymous = true,
                            .due_ns = for_q->due_ns};
-    vow__jot_init(&body, &c->alloc);
-    vow__jot_text(&body, "{\"name\":");
+    vow__etcd_buf_init(&body, &c->alloc);
+    vow__buf_text(&body, "{\"name\":");
     string_put(&body, c->where->user);
-    vow__jot_text(&body, ",\"password\":");
+    vow__buf_text(&body, ",\"password\":");
     string_put(&body, c->where->password);
-    vow__jot_text(&body, "}");
+    vow__buf_text(&body, "}");
     c->asking = true;
     int rc = vow__query_run(c, &q, &root);
     c->asking = false;
-    vow__jot_fini(&body);
+    vow__buf_fini(&body);
     if (rc == 0 && !c->open)
         rc = token_take(c, &q, root);
     json_decref(root);
@@ -124,7 +124,7 @@ static bool token_renew(struct vow__query *q)
     if (c->where->password == NULL || q->renewed)
         return false;
     if (q->token == c->token) {
-        vow__jot_fini(&c->header);
+        vow__buf_fini(&c->header);
         c->open = false;
     }
     if (q->once)

@@ -160,7 +160,7 @@ static void refusal_tell(const struct vow__query *q,
     const struct vow__etcd_where *w = q->calls->where;
     const char *member = vow__query_member(q);
     const char *token =
-        q->calls->header.n > 0 ? strchr(q->calls->header.text, ' ') + 1 : NULL;
+        q->calls->header.n > 0 ? strchr(q->calls->header.bytes, ' ') + 1 : NULL;
     const char *words = r->words;
     if ((token != NULL && strstr(words, token) != NULL) ||
         (w->password != NULL && strstr(words, w->password) != NULL))
@@ -291,11 +291,11 @@ static int query_post(struct vow__query *q)
     q->sent_ns = vow_loop_now_ns(c->loop);
     (void)snprintf(path, sizeof(path), "/v3/%s", q->path);
     if (c->header.n > 0 && !q->anonymous)
-        header[2] = c->header.text;
+        header[2] = c->header.bytes;
     const struct vow__http_ask ask = {.server = &c->where->hosts[q->member],
                                       .path = path,
                                       .header = header,
-                                      .body = q->body->text,
+                                      .body = q->body->bytes,
                                       .body_size = q->body->n,
                                       .timeout_ms =
                                           q->on_bytes != NULL ? 0 : left_ms(q),
@@ -339,7 +339,7 @@ int vow__query_run(struct vow__etcd_calls *c, struct vow__query *q,
     vow__list_push(&c->queries, &q->link);
     if (c->closing || q->end != 0) {
         rc = VOW_ECLOSED;
-    } else if (q->body->bad) {
+    } else if (q->body->code != 0) {
         rc = VOW_ENOMEM;
     } else if (vow_loop_now_ns(c->loop) >= q->due_ns) {
         vow__etcd_late(c->etcd);
@@ -358,7 +358,7 @@ int vow__query_run(struct vow__etcd_calls *c, struct vow__query *q,
 /* ---- requests for all other parts ----------------------------------------- */
 
 int vow__etcd_await(struct vow__etcd *e, const char *path,
-                    struct vow__jot *body, bool safe, uint64_t due_ns,
+                    struct vow__buf *body, bool safe, uint64_t due_ns,
                     json_t **ret_root)
 {
     vow_loop *loop = vow__etcd_loop(e);
@@ -369,7 +369,7 @@ int vow__etcd_await(struct vow__etcd *e, const char *path,
         rc = vow__query_run(vow__etcd_calls(e), &q, ret_root);
     } while (rc == VOW_EAGAIN && vow_loop_now_ns(loop) < due_ns &&
              vow_sleep(loop, PAUSE_MS) == 0);
-    vow__jot_fini(body);
+    vow__buf_fini(body);
     if (rc == VOW_ESTORE && due_ns != 0 && vow_loop_now_ns(loop) >= due_ns)
         vow__etcd_late(e);
     if (rc == VOW_ECLOSED && !safe)
@@ -380,7 +380,7 @@ int vow__etcd_await(struct vow__etcd *e, const char *path,
 int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
                         json_t **ret_root)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     vow__txn_body(t, &body);
     return vow__etcd_await(e, "kv/txn", &body, !t->writes, t->due_ns, ret_root);
 }
@@ -417,7 +417,7 @@ int vow__calls_open(struct vow__etcd *e, struct vow__etcd_calls **ret_calls,
     c->loop = vow__etcd_loop(e);
     c->where = w;
     c->part_ms = part_of(w);
-    vow__jot_init(&c->header, &c->alloc);
+    vow__etcd_buf_init(&c->header, &c->alloc);
     rc = vow__http_open(c->loop, &opts, &c->http, why, why_size);
     if (rc < 0) {
         vow__mem_free(&c->alloc, c, sizeof(*c));
@@ -458,7 +458,7 @@ static void on_finishing(void *user)
     void (*closed)(struct vow__etcd *) = c->closed;
     if (c->queries != NULL)
         return;                /* it comes again */
-    vow__jot_fini(&c->header); /* which clears the token */
+    vow__buf_fini(&c->header); /* which clears the token */
     vow__mem_free(&c->alloc, c, sizeof(*c));
     closed(e);
 }

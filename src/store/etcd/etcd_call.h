@@ -42,7 +42,7 @@ enum { VOW__QUERY_AGAIN = 1 /* send the request once more */ };
  * others. */
 struct vow__query {
     const char *path;
-    struct vow__jot *body;
+    struct vow__buf *body;
     bool safe;       /* changes nothing: may be sent twice */
     bool anonymous;  /* asks for a token */
     uint64_t due_ns; /* when it is given up; 0: after the timeout */
@@ -88,7 +88,7 @@ struct vow__etcd_calls {
     uint64_t heard_ns[VOW__ETCD_HOSTS]; /* when it last said something */
     bool asking;                        /* a fiber asks for a token */
     bool open;                          /* the cluster has no users */
-    struct vow__jot header;   /* "Authorization: TOKEN", NUL behind it */
+    struct vow__buf header;   /* "Authorization: TOKEN", NUL behind it */
     unsigned token;           /* its number; each gets another */
     uint64_t denied_until_ns; /* a password was wrong */
     bool closing;

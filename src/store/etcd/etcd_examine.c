@@ -82,7 +82,7 @@ static void member_ask(struct vow__check *c, size_t i)
     struct vow__check_member *m = &c->members[i];
     const char *header[3] = {"Content-Type: application/json"};
     if (calls->header.n > 0)
-        header[1] = calls->header.text;
+        header[1] = calls->header.bytes;
     const struct vow__http_ask status = {.server = &w->hosts[i],
                                          .path = "/v3/maintenance/status",
                                          .header = header,
@@ -144,14 +144,14 @@ static void take_refusal(struct vow__check *c)
 
 /* False: it was not asked. Keeps E2. The body is taken over. */
 static bool question_ask(struct vow__check *c, const char *path, bool safe,
-                         struct vow__jot *body, int *ret_code,
+                         struct vow__buf *body, int *ret_code,
                          json_t **ret_root)
 {
     vow_loop *loop = vow__etcd_loop(c->etcd);
     uint64_t from_ns = vow_loop_now_ns(loop);
     *ret_root = NULL;
     if (c->silent || c->code < 0) {
-        vow__jot_fini(body);
+        vow__buf_fini(body);
         return false;
     }
     int rc = vow__etcd_await(c->etcd, path, body, safe, 0, ret_root);
@@ -171,9 +171,9 @@ static bool question_ask(struct vow__check *c, const char *path, bool safe,
 static bool question_text(struct vow__check *c, const char *path, bool safe,
                           const char *text, int *ret_code, json_t **ret_root)
 {
-    struct vow__jot body;
-    vow__jot_init(&body, &c->alloc);
-    vow__jot_text(&body, text);
+    struct vow__buf body;
+    vow__etcd_buf_init(&body, &c->alloc);
+    vow__buf_text(&body, text);
     return question_ask(c, path, safe, &body, ret_code, ret_root);
 }
 
@@ -201,9 +201,9 @@ static void lease_drop(struct vow__check *c)
 {
     int code;
     json_t *root;
-    struct vow__jot body;
-    vow__jot_init(&body, &c->alloc);
-    vow__jot_print(&body, "{\"ID\":\"%lld\"}", (long long)c->lease);
+    struct vow__buf body;
+    vow__etcd_buf_init(&body, &c->alloc);
+    vow__buf_print(&body, "{\"ID\":\"%lld\"}", (long long)c->lease);
     if (question_ask(c, "lease/revoke", false, &body, &code, &root))
         json_decref(root);
 }
@@ -242,16 +242,16 @@ static void list_ask(struct vow__check *c)
 static bool key_ask(struct vow__check *c, bool writes, int *ret_code)
 {
     struct vow__txn t;
-    struct vow__jot value, body;
+    struct vow__buf value, body;
     json_t *root;
     struct vow__key key = vow__key("doctor/", NULL, vow__etcd_inst(c->etcd));
     vow__txn_init(&t, &c->alloc, vow__etcd_where_of(c->etcd)->prefix);
-    vow__jot_init(&value, &c->alloc);
-    vow__jot_text(&value, "here\n");
+    vow__etcd_buf_init(&value, &c->alloc);
+    vow__buf_text(&value, "here\n");
     if (writes)
         vow__txn_put(&t, VOW__THEN, &key, &value, c->lease);
     vow__txn_range(&t, VOW__THEN, &key, 0);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     vow__txn_body(&t, &body);
     vow__txn_fini(&t);
     bool asked = question_ask(c, "kv/txn", false, &body, ret_code, &root);

@@ -12,7 +12,7 @@
  *        |
  *   etcd_call.c     a request on a fiber: which member; with etcd_auth.c (who we
  *                   are), etcd_refusal.c (what went wrong), etcd_stream.c
- *   etcd_jot.c      bodies of requests; keys and values of answers
+ *   etcd_body.c     bodies of requests; keys and values of answers
  *   etcd_where.c    the address and its options
  *   net/http.c      bytes
  *
@@ -21,6 +21,7 @@
 #ifndef VOW_STORE_ETCD_INTERNAL_H
 #define VOW_STORE_ETCD_INTERNAL_H
 
+#include "base/buf.h"
 #include "base/list.h"
 #include "store/net/http.h"
 #include "store/net/jansson.h"
@@ -68,23 +69,11 @@ int vow__etcd_where(const char *url, const vow_etcd_opts *opts,
                     size_t why_size);
 void vow__etcd_where_fini(struct vow__etcd_where *w);
 
-/* ---- etcd_jot.c: bodies and answers ------------------------------------- */
+/* ---- etcd_body.c: bodies and answers ------------------------------------ */
 
-/* Text that grows. What cannot grow is remembered: `bad`, looked at in the end.
- */
-struct vow__jot {
-    struct vow_alloc alloc;
-    char *text; /* not ended by NUL */
-    size_t n, room;
-    bool bad;
-};
-void vow__jot_init(struct vow__jot *j, const struct vow_alloc *alloc);
-void vow__jot_fini(struct vow__jot *j);
-void vow__jot_bytes(struct vow__jot *j, const void *bytes, size_t n);
-void vow__jot_text(struct vow__jot *j, const char *text);
-void vow__jot_print(struct vow__jot *j, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void vow__jot_base64(struct vow__jot *j, const void *bytes, size_t n);
+/* Buffers for bodies, values and answers: secret, of at most 1 GiB. */
+void vow__etcd_buf_init(struct vow__buf *body, const struct vow_alloc *alloc);
+void vow__etcd_buf_base64(struct vow__buf *body, const void *bytes, size_t n);
 
 /* A key without the prefix: "n/ZmFi.../r". Made by vow__key(). */
 struct vow__key {
@@ -103,7 +92,7 @@ struct vow__txn {
     const char *prefix;
     uint64_t due_ns; /* when its answer must be there; 0: after the timeout */
     bool writes;     /* it may put or delete something */
-    struct vow__jot compare, success, failure;
+    struct vow__buf compare, success, failure;
 };
 enum vow__branch { VOW__THEN, VOW__ELSE };
 enum { VOW__SAME_LEASE = -1 }; /* a put keeps the lease of the key */
@@ -119,7 +108,7 @@ void vow__txn_if_mod(struct vow__txn *t, const struct vow__key *key,
 void vow__txn_if_created(struct vow__txn *t, const struct vow__key *key,
                          uint64_t create);
 void vow__txn_put(struct vow__txn *t, enum vow__branch b,
-                  const struct vow__key *key, const struct vow__jot *value,
+                  const struct vow__key *key, const struct vow__buf *value,
                   int64_t lease);
 void vow__txn_delete(struct vow__txn *t, enum vow__branch b,
                      const struct vow__key *key, unsigned flags);
@@ -141,7 +130,7 @@ void vow__txn_some(struct vow__txn *t, enum vow__branch b,
 void vow__txn_nest(struct vow__txn *t, enum vow__branch b,
                    struct vow__txn *inner);
 /* The body, moved out; the transaction is empty then. */
-void vow__txn_body(struct vow__txn *t, struct vow__jot *ret_body);
+void vow__txn_body(struct vow__txn *t, struct vow__buf *ret_body);
 
 /* What a key has. The value is decoded, in memory of the reader. */
 struct vow__kv {
@@ -167,7 +156,7 @@ bool vow__json_each(const struct vow__etcd *e, const json_t *range,
  * The key is NULL if there is a zero byte in it: it is not ours then, and would
  * look like another key. False: as above. */
 bool vow__json_pair(const struct vow__etcd *e, const json_t *pair,
-                    struct vow__jot *memory, struct vow__kv *ret_kv);
+                    struct vow__buf *memory, struct vow__kv *ret_kv);
 
 /* ---- etcd_call.c: requests on a fiber ------------------------------------ */
 
@@ -182,7 +171,7 @@ bool vow__json_pair(const struct vow__etcd *e, const json_t *pair,
  * is a request that was under way when the store was closed. A request that
  * etcd refuses because it is busy is sent again until `due_ns`. */
 int vow__etcd_await(struct vow__etcd *e, const char *path,
-                    struct vow__jot *body, bool safe, uint64_t due_ns,
+                    struct vow__buf *body, bool safe, uint64_t due_ns,
                     json_t **ret_root);
 /* The same for a transaction, which is emptied. */
 int vow__etcd_await_txn(struct vow__etcd *e, struct vow__txn *t,
@@ -198,7 +187,7 @@ struct vow__etcd_stream_events {
     void *user;
 };
 struct vow__etcd_stream *
-vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
+vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__buf *body,
                  const struct vow__etcd_stream_events *events); /* or NULL */
 void vow__etcd_stream_close(struct vow__etcd_stream *s);
 
@@ -251,7 +240,7 @@ bool vow__line_is(const struct vow__line *l, const char *word);
 bool vow__line_number(const struct vow__line *l, uint64_t *ret_number);
 void vow__line_text(const struct vow__line *l, char to[VOW_LABEL_MAX + 1]);
 /* No line for NULL and for nothing; at most VOW_LABEL_MAX bytes of it. */
-void vow__line_write(struct vow__jot *value, const char *word,
+void vow__line_write(struct vow__buf *value, const char *word,
                      const char *text);
 
 /* ---- etcd_results.c: long results, elsewhere ----------------------------- */

@@ -90,16 +90,16 @@ static void plan_mark(const struct limit_change *c, struct vow__txn *t,
     const char *label = vow_name_equal(&p->found.name.pool, c->limits_of)
                             ? NULL
                             : p->found.label;
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__txn inner;
     row.marked = true;
     vow__etcd_service_txn_init(c->service, &inner);
-    vow__jot_init(&value, vow__etcd_alloc(c->service->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(c->service->etcd));
     vow__etcd_row_write(&row, label, NULL, &value); /* waits no more */
     vow__txn_if_mod(&inner, &key, row.version - c->service->shift);
     vow__txn_put(&inner, VOW__THEN, &key, &value, (int64_t)row.lease);
     vow__txn_nest(t, VOW__THEN, &inner);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     vow__txn_fini(&inner);
 }
 
@@ -139,17 +139,17 @@ static int limit_send(struct limit_change *c, const char *label, bool *ret_last,
     const struct cas_pool_name name = {.pool = *c->limits_of,
                                        .limits_of = *c->limits_of};
     const struct vow__key key = vow__etcd_limits_key(c->limits_of);
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__txn t;
     json_t *root = NULL;
     vow__etcd_service_txn_init(s, &t);
     vow__txn_if_mod(&t, &key, c->version == 0 ? 0 : c->version - s->shift);
     *ret_last = plans_add(c, &t);
     if (*ret_last) {
-        vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+        vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
         vow__etcd_limits_write(c->limits, label, &value);
         vow__txn_put(&t, VOW__THEN, &key, &value, 0);
-        vow__jot_fini(&value);
+        vow__buf_fini(&value);
         vow__etcd_pool_ask(&t, VOW__THEN, &name);
     }
     int rc = vow__etcd_service_txn(s, &t, c->due_ns, &root);

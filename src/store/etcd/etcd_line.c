@@ -62,17 +62,17 @@ void vow__line_text(const struct vow__line *l, char to[VOW_LABEL_MAX + 1])
     to[n] = 0;
 }
 
-void vow__line_write(struct vow__jot *value, const char *word, const char *text)
+void vow__line_write(struct vow__buf *value, const char *word, const char *text)
 {
     size_t n = text == NULL ? 0 : strnlen(text, VOW_LABEL_MAX);
     if (n == 0)
         return;
-    vow__jot_print(value, "%s ", word);
+    vow__buf_print(value, "%s ", word);
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '\\' || text[i] == '\n')
-            vow__jot_text(value, text[i] == '\n' ? "\\n" : "\\\\");
+            vow__buf_text(value, text[i] == '\n' ? "\\n" : "\\\\");
         else
-            vow__jot_bytes(value, &text[i], 1);
+            vow__buf_add(value, &text[i], 1);
     }
-    vow__jot_text(value, "\n");
+    vow__buf_text(value, "\n");
 }

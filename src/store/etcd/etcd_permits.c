@@ -49,15 +49,15 @@ static void join_limits(struct vow__etcd_service *s,
                         enum vow__branch b)
 {
     const struct vow__key limits = vow__etcd_limits_key(&q->limits_of);
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__txn inner;
     vow__etcd_service_txn_init(s, &inner);
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_limits_write(&q->limits, q->limits_label, &value);
     vow__txn_if_absent(&inner, &limits);
     vow__txn_put(&inner, VOW__THEN, &limits, &value, 0);
     vow__txn_nest(t, b, &inner);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     vow__txn_fini(&inner);
 }
 
@@ -77,15 +77,15 @@ static void join_make(struct vow__etcd_service *s, const vow_permit_request *q,
     struct cas_row row = {.weight = q->weight,
                           .lease_ms = q->lease_ms,
                           .since_us = vow__etcd_wall_us()};
-    struct vow__jot value;
+    struct vow__buf value;
     (void)snprintf(row.runner, sizeof(row.runner), "%s", q->runner);
     vow__etcd_service_txn_init(s, ret_txn);
     vow__txn_if_absent(ret_txn, &key);
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_row_write(&row, label_of_key(name, q->label),
                         vow__etcd_inst(s->etcd), &value);
     vow__txn_put(ret_txn, VOW__THEN, &key, &value, (int64_t)lease->id);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     for (enum vow__branch b = VOW__THEN; b <= VOW__ELSE; b++) {
         vow__etcd_turns_join(s, ret_txn, b, (int64_t)lease->id);
         join_limits(s, q, ret_txn, b);
@@ -234,15 +234,15 @@ static void permit_put_row(const struct vow__etcd_service *s,
     const struct vow__key key =
         vow__etcd_row_key(&w->pool, &change->row->token);
     struct cas_row row = *change->row;
-    struct vow__jot value;
+    struct vow__buf value;
     row.marked = row.marked || change->mark;
     row.lease_ms = change->lease_ms;
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_row_write(&row, label_of_key(&w->pool, w->label),
                         vow__etcd_inst(s->etcd), &value);
     vow__txn_if_mod(t, &key, mod_of(s, row.version));
     vow__txn_put(t, VOW__THEN, &key, &value, (int64_t)change->lease.id);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 static void permit_put_entry(const struct vow__etcd_service *s,
@@ -252,12 +252,12 @@ static void permit_put_entry(const struct vow__etcd_service *s,
                              int64_t lease)
 {
     const struct vow__key key = vow__etcd_entry_key(name, e->id);
-    struct vow__jot value;
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    struct vow__buf value;
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_entry_write(s, e, label_of_key(name, label), &value);
     vow__txn_if_mod(t, &key, mod_of(s, e->version));
     vow__txn_put(t, VOW__THEN, &key, &value, lease);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 static void permit_drop_entry(const struct vow__etcd_service *s,

@@ -74,7 +74,7 @@ void vow__etcd_pools_init(struct vow__etcd_service *s,
 {
     *ret_pools = (struct vow__etcd_pools){.service = s,
                                           .alloc = vow__etcd_alloc(s->etcd)};
-    vow__jot_init(&ret_pools->texts, ret_pools->alloc);
+    vow__etcd_buf_init(&ret_pools->texts, ret_pools->alloc);
 }
 
 void vow__etcd_pools_fini(struct vow__etcd_pools *ps)
@@ -85,7 +85,7 @@ void vow__etcd_pools_fini(struct vow__etcd_pools *ps)
         vow__mem_free(ps->alloc, p->rows, rows_size(p->room));
     }
     vow__mem_free(ps->alloc, ps->pools, ps->room * sizeof(ps->pools[0]));
-    vow__jot_fini(&ps->texts);
+    vow__buf_fini(&ps->texts);
     vow__etcd_pools_init(ps->service, ps);
 }
 
@@ -158,8 +158,8 @@ static int pool_take(struct vow__etcd_pools *ps, struct vow__etcd_pool *p,
     }
     if (key->kind == VOW__ETCD_KEY_ROW &&
         vow__etcd_row_read(kv, &key->token, &row.row)) {
-        vow__jot_bytes(&ps->texts, kv->value, kv->size);
-        return ps->texts.bad ? VOW_ENOMEM : row_add(ps, p, &row);
+        vow__buf_add(&ps->texts, kv->value, kv->size);
+        return ps->texts.code != 0 ? VOW_ENOMEM : row_add(ps, p, &row);
     }
     if (key->kind == VOW__ETCD_KEY_ENTRY &&
         vow__etcd_entry_read(ps->service, kv, key->id, &entry))
@@ -251,7 +251,7 @@ struct cas_row vow__etcd_row_found(const struct vow__etcd_pools *ps,
     if (r == NULL)
         return row;
     const struct vow__etcd_row *own = &p->rows[r - p->order];
-    const struct vow__kv kv = {.value = ps->texts.text + own->text,
+    const struct vow__kv kv = {.value = ps->texts.bytes + own->text,
                                .size = own->size};
     row.there = true;
     row.marked = r->marked;

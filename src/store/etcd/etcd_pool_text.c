@@ -245,22 +245,22 @@ bool vow__etcd_entry_read(const struct vow__etcd_service *s,
 /* ---- writing values ------------------------------------------------------ */
 
 void vow__etcd_limits_write(const vow_pool_limits *limits, const char *label,
-                            struct vow__jot *value)
+                            struct vow__buf *value)
 {
-    vow__jot_print(
+    vow__buf_print(
         value, "concurrent %" PRIu32 "\nrate %" PRIu32 "\nwindow %" PRIu64 "\n",
         limits->concurrent, limits->rate, limits->window_us);
     vow__line_write(value, "label", label);
 }
 
 void vow__etcd_row_write(const struct cas_row *row, const char *label,
-                         const char *inst, struct vow__jot *value)
+                         const char *inst, struct vow__buf *value)
 {
-    vow__jot_print(value, "weight %" PRIu32 "\nlease %" PRIu64 "\n",
+    vow__buf_print(value, "weight %" PRIu32 "\nlease %" PRIu64 "\n",
                    row->weight, row->lease_ms);
     if (row->marked)
-        vow__jot_text(value, "held 1\n");
-    vow__jot_print(value, "since %" PRIu64 "\n", row->since_us);
+        vow__buf_text(value, "held 1\n");
+    vow__buf_print(value, "since %" PRIu64 "\n", row->since_us);
     vow__line_write(value, "runner", row->runner);
     vow__line_write(value, "inst", inst);
     vow__line_write(value, "label", label);
@@ -268,9 +268,9 @@ void vow__etcd_row_write(const struct cas_row *row, const char *label,
 
 void vow__etcd_entry_write(const struct vow__etcd_service *s,
                            const struct cas_entry *e, const char *label,
-                           struct vow__jot *value)
+                           struct vow__buf *value)
 {
-    vow__jot_print(value,
+    vow__buf_print(value,
                    "weight %" PRIu64 "\nopen %" PRIu32 "\nboot %s\nat %" PRIu64
                    "\n",
                    e->weight, e->open, s->boot, vow__clock_boot_ns() / 1000);

@@ -301,33 +301,33 @@ int vow__etcd_record_read(struct vow__etcd *e, const struct vow__kv *kv,
 /* ---- writing ------------------------------------------------------------- */
 
 static void token_write(const char *word, const vow_token *token,
-                        struct vow__jot *value)
+                        struct vow__buf *value)
 {
     char hex[2 * sizeof(token->bytes) + 1];
     (void)sodium_bin2hex(hex, sizeof(hex), token->bytes, sizeof(token->bytes));
-    vow__jot_print(value, "%s %s\n", word, hex);
+    vow__buf_print(value, "%s %s\n", word, hex);
 }
 
 static void number_write(const char *word, uint64_t number,
-                         struct vow__jot *value)
+                         struct vow__buf *value)
 {
     if (number == UINT64_MAX)
-        vow__jot_print(value, "%s never\n", word);
+        vow__buf_print(value, "%s never\n", word);
     else
-        vow__jot_print(value, "%s %" PRIu64 "\n", word, number);
+        vow__buf_print(value, "%s %" PRIu64 "\n", word, number);
 }
 
 static void number_write_if(const char *word, uint64_t number,
-                            struct vow__jot *value)
+                            struct vow__buf *value)
 {
     if (number != 0)
         number_write(word, number, value);
 }
 
-static void flag_write(const char *word, bool flag, struct vow__jot *value)
+static void flag_write(const char *word, bool flag, struct vow__buf *value)
 {
     if (flag)
-        vow__jot_print(value, "%s yes\n", word);
+        vow__buf_print(value, "%s yes\n", word);
 }
 
 static uint64_t ms_of(uint64_t us)
@@ -336,19 +336,19 @@ static uint64_t ms_of(uint64_t us)
 }
 
 /* As a result that is over, for readers of earlier versions. */
-static void vacant_write(uint64_t now_us, struct vow__jot *value)
+static void vacant_write(uint64_t now_us, struct vow__buf *value)
 {
     const vow_token none = {.bytes = {0}};
-    vow__jot_text(value, "state done\nmode shared\n");
+    vow__buf_text(value, "state done\nmode shared\n");
     token_write("token", &none, value);
-    vow__jot_print(value,
+    vow__buf_print(value,
                    "epoch 1\ntakeovers 0\nlease 0\nsince %" PRIu64
                    "\nttl 1\ncost 0\nhidden yes\napart yes\nvacant yes\n",
                    now_us);
 }
 
 static void refresh_write(const struct vow__etcd_record *e, bool numbered,
-                          uint64_t plus, struct vow__jot *value)
+                          uint64_t plus, struct vow__buf *value)
 {
     const struct rules_refresh *f = &e->record.refresh;
     if (f->epoch == 0)
@@ -367,7 +367,7 @@ static void refresh_write(const struct vow__etcd_record *e, bool numbered,
 }
 
 static void epoch_write(const struct rules_record *r, bool numbered,
-                        uint64_t plus, struct vow__jot *value)
+                        uint64_t plus, struct vow__buf *value)
 {
     if (!numbered) {
         number_write("epoch", r->epoch, value);
@@ -381,7 +381,7 @@ static void epoch_write(const struct rules_record *r, bool numbered,
 
 void vow__etcd_record_write(const struct vow__etcd_record *e,
                             enum cas_number numbered, uint64_t plus,
-                            struct vow__jot *value)
+                            struct vow__buf *value)
 {
     const struct rules_record *r = &e->record;
     bool runs = r->state == RULES_RUNNING;
@@ -389,7 +389,7 @@ void vow__etcd_record_write(const struct vow__etcd_record *e,
         vacant_write(vow__etcd_wall_us(), value);
         return;
     }
-    vow__jot_print(value, "state %s\nmode %s\n", STATES[r->state],
+    vow__buf_print(value, "state %s\nmode %s\n", STATES[r->state],
                    MODES[r->mode]);
     token_write("token", &r->token, value);
     epoch_write(r, numbered == CAS_NUMBER_OWNER, plus, value);
@@ -418,8 +418,8 @@ void vow__etcd_record_write(const struct vow__etcd_record *e,
     refresh_write(e, numbered == CAS_NUMBER_REFRESHER, plus, value);
     if (e->apart || e->size == 0)
         return;
-    vow__jot_text(value, "\n");
-    vow__jot_bytes(value, e->value, e->size);
+    vow__buf_text(value, "\n");
+    vow__buf_add(value, e->value, e->size);
 }
 
 /* ---- marks, chunks, the offset ------------------------------------------- */
@@ -441,7 +441,7 @@ bool vow__etcd_mark_read(const struct vow__kv *kv,
 }
 
 void vow__etcd_mark_write(const struct vow__etcd_mark *m,
-                          struct vow__jot *value)
+                          struct vow__buf *value)
 {
     token_write("token", &m->token, value);
     number_write("lease", m->lease_ms, value);
@@ -463,7 +463,7 @@ bool vow__etcd_count_read(const struct vow__kv *kv, uint64_t *ret_chunks,
     return good && *ret_chunks < UINT32_MAX;
 }
 
-void vow__etcd_count_write(const struct rules_record *r, struct vow__jot *value)
+void vow__etcd_count_write(const struct rules_record *r, struct vow__buf *value)
 {
     number_write("chunks", r->chunks, value);
     number_write("bytes", r->chunk_bytes, value);
@@ -481,7 +481,7 @@ bool vow__etcd_offset_read(const struct vow__kv *kv, uint64_t *ret_offset)
     return good && *ret_offset <= RULES_EPOCH_MAX;
 }
 
-void vow__etcd_offset_write(uint64_t offset, struct vow__jot *value)
+void vow__etcd_offset_write(uint64_t offset, struct vow__buf *value)
 {
     number_write("plus", offset, value);
 }

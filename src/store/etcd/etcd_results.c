@@ -169,13 +169,13 @@ static void start(struct vow__etcd_results *r)
 {
     const char *results = vow__etcd_where_of(r->etcd)->results;
     vow_loop *loop = vow__etcd_loop(r->etcd);
-    struct vow__jot url;
-    vow__jot_init(&url, &r->alloc);
-    vow__jot_text(&url, is_folder(results) ? "file:" : "");
-    vow__jot_bytes(&url, results, strlen(results) + 1);
-    r->opening = url.bad ? vow_refused(loop, VOW_ENOMEM, NULL)
-                         : open_results(loop, url.text);
-    vow__jot_fini(&url);
+    struct vow__buf url;
+    vow__etcd_buf_init(&url, &r->alloc);
+    vow__buf_text(&url, is_folder(results) ? "file:" : "");
+    vow__buf_add(&url, results, strlen(results) + 1);
+    r->opening = url.code != 0 ? vow_refused(loop, VOW_ENOMEM, NULL)
+                               : open_results(loop, url.bytes);
+    vow__buf_fini(&url);
     vow_watch_start(&r->opened, r->opening, on_opened, r);
 }
 

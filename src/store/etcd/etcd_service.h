@@ -121,7 +121,7 @@ int vow__etcd_record_read(struct vow__etcd *e, const struct vow__kv *kv,
  * at least the epoch in the record. */
 void vow__etcd_record_write(const struct vow__etcd_record *e,
                             enum cas_number numbered, uint64_t plus,
-                            struct vow__jot *value);
+                            struct vow__buf *value);
 
 /* A mark: the key n/H/a of an owner, or n/H/b of a refresher. */
 struct vow__etcd_mark {
@@ -131,15 +131,15 @@ struct vow__etcd_mark {
 bool vow__etcd_mark_read(const struct vow__kv *kv,
                          struct vow__etcd_mark *ret_mark);
 void vow__etcd_mark_write(const struct vow__etcd_mark *m,
-                          struct vow__jot *value);
+                          struct vow__buf *value);
 /* The key n/H/c: how many chunks there are. */
 bool vow__etcd_count_read(const struct vow__kv *kv, uint64_t *ret_chunks,
                           uint64_t *ret_bytes);
 void vow__etcd_count_write(const struct rules_record *r,
-                           struct vow__jot *value);
+                           struct vow__buf *value);
 /* The key `e`. */
 bool vow__etcd_offset_read(const struct vow__kv *kv, uint64_t *ret_offset);
-void vow__etcd_offset_write(uint64_t offset, struct vow__jot *value);
+void vow__etcd_offset_write(uint64_t offset, struct vow__buf *value);
 /* "n/H/r": the name, and the letter behind it; 0: another key. */
 char vow__etcd_name_key(const char *key, vow_name *ret_name);
 /* v/H/EPOCH, v/H/g/FIRST, c/H/EPOCH/ and c/H/EPOCH/NUMBER */
@@ -186,12 +186,12 @@ void vow__etcd_row_texts(const struct vow__kv *kv, struct cas_row *row);
 void vow__etcd_row_inst(const struct vow__kv *kv, char to[VOW__ETCD_INST + 1]);
 /* `label` of a key; NULL: of no key. */
 void vow__etcd_limits_write(const vow_pool_limits *limits, const char *label,
-                            struct vow__jot *value);
+                            struct vow__buf *value);
 void vow__etcd_row_write(const struct cas_row *row, const char *label,
-                         const char *inst, struct vow__jot *value);
+                         const char *inst, struct vow__buf *value);
 void vow__etcd_entry_write(const struct vow__etcd_service *s,
                            const struct cas_entry *e, const char *label,
-                           struct vow__jot *value);
+                           struct vow__buf *value);
 /* Which start of which machine this is. */
 void vow__etcd_boot_read(char *boot, size_t size);
 
@@ -216,7 +216,7 @@ struct vow__etcd_pools {
     struct vow__etcd_pool *pools;
     size_t n, room;
     uint64_t revision;
-    struct vow__jot texts;
+    struct vow__buf texts;
     struct vow__key next; /* behind the last key */
     int code;             /* VOW_ENOMEM */
 };
@@ -260,7 +260,7 @@ struct vow__etcd_turns {
     struct vow__etcd_service *service;
     struct {
         char inst[VOW__ETCD_INST + 1];
-        struct vow__jot rows;
+        struct vow__buf rows;
     } at[VOW__ETCD_TURNS];
     size_t n;
 };

@@ -24,8 +24,8 @@ struct vow__etcd_stream {
     struct vow__query query;
     struct vow__etcd_calls *calls;
     struct vow__etcd_stream_events events;
-    struct vow__jot body;
-    struct vow__jot text; /* what has come and was not told */
+    struct vow__buf body;
+    struct vow__buf text; /* what has come and was not told */
     size_t seen;          /* of it, without an end of line */
     bool too_much;
     bool closed;
@@ -42,7 +42,7 @@ static void stream_on_bytes(const char *bytes, size_t n, void *user)
     if (n > UNREAD_MAX - s->text.n)
         s->too_much = true;
     else
-        vow__jot_bytes(&s->text, bytes, n);
+        vow__buf_add(&s->text, bytes, n);
     vow__query_wake(&s->query);
 }
 
@@ -83,27 +83,25 @@ static int line_tell(struct vow__etcd_stream *s, const char *line, size_t n)
 static int stream_read(struct vow__query *q, bool ended)
 {
     struct vow__etcd_stream *s = VOW__OUTER(q, struct vow__etcd_stream, query);
-    struct vow__jot *text = &s->text;
+    struct vow__buf *text = &s->text;
     const bool whole = ended && q->code == 0 && q->status == 200;
     size_t from = 0;
     int rc = 0;
     if (whole)
-        vow__jot_bytes(text, "\n", 1);
+        vow__buf_add(text, "\n", 1);
     for (size_t at = s->seen; rc == 0 && at < text->n; at++) {
-        const char *end = memchr(text->text + at, '\n', text->n - at);
+        const char *end = memchr(text->bytes + at, '\n', text->n - at);
         if (end == NULL)
             break;
-        at = (size_t)(end - text->text);
-        rc = line_tell(s, text->text + from, at - from);
+        at = (size_t)(end - text->bytes);
+        rc = line_tell(s, text->bytes + from, at - from);
         from = at + 1;
     }
-    text->n -= rc == 0 ? from : text->n;
+    vow__buf_take(text, rc == 0 ? from : text->n);
     s->seen = text->n;
-    if (from > 0 && text->n > 0)
-        memmove(text->text, text->text + from, text->n);
     if (rc != 0)
         return rc;
-    if (text->bad)
+    if (text->code != 0)
         return VOW_ENOMEM;
     if (s->too_much || text->n > LINE_MAX_BYTES)
         return vow__query_nonsense(q, VOW_E2BIG, "a line has no end");
@@ -119,8 +117,8 @@ static int stream_read(struct vow__query *q, bool ended)
 static void stream_free(struct vow__etcd_stream *s)
 {
     const struct vow_alloc alloc = s->calls->alloc;
-    vow__jot_fini(&s->body);
-    vow__jot_fini(&s->text);
+    vow__buf_fini(&s->body);
+    vow__buf_fini(&s->text);
     vow__mem_free(&alloc, s, sizeof(*s));
 }
 
@@ -135,13 +133,13 @@ static vow_next stream_main(void *arg)
 }
 
 struct vow__etcd_stream *
-vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
+vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__buf *body,
                  const struct vow__etcd_stream_events *events)
 {
     struct vow__etcd_calls *c = vow__etcd_calls(e);
     struct vow__etcd_stream *s = vow__mem_zero(&c->alloc, sizeof(*s));
     if (s == NULL) {
-        vow__jot_fini(body);
+        vow__buf_fini(body);
         return NULL;
     }
     s->calls = c;
@@ -152,8 +150,8 @@ vow__etcd_stream(struct vow__etcd *e, const char *path, struct vow__jot *body,
                                    .safe = true,
                                    .on_bytes = stream_on_bytes,
                                    .read = stream_read};
-    vow__jot_init(body, &c->alloc);
-    vow__jot_init(&s->text, &c->alloc);
+    vow__etcd_buf_init(body, &c->alloc);
+    vow__etcd_buf_init(&s->text, &c->alloc);
     VOW_AUTO(vow_future) fiber = vow_async(c->loop, stream_main, s);
     if (vow_state_of(fiber) != VOW_REJECTED)
         return s;

@@ -55,13 +55,13 @@ static int lease_grant(struct vow__etcd_service *s, uint64_t seconds,
 {
     int rc;
     do {
-        struct vow__jot body;
+        struct vow__buf body;
         json_t *root = NULL;
         uint64_t random;
         randombytes_buf(&random, sizeof(random));
         int64_t id = (int64_t)(random >> 1) | 1;
-        vow__jot_init(&body, vow__etcd_alloc(s->etcd));
-        vow__jot_print(&body,
+        vow__etcd_buf_init(&body, vow__etcd_alloc(s->etcd));
+        vow__buf_print(&body,
                        "{\"TTL\":\"%" PRIu64 "\",\"ID\":\"%" PRId64 "\"}",
                        seconds, id);
         *ret_sent_ns = service_now_ns(s);
@@ -82,11 +82,11 @@ static int lease_grant(struct vow__etcd_service *s, uint64_t seconds,
 static int lease_renew(struct vow__etcd_service *s, int64_t id, uint64_t due_ns,
                        uint64_t *ret_sent_ns)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     json_t *root = NULL;
     uint64_t sent_ns = service_now_ns(s);
-    vow__jot_init(&body, vow__etcd_alloc(s->etcd));
-    vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\"}", id);
+    vow__etcd_buf_init(&body, vow__etcd_alloc(s->etcd));
+    vow__buf_print(&body, "{\"ID\":\"%" PRId64 "\"}", id);
     int rc =
         vow__etcd_await(s->etcd, "lease/keepalive", &body, true, due_ns, &root);
     if (rc == 0 && !lease_answered(json_object_get(root, "result"), id))
@@ -99,10 +99,10 @@ static int lease_renew(struct vow__etcd_service *s, int64_t id, uint64_t due_ns,
 
 static int lease_revoke(struct vow__etcd_service *s, int64_t id)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     json_t *root = NULL;
-    vow__jot_init(&body, vow__etcd_alloc(s->etcd));
-    vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\"}", id);
+    vow__etcd_buf_init(&body, vow__etcd_alloc(s->etcd));
+    vow__buf_print(&body, "{\"ID\":\"%" PRId64 "\"}", id);
     int rc = vow__etcd_await(s->etcd, "lease/revoke", &body, false, 0, &root);
     json_decref(root);
     return rc == VOW_ENOENT ? 0 : rc;
@@ -111,10 +111,10 @@ static int lease_revoke(struct vow__etcd_service *s, int64_t id)
 /* Returns whether no key hangs on a lease that lives. */
 static bool lease_is_bare(struct vow__etcd_service *s, int64_t id)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     json_t *root = NULL;
-    vow__jot_init(&body, vow__etcd_alloc(s->etcd));
-    vow__jot_print(&body, "{\"ID\":\"%" PRId64 "\",\"keys\":true}", id);
+    vow__etcd_buf_init(&body, vow__etcd_alloc(s->etcd));
+    vow__buf_print(&body, "{\"ID\":\"%" PRId64 "\",\"keys\":true}", id);
     int rc =
         vow__etcd_await(s->etcd, "lease/timetolive", &body, true, 0, &root);
     bool bare = rc == 0 && lease_answered(root, id) &&

@@ -32,10 +32,10 @@ void vow__etcd_turns_join(const struct vow__etcd_service *s, struct vow__txn *t,
                           enum vow__branch b, int64_t lease)
 {
     const struct vow__key key = turns_key(vow__etcd_inst(s->etcd));
-    struct vow__jot none;
+    struct vow__buf none;
     struct vow__txn inner;
     vow__etcd_service_txn_init(s, &inner);
-    vow__jot_init(&none, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&none, vow__etcd_alloc(s->etcd));
     vow__txn_if_absent(&inner, &key);
     vow__txn_put(&inner, VOW__THEN, &key, &none, lease);
     vow__txn_nest(t, b, &inner);
@@ -113,7 +113,7 @@ void vow__etcd_turns_tell(struct vow__etcd_turns *ts, uint64_t due_ns)
         vow__txn_put(&inner, VOW__THEN, &key, &ts->at[i].rows, VOW__SAME_LEASE);
         vow__txn_nest(&t, VOW__THEN, &inner);
         vow__txn_fini(&inner);
-        vow__jot_fini(&ts->at[i].rows);
+        vow__buf_fini(&ts->at[i].rows);
     }
     ts->n = 0;
     (void)vow__etcd_service_txn(s, &t, due_ns, &root);
@@ -126,7 +126,7 @@ void vow__etcd_turns_add(struct vow__etcd_turns *ts,
                          uint64_t due_ns)
 {
     const struct vow__etcd_row *row = &p->rows[i];
-    const struct vow__kv kv = {.value = ps->texts.text + row->text,
+    const struct vow__kv kv = {.value = ps->texts.bytes + row->text,
                                .size = row->size};
     char inst[VOW__ETCD_INST + 1];
     size_t k = 0;
@@ -141,12 +141,12 @@ void vow__etcd_turns_add(struct vow__etcd_turns *ts,
     }
     if (k == ts->n) {
         memcpy(ts->at[k].inst, inst, sizeof(inst));
-        vow__jot_init(&ts->at[k].rows, ps->alloc);
+        vow__etcd_buf_init(&ts->at[k].rows, ps->alloc);
         ts->n++;
     }
-    vow__jot_text(&ts->at[k].rows,
+    vow__buf_text(&ts->at[k].rows,
                   vow__etcd_row_key(&p->found.name, &row->row.token).text);
-    vow__jot_text(&ts->at[k].rows, "\n");
+    vow__buf_text(&ts->at[k].rows, "\n");
 }
 
 /* Returns whether a row fits since `gone` went: fits, and did not fit before;

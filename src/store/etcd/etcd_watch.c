@@ -64,8 +64,8 @@ struct vow__watch {
 };
 
 static void begin(struct vow__watch *w);
-static void write_create(struct vow__watch *w, struct vow__jot *body);
-static void write_tree(struct vow__watch *w, struct vow__jot *key);
+static void write_create(struct vow__watch *w, struct vow__buf *body);
+static void write_tree(struct vow__watch *w, struct vow__buf *key);
 static void await_word(struct vow__watch *w);
 static void on_timer(void *user);
 static void stop(struct vow__watch *w);
@@ -120,7 +120,7 @@ static void watch_free(struct vow__watch *w)
 
 static void begin(struct vow__watch *w)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     if (vow__etcd_closing(w->etcd))
         return;
     if (w->astray) {
@@ -142,30 +142,31 @@ static void begin(struct vow__watch *w)
         await_word(w);
 }
 
-static void write_create(struct vow__watch *w, struct vow__jot *body)
+static void write_create(struct vow__watch *w, struct vow__buf *body)
 {
-    struct vow__jot key;
+    struct vow__buf key;
     write_tree(w, &key);
-    vow__jot_init(body, &w->alloc);
-    vow__jot_text(body, "{\"create_request\":{\"key\":\"");
-    vow__jot_base64(body, key.text, key.n);
-    vow__jot_text(body, "\",\"range_end\":\"");
-    if (!key.bad)
-        key.text[key.n - 1]++; /* the key behind all that begin so */
-    vow__jot_base64(body, key.text, key.n);
-    vow__jot_print(body,
+    vow__etcd_buf_init(body, &w->alloc);
+    vow__buf_text(body, "{\"create_request\":{\"key\":\"");
+    vow__etcd_buf_base64(body, key.bytes, key.n);
+    vow__buf_text(body, "\",\"range_end\":\"");
+    if (key.code == 0)
+        key.bytes[key.n - 1]++; /* the key behind all that begin so */
+    vow__etcd_buf_base64(body, key.bytes, key.n);
+    vow__buf_print(body,
                    "\",\"start_revision\":\"%" PRIu64
                    "\",\"progress_notify\":true,\"fragment\":true}}",
                    w->seen + 1);
-    body->bad |= key.bad;
-    vow__jot_fini(&key);
+    if (body->code == 0)
+        body->code = key.code;
+    vow__buf_fini(&key);
 }
 
-static void write_tree(struct vow__watch *w, struct vow__jot *key)
+static void write_tree(struct vow__watch *w, struct vow__buf *key)
 {
-    vow__jot_init(key, &w->alloc);
-    vow__jot_text(key, vow__etcd_where_of(w->etcd)->prefix);
-    vow__jot_text(key, w->tree.text);
+    vow__etcd_buf_init(key, &w->alloc);
+    vow__buf_text(key, vow__etcd_where_of(w->etcd)->prefix);
+    vow__buf_text(key, w->tree.text);
 }
 
 /* An answer comes within the time of a call, events now and then. */
@@ -299,14 +300,14 @@ static bool tell_one(struct vow__watch *w, const json_t *event)
     const char *type = json_string_value(json_object_get(event, "type"));
     const json_t *pair = json_object_get(event, "kv");
     bool deletes = type != NULL && strcmp(type, "DELETE") == 0;
-    struct vow__jot memory;
+    struct vow__buf memory;
     struct vow__kv kv;
     w->told = vow__json_uint(pair, "mod_revision");
-    vow__jot_init(&memory, &w->alloc);
+    vow__etcd_buf_init(&memory, &w->alloc);
     bool good = vow__json_pair(w->etcd, pair, &memory, &kv);
     if (good && kv.key != NULL && kv.mod > w->seen)
         (deletes ? w->events.on_delete : w->events.on_put)(&kv, w->events.user);
-    vow__jot_fini(&memory);
+    vow__buf_fini(&memory);
     return good;
 }
 
@@ -332,15 +333,16 @@ static void ask(struct vow__watch *w, bool silent)
 static vow_next ask_newest(void *arg)
 {
     struct vow__watch *w = arg;
-    struct vow__jot body, key;
+    struct vow__buf body, key;
     json_t *root = NULL;
     write_tree(w, &key);
-    vow__jot_init(&body, &w->alloc);
-    vow__jot_text(&body, "{\"key\":\"");
-    vow__jot_base64(&body, key.text, key.n);
-    vow__jot_text(&body, "\",\"count_only\":true}");
-    body.bad |= key.bad;
-    vow__jot_fini(&key);
+    vow__etcd_buf_init(&body, &w->alloc);
+    vow__buf_text(&body, "{\"key\":\"");
+    vow__etcd_buf_base64(&body, key.bytes, key.n);
+    vow__buf_text(&body, "\",\"count_only\":true}");
+    if (body.code == 0)
+        body.code = key.code;
+    vow__buf_fini(&key);
     int code = vow__etcd_await(w->etcd, "kv/range", &body, true, 0, &root);
     uint64_t newest = code == 0 ? vow__json_revision(root) : 0;
     json_decref(root);

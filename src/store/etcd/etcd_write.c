@@ -226,7 +226,7 @@ static void put_offset(struct name_put *p, struct vow__txn *t)
     const struct vow__key key = vow__key("e", NULL, "");
     uint64_t epoch = highest_epoch(&p->next);
     uint64_t number = s->revision + 1 + s->offset;
-    struct vow__jot value;
+    struct vow__buf value;
     p->offset = s->offset;
     p->numbered = p->w->number != CAS_NUMBER_NONE || epoch > number;
     if (!p->numbered)
@@ -235,10 +235,10 @@ static void put_offset(struct name_put *p, struct vow__txn *t)
     if (epoch <= number)
         return;
     p->offset = epoch - (s->revision + 1);
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_offset_write(p->offset, &value);
     vow__txn_put(t, VOW__THEN, &key, &value, 0);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 static void compare_mark(const struct name_put *p, struct vow__txn *t,
@@ -270,11 +270,11 @@ static void put_text(const struct name_put *p, struct vow__txn *t,
                      const struct vow__key *key,
                      const struct vow__etcd_record *r, int64_t lease)
 {
-    struct vow__jot value;
-    vow__jot_init(&value, vow__etcd_alloc(p->s->etcd));
+    struct vow__buf value;
+    vow__etcd_buf_init(&value, vow__etcd_alloc(p->s->etcd));
     vow__etcd_record_write(r, p->w->number, p->offset, &value);
     vow__txn_put(t, VOW__THEN, key, &value, lease);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 static void put_record(const struct name_put *p, struct vow__txn *t)
@@ -307,17 +307,17 @@ static void put_mark(const struct name_put *p, struct vow__txn *t,
     struct vow__key key = key_of(p, rest);
     struct vow__etcd_mark m = {.token = *token, .lease_ms = lease_us / 1000};
     uint64_t lease = put_mark_lease(p, token);
-    struct vow__jot value;
+    struct vow__buf value;
     if (stood && !mine)
         return;
     if (lease == 0) {
         vow__txn_delete(t, VOW__THEN, &key, 0);
         return;
     }
-    vow__jot_init(&value, vow__etcd_alloc(p->s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(p->s->etcd));
     vow__etcd_mark_write(&m, &value);
     vow__txn_put(t, VOW__THEN, &key, &value, (int64_t)lease);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 static void put_marks(const struct name_put *p, struct vow__txn *t)
@@ -341,16 +341,15 @@ static void put_chunk(const struct name_put *p, struct vow__txn *t)
     struct vow__key count = key_of(p, "/c");
     struct vow__key chunk =
         vow__etcd_chunk_key(&p->w->name, r->epoch, r->chunks - 1);
-    struct vow__jot value;
+    struct vow__buf value;
     size_t size = vow_bytes_size(p->w->value);
-    vow__jot_init(&value, vow__etcd_alloc(p->s->etcd));
-    vow__jot_bytes(&value, size == 0 ? NULL : vow_bytes_data(p->w->value),
-                   size);
+    vow__etcd_buf_init(&value, vow__etcd_alloc(p->s->etcd));
+    vow__buf_add(&value, size == 0 ? NULL : vow_bytes_data(p->w->value), size);
     vow__txn_put(t, VOW__THEN, &chunk, &value, p->lease);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     vow__etcd_count_write(r, &value);
     vow__txn_put(t, VOW__THEN, &count, &value, p->lease);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
 /* Value and chunks of the former epoch go. */
@@ -392,16 +391,16 @@ static void raise_offset(struct vow__etcd_service *s, uint64_t epoch,
                          uint64_t due_ns)
 {
     const struct vow__key key = vow__key("e", NULL, "");
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__txn t;
     json_t *root = NULL;
     uint64_t offset = epoch - s->revision;
     vow__etcd_service_txn_init(s, &t);
-    vow__jot_init(&value, vow__etcd_alloc(s->etcd));
+    vow__etcd_buf_init(&value, vow__etcd_alloc(s->etcd));
     vow__etcd_offset_write(offset, &value);
     vow__txn_if_mod(&t, &key, s->offset_mod);
     vow__txn_put(&t, VOW__THEN, &key, &value, 0);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     if (vow__etcd_names_txn(s, &t, due_ns, &root) == 0 &&
         vow__json_succeeded(root)) {
         s->offset = offset;

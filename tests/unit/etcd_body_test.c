@@ -13,33 +13,33 @@ static struct vow_alloc plain; /* malloc */
 
 /* ---- text ---------------------------------------------------------------- */
 
-static void check_jot(struct vow__jot *j, const char *want)
+static void check_buffer(struct vow__buf *body, const char *want)
 {
-    CHECK(!j->bad);
-    CHECK_UINT_EQ(j->n, strlen(want));
-    CHECK_MEM_EQ(j->text, want, j->n);
-    vow__jot_fini(j);
-    CHECK(j->text == NULL && j->n == 0 && !j->bad);
+    CHECK(body->code == 0);
+    CHECK_UINT_EQ(body->n, strlen(want));
+    CHECK_MEM_EQ(body->bytes, want, body->n);
+    vow__buf_fini(body);
+    CHECK(body->bytes == NULL && body->n == 0 && body->code == 0);
 }
 
-TEST(etcd_jot, text_grows)
+TEST(etcd_body, text_grows)
 {
-    struct vow__jot j;
+    struct vow__buf body;
     static char want[20000];
-    vow__jot_init(&j, &plain);
-    vow__jot_text(&j, "");
-    vow__jot_bytes(&j, NULL, 0);
-    vow__jot_base64(&j, NULL, 0);
-    CHECK(j.text == NULL && !j.bad);
+    vow__etcd_buf_init(&body, &plain);
+    vow__buf_text(&body, "");
+    vow__buf_add(&body, NULL, 0);
+    vow__etcd_buf_base64(&body, NULL, 0);
+    CHECK(body.bytes == NULL && body.code == 0);
     for (int i = 0; i < 2000; i++) {
-        vow__jot_print(&j, "%d,", i % 100);
-        vow__jot_text(&j, "x");
+        vow__buf_print(&body, "%d,", i % 100);
+        vow__buf_text(&body, "x");
         snprintf(want + strlen(want), 8, "%d,x", i % 100);
     }
-    check_jot(&j, want);
+    check_buffer(&body, want);
 }
 
-TEST(etcd_jot, bytes_become_base64)
+TEST(etcd_body, bytes_become_base64)
 {
     static const struct {
         const char *bytes;
@@ -51,36 +51,36 @@ TEST(etcd_jot, bytes_become_base64)
                {"vow", 3, "dm93"},
                {"\0\xff\xfb", 3, "AP/7"}};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        struct vow__jot j;
-        vow__jot_init(&j, &plain);
-        vow__jot_text(&j, "<");
-        vow__jot_base64(&j, all[i].bytes, all[i].n);
-        vow__jot_text(&j, ">");
+        struct vow__buf body;
+        vow__etcd_buf_init(&body, &plain);
+        vow__buf_text(&body, "<");
+        vow__etcd_buf_base64(&body, all[i].bytes, all[i].n);
+        vow__buf_text(&body, ">");
         char want[16];
         snprintf(want, sizeof(want), "<%s>", all[i].text);
-        check_jot(&j, want);
+        check_buffer(&body, want);
     }
 }
 
-TEST(etcd_jot, what_cannot_grow_stays_bad_until_it_is_emptied)
+TEST(etcd_body, what_cannot_grow_stays_bad_until_it_is_emptied)
 {
     struct test_alloc ta;
-    struct vow__jot j;
+    struct vow__buf body;
     test_alloc_init(&ta);
     struct vow_alloc hook = test_alloc_hook(&ta);
-    vow__jot_init(&j, &hook);
-    vow__jot_text(&j, "before");
+    vow__etcd_buf_init(&body, &hook);
+    vow__buf_text(&body, "before");
     ta.fail_at = ta.allocs + 1;
     static char many[4096];
-    vow__jot_bytes(&j, many, sizeof(many));
-    CHECK(j.bad);
-    vow__jot_text(&j, "x"); /* there would be room */
-    vow__jot_print(&j, "%d", 1);
-    vow__jot_base64(&j, "x", 1);
-    CHECK_UINT_EQ(j.n, 6);
-    vow__jot_fini(&j);
-    vow__jot_text(&j, "again");
-    check_jot(&j, "again");
+    vow__buf_add(&body, many, sizeof(many));
+    CHECK(body.code != 0);
+    vow__buf_text(&body, "x"); /* there would be room */
+    vow__buf_print(&body, "%d", 1);
+    vow__etcd_buf_base64(&body, "x", 1);
+    CHECK_UINT_EQ(body.n, 6);
+    vow__buf_fini(&body);
+    vow__buf_text(&body, "again");
+    check_buffer(&body, "again");
     test_alloc_fini(TEST_HERE, &ta);
 }
 
@@ -93,14 +93,14 @@ static struct vow__key key(const char *text)
 
 static void check_body(struct vow__txn *t, const char *want)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     vow__txn_body(t, &body);
     CHECK(t->compare.n == 0 && t->success.n == 0 && t->failure.n == 0);
-    check_jot(&body, want);
+    check_buffer(&body, want);
     vow__txn_fini(t);
 }
 
-TEST(etcd_jot, keys_have_a_kind_a_name_and_a_rest)
+TEST(etcd_body, keys_have_a_kind_a_name_and_a_rest)
 {
     vow_name name;
     char want[64], text[VOW_NAME_TEXT];
@@ -111,7 +111,7 @@ TEST(etcd_jot, keys_have_a_kind_a_name_and_a_rest)
     CHECK_STR_EQ(vow__key("e", NULL, "").text, "e");
 }
 
-TEST(etcd_jot, a_transaction_says_what_it_compares)
+TEST(etcd_body, a_transaction_says_what_it_compares)
 {
     struct vow__txn t;
     struct vow__key k = key("k");
@@ -135,15 +135,15 @@ TEST(etcd_jot, a_transaction_says_what_it_compares)
                "],\"success\":[],\"failure\":[]}");
 }
 
-TEST(etcd_jot, a_transaction_says_what_it_does)
+TEST(etcd_body, a_transaction_says_what_it_does)
 {
     struct vow__txn t, inner;
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__key k = key("k");
     vow__txn_init(&t, &plain, "p/");
     vow__txn_init(&inner, &plain, "q/");
-    vow__jot_init(&value, &plain);
-    vow__jot_text(&value, "foo");
+    vow__etcd_buf_init(&value, &plain);
+    vow__buf_text(&value, "foo");
     vow__txn_put(&t, VOW__THEN, &k, &value, 5);
     vow__txn_put(&t, VOW__THEN, &k, NULL, 0);
     vow__txn_put(&t, VOW__THEN, &k, NULL, VOW__SAME_LEASE);
@@ -167,28 +167,28 @@ TEST(etcd_jot, a_transaction_says_what_it_does)
         "{\"request_delete_range\":{\"key\":\"cS9r\",\"range_end\":\"cS9s\"}}"
         "]}}]}");
     vow__txn_fini(&inner);
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
 }
 
-FAULT_SWEEP(etcd_jot, a_body_without_memory_is_bad, FAULT_ALLOC)
+FAULT_SWEEP(etcd_body, a_body_without_memory_is_bad, FAULT_ALLOC)
 {
     struct vow__txn t, inner;
-    struct vow__jot value, body;
+    struct vow__buf value, body;
     struct vow__key k = key("k");
     const struct vow_alloc *alloc = vow_loop_alloc(w->loop);
     static const char many[3000];
     bool before = fault_fired(w);
     vow__txn_init(&t, alloc, "p/");
     vow__txn_init(&inner, alloc, "p/");
-    vow__jot_init(&value, alloc);
-    vow__jot_bytes(&value, many, sizeof(many));
+    vow__etcd_buf_init(&value, alloc);
+    vow__buf_add(&value, many, sizeof(many));
     vow__txn_if_absent(&inner, &k);
     vow__txn_put(&inner, VOW__THEN, &k, &value, 0);
     vow__txn_nest(&t, VOW__ELSE, &inner);
     vow__txn_body(&t, &body);
-    CHECK(body.bad == (fault_fired(w) && !before));
-    vow__jot_fini(&body);
-    vow__jot_fini(&value);
+    CHECK((body.code != 0) == (fault_fired(w) && !before));
+    vow__buf_fini(&body);
+    vow__buf_fini(&value);
     vow__txn_fini(&inner);
     vow__txn_fini(&t);
 }
@@ -249,17 +249,17 @@ static bool note(const struct vow__kv *kv, void *user)
 
 static bool pair_note(struct reader *r, const json_t *pair)
 {
-    struct vow__jot memory;
+    struct vow__buf memory;
     struct vow__kv kv;
-    vow__jot_init(&memory, vow__etcd_alloc(r->etcd));
+    vow__etcd_buf_init(&memory, vow__etcd_alloc(r->etcd));
     bool good = vow__json_pair(r->etcd, pair, &memory, &kv);
     if (good)
         (void)note(&kv, r);
-    vow__jot_fini(&memory);
+    vow__buf_fini(&memory);
     return good;
 }
 
-TEST(etcd_jot, numbers_are_strings_and_what_is_missing_is_zero)
+TEST(etcd_body, numbers_are_strings_and_what_is_missing_is_zero)
 {
     static const struct {
         const char *text;
@@ -306,7 +306,7 @@ TEST(etcd_jot, numbers_are_strings_and_what_is_missing_is_zero)
     reader_close(&r);
 }
 
-TEST(etcd_jot, pairs_are_told_without_the_prefix)
+TEST(etcd_body, pairs_are_told_without_the_prefix)
 {
     struct reader r;
     reader_open(&r);
@@ -328,7 +328,7 @@ TEST(etcd_jot, pairs_are_told_without_the_prefix)
     reader_close(&r);
 }
 
-TEST(etcd_jot, what_etcd_would_not_answer_is_none)
+TEST(etcd_body, what_etcd_would_not_answer_is_none)
 {
     static const char *const all[] = {
         "{\"kvs\":{}}",
@@ -376,7 +376,7 @@ static bool touch(const struct vow__kv *kv, void *user)
     return true;
 }
 
-TEST(etcd_jot, anything_at_all_is_read_or_refused)
+TEST(etcd_body, anything_at_all_is_read_or_refused)
 {
     static const char seed[] =
         "{\"header\":{\"revision\":\"9\"},\"succeeded\":true,\"responses\":["
@@ -393,12 +393,12 @@ TEST(etcd_jot, anything_at_all_is_read_or_refused)
         char text[sizeof(seed)];
         json_error_t error;
         memcpy(text, seed, sizeof(seed));
-        for (uint64_t j = test_random(&state) % 4; j > 0; j--)
+        for (uint64_t body = test_random(&state) % 4; body > 0; body--)
             text[test_random(&state) % (sizeof(seed) - 1)] =
                 signs[test_random(&state) % (sizeof(signs) - 1)];
         json_t *root = json_loadb(text, sizeof(seed) - 1, 0, &error);
-        for (size_t j = 0; root != NULL && j < 3; j++) {
-            const json_t *one = vow__json_response(root, j);
+        for (size_t body = 0; root != NULL && body < 3; body++) {
+            const json_t *one = vow__json_response(root, body);
             sum += vow__json_revision(one) + vow__json_succeeded(one);
             whole += vow__json_each(r.etcd, one, touch, &sum);
         }
@@ -412,27 +412,27 @@ TEST(etcd_jot, anything_at_all_is_read_or_refused)
 
 static void send_body(struct etcd_kit *k, struct vow__txn *t)
 {
-    struct vow__jot body;
+    struct vow__buf body;
     vow__txn_body(t, &body);
-    vow__jot_bytes(&body, "", 1);
-    CHECK(!body.bad);
-    (void)etcd_say(k, "kv/txn", "%s", body.text);
-    vow__jot_fini(&body);
+    vow__buf_add(&body, "", 1);
+    CHECK(body.code == 0);
+    (void)etcd_say(k, "kv/txn", "%s", body.bytes);
+    vow__buf_fini(&body);
 }
 
-TEST(etcd_jot, a_server_does_what_the_body_says)
+TEST(etcd_body, a_server_does_what_the_body_says)
 {
     static struct etcd_kit k;
     static char bytes[256];
     struct vow__txn t, inner;
-    struct vow__jot value;
+    struct vow__buf value;
     struct vow__key one = key("a/1"), two = key("a/2"), tree = key("a/");
     struct vow__key other = key("b");
     etcd_start(&k, NULL);
     vow__txn_init(&t, &plain, "p/");
     vow__txn_init(&inner, &plain, "p/");
-    vow__jot_init(&value, &plain);
-    vow__jot_text(&value, "first");
+    vow__etcd_buf_init(&value, &plain);
+    vow__buf_text(&value, "first");
     vow__txn_if_absent(&t, &one);
     vow__txn_put(&t, VOW__THEN, &one, &value, 0);
     /* It compares what was there before all of it. */
@@ -457,14 +457,14 @@ TEST(etcd_jot, a_server_does_what_the_body_says)
     send_body(&k, &t);
     CHECK(etcd_get(&k, "p/b") == NULL);
     /* Every byte comes back. */
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (char)(255 - i); /* NUL at the end */
-    vow__jot_bytes(&value, bytes, sizeof(bytes));
+    vow__buf_add(&value, bytes, sizeof(bytes));
     vow__txn_put(&t, VOW__THEN, &one, &value, 0);
     send_body(&k, &t);
     CHECK_MEM_EQ(etcd_get(&k, "p/a/1"), bytes, sizeof(bytes));
-    vow__jot_fini(&value);
+    vow__buf_fini(&value);
     vow__txn_fini(&inner);
     vow__txn_fini(&t);
     etcd_stop(&k);
