@@ -180,8 +180,8 @@ SELFTEST(sweep_finds_a_lost_block, .timeout_s = 0)
 /* ---- this program, run again -------------------------------------------- */
 
 struct answer {
-    int code; /* of exit, or -1 */
-    char text[200 * 1024];
+    int code;               /* of exit, or -1 */
+    char text[1024 * 1024]; /* the list of all tests, and more */
 };
 
 static struct answer *ask(const char *env, const char *args)
