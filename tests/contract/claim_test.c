@@ -134,10 +134,11 @@ CONTRACT(takeover, who_waits_knows_when_to_look)
 {
     (void)rig_claim(r, 0, ASK("a", 1, .lease_ms = rig_short_ms(r)));
     struct rig_answer a = rig_claim(r, 1, ASK("a", 2));
-    if (a.status ==
-        VOW_STATUS_WAITING) { /* it may have lapsed on a slow machine */
+    /* On a slow machine it may have lapsed, or the server ends leases late. */
+    for (int tries = 0; a.status == VOW_STATUS_WAITING; tries++) {
+        CHECK(tries == 0 || r->store->real_time);
         CHECK(a.left_ms <= rig_short_ms(r));
-        rig_advance_ms(r, a.left_ms);
+        rig_advance_ms(r, a.left_ms == 0 ? 1 : a.left_ms);
         a = rig_claim(r, 1, ASK("a", 2));
     }
     CHECK_UINT_EQ(a.status, VOW_STATUS_OWNED);
