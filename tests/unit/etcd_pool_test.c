@@ -400,6 +400,43 @@ TEST(etcd_pool, a_seat_that_somebody_deleted_is_asked_for_again)
     real_close(&rig);
 }
 
+/* A join reads as many rows as may hold permits: these rows are not ours. */
+TEST(etcd_pool, garbage_before_the_rows_grants_nothing_more)
+{
+    start();
+    for (uint64_t i = 0; i < 3; i++)
+        etcd_put(&rig.kit, seat_key(100 + i), "garbage\n");
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {2, 0, 0})), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2, .limits = {2, 0, 0})), VOW_STATUS_OWNED);
+    for (int tries = 0; tries < 2; tries++) {
+        for (uint64_t i = 3; i < 8; i++) {
+            CHECK_UINT_EQ(acquire(PLACE(i, .limits = {2, 0, 0})),
+                          VOW_STATUS_WAITING);
+            CHECK_UINT_EQ(told.at[0].ahead, i - 3);
+        }
+    }
+    real_close(&rig);
+}
+
+/* The limits of a request are for a pool that has none. */
+TEST(etcd_pool, limits_of_the_request_do_not_say_what_is_read)
+{
+    start();
+    CHECK_UINT_EQ(acquire(PLACE(1, .limits = {3, 0, 0}, .weight = 2)),
+                  VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(2, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
+    for (uint64_t i = 3; i < 7; i++) {
+        CHECK_UINT_EQ(acquire(PLACE(i, .limits = {1, 0, 0})),
+                      VOW_STATUS_WAITING);
+        CHECK_UINT_EQ(told.at[0].ahead, i - 3);
+        CHECK_UINT_EQ(told.at[0].limits.concurrent, 3);
+    }
+    CHECK_UINT_EQ(release(1), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(4, .limits = {1, 0, 0})), VOW_STATUS_OWNED);
+    CHECK_UINT_EQ(acquire(PLACE(5, .limits = {9, 0, 0})), VOW_STATUS_WAITING);
+    real_close(&rig);
+}
+
 /* ---- rates --------------------------------------------------------------- */
 
 TEST(etcd_pool, grants_that_follow_closely_share_a_toll)

@@ -2,9 +2,9 @@
 /* etcd_permits.c - rows of pools: each step is one transaction.
  *
  * HOW   A join puts the row if there is none, and reads the first rows of the
- *       pool, or under a rate the pool. A change compares the revisions of rows, entries and limits. A row keeps its
- *       place in the order: etcd keeps the revision of the creation when a key
- *       is put again.
+ *       pool, or under a rate the whole pool. A change compares the revisions of
+ *       rows, entries and limits. A row keeps its place in the order: etcd keeps
+ *       the revision of the creation when a key is put again.
  *       A removal compares the revision of the creation, so that a late removal
  *       never hits a later row of the token. Mostly nobody asks for the pool
  *       then, and a removal reads the row, the limits, and the first rows of the
@@ -100,24 +100,27 @@ static void join_make(struct vow__etcd_service *s, const vow_permit_request *q,
     }
 }
 
-/* Completes the row by the rows that were not read. Returns false if these may
- * matter. Without a rate and without marks, held rows are the first, and a new
- * row is behind all. */
+/* Completes the row by the rows that were not read, of `total` rows. Returns
+ * false if these may matter. Without a rate and without marks, held rows are the
+ * first. All rows before a first row were read; a row that was read apart waits
+ * if the first rows fill the limit, and is behind all rows if it is new. */
 static bool first_decide(const struct vow__etcd_pool *p, uint64_t total,
-                         uint32_t asked, bool made, struct cas_row *row)
+                         bool is_first, bool made, struct cas_row *row)
 {
     const vow_pool_limits *l = &p->found.limits;
     uint64_t missing = total > p->n ? total - p->n : 0;
-    bool is_first = p->n <= (size_t)asked + 1; /* else the row came apart */
     if (l->rate > 0)
         return false;
     if (missing == 0)
         return true;
-    if (l->concurrent == 0 || l->concurrent > asked ||
-        p->found.sums.marked > 0 || (!is_first && !made))
+    if (l->concurrent == 0 || p->found.sums.marked > 0)
         return false;
-    row->before += is_first ? 0 : missing;
-    row->ahead += is_first ? 0 : missing;
+    if (is_first)
+        return true;
+    if (!made || row->before < l->concurrent)
+        return false;
+    row->before += missing;
+    row->ahead += missing;
     return true;
 }
 
@@ -137,6 +140,7 @@ static int first_answer(struct vow__etcd_service *s, const json_t *root,
     if (rc == 0)
         rc = vow__etcd_pool_take(&ps, vow__json_response(root, first + 1), rows,
                                  &name);
+    size_t n_first = rc == 0 ? ps.pools[0].n : 0;
     if (rc == 0)
         rc = vow__etcd_pool_take(&ps, NULL, vow__json_response(root, first + 3),
                                  &name);
@@ -144,7 +148,8 @@ static int first_answer(struct vow__etcd_service *s, const json_t *root,
         *ret_row = vow__etcd_row_found(&ps, &ps.pools[0], &q->token);
     if (rc == 0 && ret_row->there &&
         !first_decide(&ps.pools[0], vow__json_uint(rows, "count"),
-                      q->limits.concurrent, vow__json_succeeded(root), ret_row))
+                      ps.pools[0].n == n_first, vow__json_succeeded(root),
+                      ret_row))
         rc = VOW_EAGAIN;
     if (rc == 0)
         vow__etcd_pool_move(&ps.pools[0], ret_pool);
