@@ -80,11 +80,18 @@ stop_calmly() {
 
 stops_outside_the_store() {
     send STOP "$1"
+    wait_for stands_still "$(cat "$T/$1.pid")"
     if "$VOW" lock --lease 60s probe -- true; then
         return
     fi
     send CONT "$1"
     return 1
+}
+
+# stands_still PID: all threads of it are stopped. Until then, one of them may be
+# in a call that takes the lock.
+stands_still() {
+    ! sed 's/.*) //' "/proc/$1"/task/*/stat | grep -qv '^[Tt]'
 }
 
 # settle CALLER...: wait until they have ended.
