@@ -36,7 +36,7 @@ struct web {
     size_t requests;  /* heard */
     size_t said;      /* by /later */
     size_t now, most; /* being answered at once */
-    size_t tickets;   /* for /wait: how many may be answered */
+    size_t tickets;   /* how often /wait may answer, and /later say more */
     char say[256];    /* for /stream: what is said next */
     bool enough;      /* for /stream: end it */
     bool leave;       /* all that wait give up */
@@ -153,12 +153,17 @@ static inline bool web_big(struct web_talk *t, size_t n)
     return ok;
 }
 
-/* An answer, and something else behind it. */
+/* An answer, and something else when the test says so. */
 static inline bool web_later(struct web_talk *t)
 {
     struct web *w = t->web;
     bool ok = web_answer(t, 200, t->body, t->body_size);
-    (void)usleep(1000);
+    (void)pthread_mutex_lock(&w->lock);
+    while (!w->leave && w->tickets == 0)
+        (void)pthread_cond_wait(&w->change, &w->lock);
+    ok = ok && !w->leave;
+    w->tickets -= ok ? 1 : 0;
+    (void)pthread_mutex_unlock(&w->lock);
     ok = ok && web_say(t, "HTTP/1.1 200 X\r\nContent-Length: 1\r\n\r\nx");
     (void)pthread_mutex_lock(&w->lock);
     w->said++;
