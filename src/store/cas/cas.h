@@ -77,8 +77,8 @@
  *   A service calls on_look for an unmarked row when the row begins to fit by
  * the concurrency limit, when the row becomes the first waiting row under a
  * rate, and when new limits have removed the row: in the step that causes this,
- * to the instance that joined; perhaps twice, late, or not at all. No step
- * causes the end of a lease: then nobody need be told.
+ * to the instance that joined; perhaps twice, late, or not at all. The end of a
+ * lease is told to no instance.
  *
  * Owner: open gives the service to the store, which closes the service.
  * Threads: the thread of the loop. Functions that return a code are called on

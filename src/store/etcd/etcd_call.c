@@ -228,7 +228,7 @@ static int root_take(struct vow__query *q, json_t **ret_root)
     return 0;
 }
 
-/* It was not the members who let the time pass. */
+/* Begins the time anew if this process was stopped: no member is to blame. */
 static void forgive_stall(struct vow__query *q)
 {
     const struct vow__etcd_calls *c = q->calls;

@@ -61,7 +61,7 @@ static void join_limits(struct vow__etcd_service *s,
     vow__txn_fini(&inner);
 }
 
-/* Returns whether the first rows say who holds the permits. */
+/* Returns whether all held rows are among the first rows. */
 static bool first_will_do(const vow_pool_limits *l)
 {
     return l->rate == 0 && l->concurrent > 0 && l->concurrent < FIRST_MAX;
