@@ -30,7 +30,7 @@ ran_for() {
 gone() {
     mv "$T/store" "$T/away"
     until (: >"$T/store") 2>/dev/null; do
-        rm -rf "$T/store"
+        wait_for rm -rf "$T/store" # others write files in it
     done
 }
 
